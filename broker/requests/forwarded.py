@@ -1,21 +1,33 @@
-"""Answers CreateTopics, DeleteTopics, UnregisterBroker and DescribeQuorum through the active controller (shell).
+"""Answers the requests that only the active controller can carry out (shell).
 
 `Forwarding` sends the request (KIP-590). The client is answered only once the change is visible in this broker's image. This
 module defines what visible means: the image contains a created topic, and no longer contains a deleted topic or an
-unregistered broker. A request that failed or only validated has nothing to wait for.
+unregistered broker; it has the created partitions, the elected leaders and the changed replicas. A request that failed or
+only validated has nothing to wait for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from broker.controller_link.forwarding import Forwarding
 from common.ids import ZERO_UUID, BrokerId, TopicId
+from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.net.request_context import Handler, RequestContext
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from common.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from common.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from common.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from common.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 # The timeout of requests that have no timeout field.
@@ -33,9 +45,15 @@ class ForwardedRequests:
         return {
             ApiKey.CREATE_TOPICS: self.handle_create_topics,
             ApiKey.DELETE_TOPICS: self.handle_delete_topics,
+            ApiKey.CREATE_PARTITIONS: self.handle_create_partitions,
+            ApiKey.ELECT_LEADERS: self.handle_elect_leaders,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.handle_alter_partition_reassignments,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.handle_list_partition_reassignments,
             ApiKey.UNREGISTER_BROKER: self.handle_unregister_broker,
             ApiKey.DESCRIBE_QUORUM: self.handle_describe_quorum,
         }
+
+    # --- topics ---------------------------------------------------------------------------------------------------
 
     async def handle_create_topics(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """Answers once this broker's image contains the created topics."""
@@ -69,6 +87,106 @@ class ForwardedRequests:
     def _names(self, request: DeleteTopicsRequest) -> list[str]:
         named = [topic.name for topic in request.topics if topic.name is not None]
         return [name for name in (*named, *request.topic_names) if name in self._state.topic_ids]
+
+    # --- partitions -----------------------------------------------------------------------------------------------
+
+    async def handle_create_partitions(
+        self, context: RequestContext, request: CreatePartitionsRequest
+    ) -> CreatePartitionsResponse:
+        """Answers once this broker's image contains the created partitions."""
+        counts = {topic.name: topic.count for topic in request.topics}
+
+        def is_visible(response: CreatePartitionsResponse) -> bool:
+            extended = (result.name for result in response.results if result.error_code == ErrorCode.NONE)
+            return request.validate_only or all(self._has_partitions(name, counts[name]) for name in extended)
+
+        response: CreatePartitionsResponse = await self._forwarding.forward(
+            context, timeout_ms=request.timeout_ms, is_visible=is_visible
+        )
+        return response
+
+    def _has_partitions(self, name: str, count: int) -> bool:
+        topic = self._state.topic_named(name)
+        return topic is None or len(topic.partitions) >= count
+
+    async def handle_elect_leaders(self, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        """Answers once this broker's image contains the elections."""
+        if request.topic_partitions is None:
+            epochs = self._partition_epochs((topic.name, topic.partitions) for topic in self._state.topics.values())
+        else:
+            epochs = self._partition_epochs((topic.topic, topic.partitions) for topic in request.topic_partitions)
+
+        def is_visible(response: ElectLeadersResponse) -> bool:
+            elected = (
+                (topic.topic, result.partition_id)
+                for topic in response.replica_election_results
+                for result in topic.partition_result
+                if result.error_code == ErrorCode.NONE
+            )
+            return all(self._has_changed(*each, epochs) for each in elected)
+
+        response: ElectLeadersResponse = await self._forwarding.forward(
+            context, timeout_ms=request.timeout_ms, is_visible=is_visible
+        )
+        return response
+
+    async def handle_alter_partition_reassignments(
+        self, context: RequestContext, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        """Answers once this broker's image contains the changed replicas."""
+        targets = {
+            (topic.name, partition.partition_index): partition.replicas
+            for topic in request.topics
+            for partition in topic.partitions
+        }
+        epochs = self._partition_epochs((name, [index]) for name, index in targets)
+
+        def is_visible(response: AlterPartitionReassignmentsResponse) -> bool:
+            altered = (
+                (topic.name, result.partition_index)
+                for topic in response.responses
+                for result in topic.partitions
+                if result.error_code == ErrorCode.NONE
+            )
+            return all(self._has_changed(*each, epochs) or self._is_at(*each, targets[each]) for each in altered)
+
+        response: AlterPartitionReassignmentsResponse = await self._forwarding.forward(
+            context, timeout_ms=request.timeout_ms, is_visible=is_visible
+        )
+        return response
+
+    async def handle_list_partition_reassignments(
+        self, context: RequestContext, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        """Asks the controller, because this broker's image may be behind."""
+        response: ListPartitionReassignmentsResponse = await self._forwarding.forward(context, timeout_ms=request.timeout_ms)
+        return response
+
+    def _partition_epochs(self, partitions: Iterable[tuple[str, Iterable[int]]]) -> dict[tuple[str, int], int]:
+        """Returns the present partition epochs, without those of partitions that do not exist."""
+        return {
+            (name, index): partition.partition_epoch
+            for name, indexes in partitions
+            for index in indexes
+            if (partition := self._partition(name, index)) is not None
+        }
+
+    def _has_changed(self, name: str, index: int, epochs: Mapping[tuple[str, int], int]) -> bool:
+        """Whether the partition has changed since `epochs` were noted, or is gone. A later change may already have replaced
+        the awaited one, so this compares the epoch and not the content."""
+        partition = self._partition(name, index)
+        return partition is None or partition.partition_epoch != epochs.get((name, index))
+
+    def _is_at(self, name: str, index: int, target: Sequence[int] | None) -> bool:
+        """Whether the partition has these replicas already, so that there was nothing to change."""
+        partition = self._partition(name, index)
+        return partition is None or (target is not None and list(partition.replicas[: len(target)]) == list(target))
+
+    def _partition(self, name: str, index: int) -> PartitionRegistration | None:
+        topic = self._state.topic_named(name)
+        return None if topic is None else topic.partitions.get(index)
+
+    # --- brokers and controllers ----------------------------------------------------------------------------------
 
     async def handle_unregister_broker(
         self, context: RequestContext, request: UnregisterBrokerRequest

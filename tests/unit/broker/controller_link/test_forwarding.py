@@ -16,6 +16,20 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, encode
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.framing import parse_request, response_header_version
+from common.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+    ReassignableTopicResponse,
+)
+from common.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
 from common.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -29,13 +43,30 @@ from common.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from common.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.messages.headers import RequestHeader, ResponseHeader
+from common.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
 from common.raft.core.record_batches import CommittedBatch
-from common.records.metadata_records import KnownRecord, NoOpRecord, RemoveTopicRecord, UnregisterBrokerRecord
+from common.records.metadata_records import (
+    KnownRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    RemoveTopicRecord,
+    UnregisterBrokerRecord,
+)
 from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.broker.fake_controller import ControllerSide
@@ -391,5 +422,95 @@ def test_describe_quorum_is_answered_by_the_leader_alone() -> None:
         broker.respond = lambda _: DescribeQuorumResponse(error_code=ErrorCode.NONE)
         response = await broker.send(DescribeQuorumRequest(), 2)
         assert isinstance(response, DescribeQuorumResponse)
+
+    run(scenario)
+
+
+CREATE_PARTITIONS = CreatePartitionsRequest(
+    topics=[CreatePartitionsTopic(name="topic-1", count=2, assignments=None)], timeout_ms=10_000
+)
+PARTITIONS_CREATED = CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name="topic-1")])
+ELECTED = ElectLeadersResponse(
+    replica_election_results=[ReplicaElectionResult(topic="topic-1", partition_result=[PartitionResult(partition_id=0)])]
+)
+REASSIGNED = AlterPartitionReassignmentsResponse(
+    responses=[ReassignableTopicResponse(name="topic-1", partitions=[ReassignablePartitionResponse(partition_index=0)])]
+)
+
+
+def changed(**fields: Any) -> PartitionChangeRecord:
+    return PartitionChangeRecord(topic_id=topic_id(1), partition_id=0, **fields)
+
+
+def elect(*, everywhere: bool = False) -> ElectLeadersRequest:
+    named = None if everywhere else [TopicPartitions(topic="topic-1", partitions=[0])]
+    return ElectLeadersRequest(topic_partitions=named, timeout_ms=10_000)
+
+
+def reassign(replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
+    partitions = [ReassignablePartition(partition_index=0, replicas=replicas)]
+    return AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name="topic-1", partitions=partitions)], timeout_ms=10_000
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "response", "change"),
+    [
+        pytest.param(CREATE_PARTITIONS, PARTITIONS_CREATED, partition(1, 1, [1]), id="created partitions"),
+        pytest.param(CREATE_PARTITIONS, PARTITIONS_CREATED, RemoveTopicRecord(topic_id=topic_id(1)), id="topic gone"),
+        pytest.param(elect(), ELECTED, changed(leader=2), id="elected leader"),
+        pytest.param(elect(everywhere=True), ELECTED, changed(leader=2), id="elected leaders everywhere"),
+        pytest.param(reassign([2, 3]), REASSIGNED, changed(replicas=[2, 3, 1]), id="new replicas"),
+        pytest.param(reassign([2, 3]), REASSIGNED, changed(isr=[2], leader=2), id="changed again meanwhile"),
+        pytest.param(reassign(None), REASSIGNED, changed(replicas=[1], isr=[1]), id="cancelled"),
+    ],
+)
+def test_changed_partitions_are_answered_when_they_are_visible_here(
+    request_: Struct, response: Struct, change: KnownRecord
+) -> None:
+    """The answer waits for the change of the partition, or for a later one that may have replaced it."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.commit(topic(1), topic(2), partition(1, 0, [1, 2]), partition(2, 0, [1, 2]))
+        broker.respond = lambda _: response
+        answering = broker.send(request_, 1 if isinstance(request_, ElectLeadersRequest) else 0)
+        await broker.world.sleep(1)
+        broker.commit(PartitionChangeRecord(topic_id=topic_id(2), partition_id=0, isr=[1]))
+        await broker.world.sleep(1)
+        assert not answering.done()
+        broker.commit(change)
+        await broker.world.sleep(0.001)
+        assert answering.done()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("request_", "response"),
+    [
+        pytest.param(
+            CreatePartitionsRequest(topics=CREATE_PARTITIONS.topics, timeout_ms=10_000, validate_only=True),
+            PARTITIONS_CREATED,
+            id="validated",
+        ),
+        pytest.param(
+            CREATE_PARTITIONS,
+            CreatePartitionsResponse(
+                results=[CreatePartitionsTopicResult(name="topic-1", error_code=ErrorCode.INVALID_PARTITIONS)]
+            ),
+            id="refused",
+        ),
+        pytest.param(elect(everywhere=True), ElectLeadersResponse(), id="no election needed"),
+        pytest.param(reassign([1, 2]), REASSIGNED, id="the replicas that are there"),
+        pytest.param(ListPartitionReassignmentsRequest(), ListPartitionReassignmentsResponse(), id="listed"),
+    ],
+)
+def test_what_changes_no_partition_has_nothing_to_wait_for(request_: Struct, response: Struct) -> None:
+    async def scenario(broker: Broker) -> None:
+        broker.commit(topic(1), partition(1, 0, [1, 2]))
+        broker.respond = lambda _: response
+        assert await broker.send(request_, 0) == response
+        assert broker.elapsed_ns < NS_PER_S
 
     run(scenario)
