@@ -4,8 +4,8 @@ Kafka spreads this over ReplicaManager, BrokerMetadataPublisher and AssignmentsM
 replica from a `ReplicaSituation`. This module keeps the state that goes into that situation, and what to report to the
 controller about the replica:
 
-1. A partition created after this incarnation registered is *newer*. Until its log is created here, this broker has
-   certainly never held a record of it.
+1. A replica that the metadata placed here after this incarnation registered is *newer*: its partition was created, or a
+   reassignment added the replica. Until its log is created here, this broker certainly holds no record that counts.
 2. If a log went offline with its directory, we remember the directory and look for the log nowhere else, until the metadata
    says LOST or moves the replica to other brokers. Replicas are identified by topic id: a topic that was deleted and
    created again is a different topic.
@@ -45,7 +45,7 @@ class HostedReplicas:
         # Rule 2: for each replica whose log went offline, the directory of that log. Invariant: no such replica is hosted.
         # Changes when: a directory goes offline; a decision finds the replica LOST or no longer placed here.
         self._went_offline_in: dict[TopicIdPartition, DirectoryId] = {}
-        # Rule 1: the replicas of newer partitions, until their logs are created. Invariant: no such replica is hosted.
+        # Rule 1: the newer replicas, until their logs are created. Invariant: no such replica is hosted.
         # Changes when: metadata is applied; the log is created; a decision finds the replica no longer placed here.
         self._newer: dict[TopicIdPartition, None] = {}
         # The offset of this incarnation's registration record, or a later offset if the record came in a snapshot. None
@@ -128,16 +128,25 @@ class HostedReplicas:
     def metadata_changed(
         self, delta: MetadataDelta, *, broker_epoch: BrokerEpoch | None, hosted: Container[TopicIdPartition]
     ) -> None:
-        """Notes the partitions in the metadata just applied that are newer than the incarnation with this epoch (rule 1)."""
+        """Notes the replicas in the metadata just applied that are newer than the incarnation with this epoch (rule 1)."""
         registration = self._state.brokers.get(self._broker_id)
         if registration is None or registration.epoch != broker_epoch:
             return
-        if self._registered_at is None:
+        if self._registered_at is not None:
+            # A delta does not say at which offset a partition changed. The first one may reach back beyond the registration.
+            self._note_added_replicas(delta, hosted)
+        else:
             # Keep our own copy: after a snapshot the state gives a later offset, and no partition in the snapshot would look
             # newer.
             self._registered_at = self._state.registration_offsets[self._broker_id]
         for key, created_at in delta.created_partitions.items():
             if created_at > self._registered_at and key not in hosted and self.placed_here(key) is not None:
+                self._newer[key] = None
+
+    def _note_added_replicas(self, delta: MetadataDelta, hosted: Container[TopicIdPartition]) -> None:
+        for key, before in delta.changed_partitions.items():
+            is_added = before is not None and self._broker_id not in before.replicas
+            if is_added and key not in hosted and self.placed_here(key) is not None:
                 self._newer[key] = None
 
     def log_created(self, key: TopicIdPartition) -> None:

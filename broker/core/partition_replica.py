@@ -151,6 +151,9 @@ class PartitionReplica:
     # Parallel to `replicas`: the directory of each, as far as its broker has reported it.
     directories: tuple[DirectoryId, ...] = ()
     committed_isr: tuple[BrokerId, ...] = ()
+    # What a reassignment in progress adds and removes. Replicas that are being added follow and join the ISR like any other.
+    adding_replicas: tuple[BrokerId, ...] = ()
+    removing_replicas: tuple[BrokerId, ...] = ()
     leader_recovery_state: int = LeaderRecoveryState.RECOVERED
     # As configured; may exceed the number of replicas, see `min_isr`. Changes when: the topic's configuration changes.
     min_insync_replicas: int = 1
@@ -210,6 +213,8 @@ class PartitionReplica:
         self.replicas = partition.replicas
         self.directories = partition.directories
         self.committed_isr = partition.isr
+        self.adding_replicas = partition.adding_replicas
+        self.removing_replicas = partition.removing_replicas
         self.leader_recovery_state = partition.leader_recovery_state
         self.proposal = None
 
@@ -428,5 +433,11 @@ class PartitionReplica:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether this leader has replicas outside the ISR."""
-        return self.role is Role.LEADER and len(self.committed_isr) < len(self.replicas)
+        """Whether this leader has fewer replicas in the ISR than the partition is to have. Replicas that are being added do
+        not count as missing, as in Kafka."""
+        return self.role is Role.LEADER and len(self.committed_isr) < len(self.replicas) - len(self.adding_replicas)
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether this leader's partition is being reassigned."""
+        return self.role is Role.LEADER and bool(self.adding_replicas or self.removing_replicas)

@@ -74,7 +74,7 @@ class ReplicaSituation:
     """Whether this broker leads with recovery state RECOVERING, that is, after an unclean election."""
 
     newer_than_incarnation: bool
-    """Whether the partition was created after this incarnation registered and has no log here yet."""
+    """Whether the metadata placed the replica here after this incarnation registered, and it has no log here yet."""
 
     previous_directories_online: bool
     """Whether all directories of the previous registration are online now, including any already lost then."""

@@ -79,6 +79,7 @@ class ReplicaGauges:
     under_replicated_partitions: int
     under_min_isr_partition_count: int
     at_min_isr_partition_count: int
+    reassigning_partitions: int
     unplaceable_replica_count: int
 
 
@@ -346,6 +347,7 @@ class Replicas:
             under_replicated_partitions=sum(each.replica.is_under_replicated for each in leaders),
             under_min_isr_partition_count=sum(count < 0 for count in spare),
             at_min_isr_partition_count=sum(count == 0 for count in spare),
+            reassigning_partitions=sum(each.replica.is_reassigning for each in leaders),
             unplaceable_replica_count=self._known.unplaceable_count,
         )
 
@@ -643,6 +645,9 @@ class Replicas:
         self._fetchers.unfollow(partition)
         self.moves.removed(partition)
         partition.leave(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        # A partition that has moved to other brokers still exists: clients are to look for its new leader.
+        is_moved = self.state.partition(*partition.key) is not None
+        partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_moved else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         directory = self._hosted.directory_of(partition)
         if directory is not None:
             directory.replicas.remove(partition.key)

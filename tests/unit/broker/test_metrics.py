@@ -35,6 +35,7 @@ class Replicas:
             under_replicated_partitions=2,
             under_min_isr_partition_count=7,
             at_min_isr_partition_count=8,
+            reassigning_partitions=15,
             unplaceable_replica_count=9,
         )
 
@@ -101,6 +102,7 @@ def test_every_series_without_a_directory_has_its_stock_name_and_value() -> None
         "kafka_server_replicamanager_underreplicatedpartitions": 2,
         "kafka_server_replicamanager_underminisrpartitioncount": 7,
         "kafka_server_replicamanager_atminisrpartitioncount": 8,
+        "kafka_server_replicamanager_reassigningpartitions": 15,
         "kafka_server_replicamanager_isrshrinks": 4,
         "kafka_server_replicamanager_isrexpands": 5,
         "kafka_server_replicamanager_failedisrupdates": 6,

@@ -173,6 +173,28 @@ def test_what_was_created_before_the_registration_is_not_newer() -> None:
     assert broker.known.situation(key, None).newer_than_incarnation
 
 
+def test_a_replica_that_a_reassignment_adds_is_newer() -> None:
+    """Its broker creates it even while one of its directories is offline (KAFKA-10314). A replica that was there before is
+    not newer, and what the first delta changed may be older than the incarnation."""
+    broker, key = Broker(), Q0
+    broker.change(topic(2), partition(2, 0, [2], directories=[directory(9)]))
+    added = PartitionChangeRecord(
+        topic_id=Q0.topic_id, partition_id=0, replicas=[1, 2], directories=[D2, directory(9)], adding_replicas=[1]
+    )
+    delta = MetadataDelta()
+    broker.known.metadata_changed(delta, broker_epoch=EPOCH, hosted=())
+    replay(added, PartitionChangeRecord(topic_id=P0.topic_id, partition_id=0, isr=[1]), into=broker.state, delta=delta)
+    broker.lose("/d1")
+    assert broker.known.decide(key, None) == Decision(Action.ASSIGN_LOST)
+    broker.known.metadata_changed(delta, broker_epoch=EPOCH, hosted=())
+    assert broker.known.decide(key, None) == Decision(Action.CREATE, D2)
+    assert not broker.known.situation(P0, None).newer_than_incarnation
+    late = Broker()
+    late.change(topic(2), partition(2, 0, [2], directories=[directory(9)]), added)
+    late.known.metadata_changed(delta, broker_epoch=EPOCH, hosted=())
+    assert not late.known.situation(key, None).newer_than_incarnation
+
+
 @pytest.mark.parametrize(
     ("broker", "expected"),
     [

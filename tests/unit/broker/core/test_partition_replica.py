@@ -588,3 +588,33 @@ def test_under_replicated() -> None:
     assert leader.replica.is_under_replicated
     leader.lead(partition((1, 2, 3), partition_epoch=8))
     assert not leader.replica.is_under_replicated
+
+
+def test_a_reassignment_adds_a_replica() -> None:
+    """The added replica does not count as missing. It joins the ISR once it has caught up, and from then on the high
+    watermark waits for it."""
+    leader, four = LeaderContext((1, 2)), BrokerId(4)
+    leader.brokers[four] = broker(4)
+    reassigning = partition((1, 2), replicas=(4, 2, 1), partition_epoch=8)
+    leader.lead(reassigning._replace(adding_replicas=(four,), removing_replicas=(ONE,)))
+    assert leader.replica.is_reassigning
+    assert not leader.replica.is_under_replicated
+    leader.fetch(TWO, 10)
+    (proposal,) = proposed(leader.fetch(four, 10))
+    assert proposal.isr == (1, 2, 4)
+    leader.accept((1, 2, 4), partition_epoch=9)
+    leader.write(20)
+    assert leader.fetch(TWO, 20) == []
+    assert leader.fetch(four, 20) == [HighWatermarkAdvanced(Offset(20))]
+
+
+def test_a_completed_reassignment_is_no_reassignment() -> None:
+    """The metadata that completes it clears both lists. A replica that is only being removed does not change what is
+    missing."""
+    leader = LeaderContext((1, 2))
+    leader.lead(partition((1, 2), partition_epoch=8)._replace(removing_replicas=(THREE,)))
+    assert leader.replica.is_reassigning
+    assert leader.replica.is_under_replicated
+    leader.lead(partition((2, 1), replicas=(2, 1), partition_epoch=9))
+    assert not leader.replica.is_reassigning
+    assert not leader.replica.is_under_replicated
