@@ -112,9 +112,9 @@ class ForwardedRequests:
     async def handle_elect_leaders(self, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
         """Answers once this broker's image contains the elections."""
         if request.topic_partitions is None:
-            epochs = self._partition_epochs((topic.name, topic.partitions) for topic in self._state.topics.values())
+            before = self._present((topic.name, topic.partitions) for topic in self._state.topics.values())
         else:
-            epochs = self._partition_epochs((topic.topic, topic.partitions) for topic in request.topic_partitions)
+            before = self._present((topic.topic, topic.partitions) for topic in request.topic_partitions)
 
         def is_visible(response: ElectLeadersResponse) -> bool:
             elected = (
@@ -123,7 +123,7 @@ class ForwardedRequests:
                 for result in topic.partition_result
                 if result.error_code == ErrorCode.NONE
             )
-            return all(self._has_changed(*each, epochs) for each in elected)
+            return all(self._has_new_leader(*each, before.get(each)) for each in elected)
 
         response: ElectLeadersResponse = await self._forwarding.forward(
             context, timeout_ms=request.timeout_ms, is_visible=is_visible
@@ -139,7 +139,7 @@ class ForwardedRequests:
             for topic in request.topics
             for partition in topic.partitions
         }
-        epochs = self._partition_epochs((name, [index]) for name, index in targets)
+        before = self._present((name, [index]) for name, index in targets)
 
         def is_visible(response: AlterPartitionReassignmentsResponse) -> bool:
             altered = (
@@ -148,7 +148,7 @@ class ForwardedRequests:
                 for result in topic.partitions
                 if result.error_code == ErrorCode.NONE
             )
-            return all(self._has_changed(*each, epochs) or self._is_at(*each, targets[each]) for each in altered)
+            return all(self._has_new_replicas(*each, before.get(each), targets[each]) for each in altered)
 
         response: AlterPartitionReassignmentsResponse = await self._forwarding.forward(
             context, timeout_ms=request.timeout_ms, is_visible=is_visible
@@ -162,25 +162,29 @@ class ForwardedRequests:
         response: ListPartitionReassignmentsResponse = await self._forwarding.forward(context, timeout_ms=request.timeout_ms)
         return response
 
-    def _partition_epochs(self, partitions: Iterable[tuple[str, Iterable[int]]]) -> dict[tuple[str, int], int]:
-        """Returns the present partition epochs, without those of partitions that do not exist."""
+    def _present(self, partitions: Iterable[tuple[str, Iterable[int]]]) -> dict[tuple[str, int], PartitionRegistration]:
+        """Returns those of the partitions that this broker's image has, as they are now."""
         return {
-            (name, index): partition.partition_epoch
+            (name, index): partition
             for name, indexes in partitions
             for index in indexes
             if (partition := self._partition(name, index)) is not None
         }
 
-    def _has_changed(self, name: str, index: int, epochs: Mapping[tuple[str, int], int]) -> bool:
-        """Whether the partition has changed since `epochs` were noted, or is gone. A later change may already have replaced
-        the awaited one, so this compares the epoch and not the content."""
-        partition = self._partition(name, index)
-        return partition is None or partition.partition_epoch != epochs.get((name, index))
+    # A later change may already have replaced the awaited one. So it is enough that the partition is not what it was.
 
-    def _is_at(self, name: str, index: int, target: Sequence[int] | None) -> bool:
-        """Whether the partition has these replicas already, so that there was nothing to change."""
-        partition = self._partition(name, index)
-        return partition is None or (target is not None and list(partition.replicas[: len(target)]) == list(target))
+    def _has_new_leader(self, name: str, index: int, before: PartitionRegistration | None) -> bool:
+        now = self._partition(name, index)
+        return now is None or before is None or now.leader_epoch != before.leader_epoch
+
+    def _has_new_replicas(
+        self, name: str, index: int, before: PartitionRegistration | None, target: Sequence[int] | None
+    ) -> bool:
+        now = self._partition(name, index)
+        if now is None or before is None or _assignment(now) != _assignment(before):
+            return True
+        # If the partition was on its way to these replicas already, there was nothing to change.
+        return target is not None and list(target) == [each for each in now.replicas if each not in now.removing_replicas]
 
     def _partition(self, name: str, index: int) -> PartitionRegistration | None:
         topic = self._state.topic_named(name)
@@ -207,3 +211,7 @@ class ForwardedRequests:
         """Asks the leader of the metadata quorum, which knows the progress of all voters and observers."""
         response: DescribeQuorumResponse = await self._forwarding.forward(context, timeout_ms=TIMEOUT_MS)
         return response
+
+
+def _assignment(partition: PartitionRegistration) -> tuple[object, ...]:
+    return partition.replicas, partition.adding_replicas, partition.removing_replicas
