@@ -1,7 +1,7 @@
-"""kafka-topics: create, list, describe and delete topics, with Kafka's flags and output (shell).
+"""kafka-topics: create, list, describe, alter and delete topics, with Kafka's flags and output (shell).
 
-Counterpart of Kafka's TopicCommand. For --list, --describe and --delete, --topic is a regular expression in which a comma
-separates alternatives; for --create it is a plain name.
+Counterpart of Kafka's TopicCommand. For --create, --topic is a plain name; for the other actions it is a regular expression
+in which a comma separates alternatives.
 """
 
 import argparse
@@ -10,6 +10,12 @@ import sys
 
 from common.ids import uuid_text
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from common.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -22,6 +28,11 @@ from common.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
+)
+from common.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
 )
 from common.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from tools.arguments import ToolParser, add_bootstrap
@@ -46,10 +57,10 @@ def entry() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = ToolParser("kafka-topics", "Create, list, describe and delete topics.")
+    parser = ToolParser("kafka-topics", "Create, list, describe, alter and delete topics.")
     add_bootstrap(parser)
     actions = parser.add_mutually_exclusive_group(required=True)
-    for action in ("create", "list", "describe", "delete"):
+    for action in ("create", "list", "describe", "alter", "delete"):
         actions.add_argument(f"--{action}", dest="action", action="store_const", const=action)
     parser.add_argument("--topic", help="the topic; a regular expression unless --create is given")
     parser.add_argument("--partitions", type=int)
@@ -70,9 +81,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Checks what argparse cannot. Raises ToolError."""
-    if arguments.action in ("create", "delete") and not arguments.topic:
+    if arguments.action in ("create", "alter", "delete") and not arguments.topic:
         raise ToolError(f"--{arguments.action} needs --topic")
-    if arguments.replica_assignment and (arguments.partitions, arguments.replication_factor) != (None, None):
+    if arguments.action == "alter" and arguments.partitions is None:
+        raise ToolError("--alter needs --partitions")
+    if arguments.action == "alter" and (arguments.config or arguments.replication_factor is not None):
+        raise ToolError("--alter changes the number of partitions only; leave out --config and --replication-factor")
+    sizes = (arguments.partitions, arguments.replication_factor)
+    if arguments.action == "create" and arguments.replica_assignment and sizes != (None, None):
         raise ToolError("--replica-assignment already sets these; leave out --partitions and --replication-factor")
     if arguments.partitions is not None and arguments.partitions < 1:
         raise ToolError("The partitions must be greater than 0")
@@ -92,6 +108,8 @@ def _run(arguments: argparse.Namespace) -> int:
                     print(topic.name)
             case "describe":
                 _describe(client, arguments)
+            case "alter":
+                _alter(client, arguments)
             case "delete":
                 _delete(client, arguments)
     return 0
@@ -145,6 +163,29 @@ def _matching(client: AdminClient, arguments: argparse.Namespace) -> list[Metada
     return sorted(topics, key=lambda topic: topic.name or "")
 
 
+def _alter(client: AdminClient, arguments: argparse.Namespace) -> None:
+    topics = [
+        CreatePartitionsTopic(
+            name=topic.name or "",
+            count=arguments.partitions,
+            assignments=_added_assignments(arguments.replica_assignment, len(topic.partitions)),
+        )
+        for topic in _matching(client, arguments)
+    ]
+    if not topics:
+        return
+    response: CreatePartitionsResponse = client.send(CreatePartitionsRequest(topics=topics, timeout_ms=30_000))
+    for result in response.results:
+        check(result.error_code, result.error_message, FAILED)
+
+
+def _added_assignments(text: str | None, count: int) -> list[CreatePartitionsAssignment] | None:
+    """Returns the replicas of the partitions to be added. The option names those of all partitions, as in Kafka."""
+    if text is None:
+        return None
+    return [CreatePartitionsAssignment(broker_ids=_broker_ids(part)) for part in text.split(",")[count:]]
+
+
 def _delete(client: AdminClient, arguments: argparse.Namespace) -> None:
     names = {topic.topic_id: topic.name for topic in _matching(client, arguments)}
     if not names:
@@ -164,28 +205,56 @@ def _describe(client: AdminClient, arguments: argparse.Namespace) -> None:
         or arguments.under_min_isr_partitions
         or arguments.at_min_isr_partitions
     )
+    reassignments = _reassignments(client) if topics else {}
     for topic in topics:
-        configs = _topic_configs(client, topic.name or "")
+        name = topic.name or ""
+        ongoing = {index: each for (topic_name, index), each in reassignments.items() if topic_name == name}
+        configs = _topic_configs(client, name)
         min_isr = int(configs.get("min.insync.replicas", ("1", False))[0])
-        shown = [part for part in topic.partitions if _is_selected(part, arguments, min_isr)]
+        shown = [
+            part for part in topic.partitions if _is_selected(part, ongoing.get(part.partition_index), arguments, min_isr)
+        ]
         if only_some:
             for partition in shown:
-                print(_partition_line(topic.name or "", partition))
+                print(_partition_line(name, partition, ongoing.get(partition.partition_index)))
             continue
         overridden = ",".join(f"{key}={value}" for key, (value, is_set) in sorted(configs.items()) if is_set)
-        replication_factor = len(topic.partitions[0].replica_nodes) if topic.partitions else 0
+        first = topic.partitions[0] if topic.partitions else None
+        replication_factor = 0 if first is None else _replication_factor(first, ongoing.get(first.partition_index))
         print(
             f"Topic: {topic.name}\tTopicId: {uuid_text(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}\t"
             f"ReplicationFactor: {replication_factor}\tConfigs: {overridden}"
         )
         for partition in shown:
-            print(_partition_line(topic.name or "", partition))
+            print(_partition_line(name, partition, ongoing.get(partition.partition_index)))
 
 
-def _is_selected(partition: MetadataResponsePartition, arguments: argparse.Namespace, min_isr: int) -> bool:
+def _reassignments(client: AdminClient) -> dict[tuple[str, int], OngoingPartitionReassignment]:
+    """Returns the reassignments in progress, by topic and partition."""
+    response: ListPartitionReassignmentsResponse = client.send(ListPartitionReassignmentsRequest(timeout_ms=30_000))
+    check(response.error_code, response.error_message, FAILED)
+    return {
+        (topic.name, partition.partition_index): partition for topic in response.topics for partition in topic.partitions
+    }
+
+
+def _replication_factor(partition: MetadataResponsePartition, ongoing: OngoingPartitionReassignment | None) -> int:
+    """Returns the number of replicas without those that are being added, as Kafka's tool does."""
+    # The reassignment may have been completed before the metadata was read.
+    if ongoing is None or not {*ongoing.adding_replicas, *ongoing.removing_replicas} & {*partition.replica_nodes}:
+        return len(partition.replica_nodes)
+    return len(ongoing.replicas) - len(ongoing.adding_replicas)
+
+
+def _is_selected(
+    partition: MetadataResponsePartition,
+    ongoing: OngoingPartitionReassignment | None,
+    arguments: argparse.Namespace,
+    min_isr: int,
+) -> bool:
     isr = len(partition.isr_nodes)
     if arguments.under_replicated_partitions:
-        return isr < len(partition.replica_nodes)
+        return isr < _replication_factor(partition, ongoing)
     if arguments.unavailable_partitions:
         return partition.leader_id < 0
     if arguments.under_min_isr_partitions:
@@ -195,13 +264,17 @@ def _is_selected(partition: MetadataResponsePartition, arguments: argparse.Names
     return True
 
 
-def _partition_line(topic: str, partition: MetadataResponsePartition) -> str:
+def _partition_line(topic: str, partition: MetadataResponsePartition, ongoing: OngoingPartitionReassignment | None) -> str:
     leader = str(partition.leader_id) if partition.leader_id >= 0 else "none"
     replicas = ",".join(map(str, partition.replica_nodes))
     isr = ",".join(map(str, partition.isr_nodes))
+    changes = ""
+    if ongoing is not None:
+        adding = ",".join(map(str, ongoing.adding_replicas))
+        changes = f"\tAdding Replicas: {adding}\tRemoving Replicas: {','.join(map(str, ongoing.removing_replicas))}"
     return (
         f"\tTopic: {topic}\tPartition: {partition.partition_index}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}"
-        "\tElr: N/A\tLastKnownElr: N/A"
+        f"{changes}\tElr: N/A\tLastKnownElr: N/A"
     )
 
 

@@ -8,6 +8,11 @@ import pytest
 from common.ids import uuid_text
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
 from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from common.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from common.protocol.messages.describe_configs import (
@@ -15,6 +20,11 @@ from common.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+)
+from common.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from common.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from tests.unit.common.metadata.builders import topic_id
@@ -103,11 +113,25 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
             ]
         )
 
+    def create_partitions(request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(
+                    name=topic.name,
+                    error_code=ErrorCode.INVALID_PARTITIONS if topic.count == 3 else ErrorCode.NONE,
+                    error_message="Topic already has 3 partition(s)." if topic.count == 3 else None,
+                )
+                for topic in request.topics
+            ]
+        )
+
     answers: dict[ApiKey, Answer] = {
         ApiKey.METADATA: lambda _: MetadataResponse(topics=TOPICS),
         ApiKey.CREATE_TOPICS: create,
         ApiKey.DELETE_TOPICS: delete,
         ApiKey.DESCRIBE_CONFIGS: describe_configs,
+        ApiKey.CREATE_PARTITIONS: create_partitions,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda _: ListPartitionReassignmentsResponse(),
     }
     with FakeBroker(answers) as broker:
         yield Tool(broker, capsys)
@@ -267,3 +291,72 @@ def test_delete_that_is_refused(tool: Tool) -> None:
         [],
         ["Error while executing topic command : orders: TOPIC_DELETION_DISABLED"],
     )
+
+
+# --- alter -----------------------------------------------------------------------------------------------------------
+
+
+def test_alter_adds_partitions_to_every_matching_topic(tool: Tool) -> None:
+    """Nothing is printed, as in Kafka. Without an assignment the controller places the replicas."""
+    assert tool("--alter", "--topic", "order.*", "--partitions", "6") == (0, [], [])
+    (request,) = tool.sent(CreatePartitionsRequest)
+    assert [(topic.name, topic.count, topic.assignments) for topic in request.topics] == [
+        ("order-lines", 6, None),
+        ("orders", 6, None),
+    ]
+    assert not request.validate_only
+
+
+def test_alter_with_an_assignment(tool: Tool) -> None:
+    """The option names the replicas of all partitions. Those that are there already are skipped, as in Kafka."""
+    assert tool("--alter", "--topic", "orders", "--partitions", "2", "--replica-assignment", "1:2,2:3")[0] == 0
+    (request,) = tool.sent(CreatePartitionsRequest)
+    assert [each.broker_ids for each in request.topics[0].assignments] == [[2, 3]]
+
+
+def test_alter_that_is_refused(tool: Tool) -> None:
+    """The controller's reason, a topic that does not exist, and options that --alter does not take."""
+    assert tool("--alter", "--topic", "orders", "--partitions", "3") == (
+        1,
+        [],
+        ["Error while executing topic command : Topic already has 3 partition(s)."],
+    )
+    assert tool("--alter", "--topic", "none", "--partitions", "3")[0] == 1
+    assert tool("--alter", "--topic", "none", "--partitions", "3", "--if-exists") == (0, [], [])
+    assert tool("--alter", "--topic", "orders") == (1, [], ["--alter needs --partitions"])
+    assert tool("--alter", "--partitions", "3") == (1, [], ["--alter needs --topic"])
+    for option in (["--config", "a=1"], ["--replication-factor", "2"]):
+        assert tool("--alter", "--topic", "orders", "--partitions", "4", *option) == (
+            1,
+            [],
+            ["--alter changes the number of partitions only; leave out --config and --replication-factor"],
+        )
+    assert len(tool.sent(CreatePartitionsRequest)) == 1
+
+
+# --- reassignments ---------------------------------------------------------------------------------------------------
+
+
+def test_describe_shows_what_a_reassignment_adds_and_removes(tool: Tool) -> None:
+    """Replicas that are being added count neither for the replication factor nor as missing. One that was completed before
+    the metadata was read changes nothing but its line."""
+    moving = OngoingPartitionReassignment(partition_index=2, replicas=[2, 3, 4], adding_replicas=[4], removing_replicas=[3])
+    done = OngoingPartitionReassignment(partition_index=0, replicas=[2, 3, 9], adding_replicas=[9])
+    tool.broker.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _: ListPartitionReassignmentsResponse(
+        topics=[OngoingTopicReassignment(name="order-lines", partitions=[moving, done])]
+    )
+    status, lines, _ = tool("--describe", "--topic", "order-lines")
+    assert status == 0
+    assert "ReplicationFactor: 2\t" in lines[0]
+    assert lines[3] == (
+        "\tTopic: order-lines\tPartition: 2\tLeader: 2\tReplicas: 2,3\tIsr: 2\tAdding Replicas: 4\tRemoving Replicas: 3"
+        "\tElr: N/A\tLastKnownElr: N/A"
+    )
+    _, lines, _ = tool("--describe", "--topic", "order-lines", "--under-replicated-partitions")
+    assert [line.split("\t")[2] for line in lines] == ["Partition: 1", "Partition: 2"]
+    grown = OngoingPartitionReassignment(partition_index=1, replicas=[3, 2], adding_replicas=[2])
+    tool.broker.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _: ListPartitionReassignmentsResponse(
+        topics=[OngoingTopicReassignment(name="order-lines", partitions=[grown])]
+    )
+    _, lines, _ = tool("--describe", "--topic", "order-lines", "--under-replicated-partitions")
+    assert [line.split("\t")[2] for line in lines] == ["Partition: 2"]

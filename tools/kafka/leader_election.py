@@ -1,0 +1,168 @@
+"""kafka-leader-election: elects preferred leaders, or any leaders where there are none (shell).
+
+Counterpart of Kafka's LeaderElectionCommand, with its flags, its checks of them and its output.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.elect_leaders import (
+    ElectionType,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    TopicPartitions,
+)
+from tools.arguments import ToolParser
+from tools.errors import ToolError, run_tool
+from tools.kafka.admin_client import AdminClient, check, error_name
+
+TIMEOUT_MS = 30_000
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the tool and returns its exit status."""
+    arguments = _parser().parse_args(argv)
+    return run_tool(lambda: _run(arguments))
+
+
+def entry() -> None:
+    sys.exit(main())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = ToolParser(
+        "kafka-leader-election",
+        "Elect new leaders for a set of partitions: preferred leaders, or leaders from outside the ISR.",
+    )
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]", help="brokers to connect to")
+    parser.add_argument(
+        "--election-type",
+        type=str.lower,
+        choices=[each.name.lower() for each in ElectionType],
+        help="preferred: where the first replica does not lead; unclean: where nobody leads",
+    )
+    parser.add_argument("--topic", help="the topic of one partition")
+    parser.add_argument("--partition", type=int, help="the partition of --topic")
+    parser.add_argument("--all-topic-partitions", action="store_true", help="all partitions that need the election")
+    parser.add_argument("--path-to-json-file", metavar="PATH", help='{"partitions": [{"topic": "t", "partition": 0}, …]}')
+    return parser
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Checks the options as Kafka's tool does. Raises ToolError."""
+    missing = [name for name in ("bootstrap_server", "election_type") if getattr(arguments, name) is None]
+    if missing:
+        raise ToolError(f"Missing required option(s): {', '.join(missing).replace('_', '-')}")
+    ways = (arguments.topic is not None, arguments.all_topic_partitions, arguments.path_to_json_file is not None)
+    if sum(ways) != 1:
+        raise ToolError(
+            "One and only one of the following options is required: topic, all-topic-partitions, path-to-json-file"
+        )
+    if arguments.topic is not None and arguments.partition is None:
+        raise ToolError("Missing required option(s): partition")
+    if arguments.topic is None and arguments.partition is not None:
+        raise ToolError("Option partition is only allowed if topic is used")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    _check(arguments)
+    election_type = ElectionType[arguments.election_type.upper()]
+    request = ElectLeadersRequest(
+        election_type=election_type, topic_partitions=_topic_partitions(arguments), timeout_ms=TIMEOUT_MS
+    )
+    with AdminClient(arguments.bootstrap_server) as client:
+        response: ElectLeadersResponse = client.send(request)
+    if response.error_code == ErrorCode.REQUEST_TIMED_OUT:
+        raise ToolError("Timeout waiting for election results")
+    check(response.error_code, None, "Error while making request")
+    results = {
+        TopicPartition(topic.topic, result.partition_id): result
+        for topic in response.replica_election_results
+        for result in topic.partition_result
+    }
+    _report(election_type, dict(sorted(results.items())))
+    return 0
+
+
+def _topic_partitions(arguments: argparse.Namespace) -> list[TopicPartitions] | None:
+    if arguments.all_topic_partitions:
+        return None
+    if arguments.topic is not None:
+        return [TopicPartitions(topic=arguments.topic, partitions=[arguments.partition])]
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in _read_partitions(arguments.path_to_json_file):
+        by_topic.setdefault(topic, []).append(partition)
+    return [TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()]
+
+
+def _read_partitions(path: str) -> list[TopicPartition]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ToolError(f"--path-to-json-file {path}: {error}") from error
+    if not text.strip():
+        raise ToolError("Replica election data is empty")
+    try:
+        data: Any = json.loads(text)
+    except ValueError as error:
+        raise ToolError(f"--path-to-json-file {path} is not JSON: {error}") from error
+    if not isinstance(data, dict) or "partitions" not in data:
+        raise ToolError('Replica election data is missing "partitions" field')
+    partitions = [_partition(entry) for entry in _entries(data["partitions"])]
+    duplicates = sorted({each for each in partitions if partitions.count(each) > 1})
+    if duplicates:
+        raise ToolError(f"Replica election data contains duplicate partitions: [{', '.join(map(str, duplicates))}]")
+    return partitions
+
+
+def _entries(partitions: Any) -> list[Any]:
+    if not isinstance(partitions, list):
+        raise ToolError('"partitions" of the replica election data is not a list')
+    return partitions
+
+
+def _partition(entry: Any) -> TopicPartition:
+    topic, partition = (entry.get("topic"), entry.get("partition")) if isinstance(entry, dict) else (None, None)
+    # JSON's true and false are instances of int.
+    if not isinstance(topic, str) or not isinstance(partition, int) or isinstance(partition, bool):
+        raise ToolError(f"{json.dumps(entry)} of the replica election data names no topic and partition")
+    return TopicPartition(topic, partition)
+
+
+def _report(election_type: ElectionType, results: dict[TopicPartition, PartitionResult]) -> None:
+    """Prints the outcome like Kafka's tool. Raises ToolError if an election failed."""
+    elected = [each for each, result in results.items() if result.error_code == ErrorCode.NONE]
+    needless = [each for each, result in results.items() if result.error_code == ErrorCode.ELECTION_NOT_NEEDED]
+    failed = {each: result for each, result in results.items() if each not in {*elected, *needless}}
+    name = election_type.name
+    if elected:
+        print(f"Successfully completed leader election ({name}) for partitions {', '.join(map(str, elected))}")
+    if needless:
+        print(f"Valid replica already elected for partitions {', '.join(map(str, needless))}")
+    for partition, result in failed.items():
+        print(f"Error completing leader election ({name}) for partition: {partition}: {_exception(result)}")
+    if failed:
+        raise ToolError(f"{len(failed)} replica(s) could not be elected")
+
+
+def _exception(result: PartitionResult) -> str:
+    """Returns the error as Kafka's tool prints it: the exception of its Java client, and the message."""
+    words = error_name(result.error_code).split("_")
+    return f"org.apache.kafka.common.errors.{''.join(map(str.capitalize, words))}Exception: {result.error_message}"
+
+
+if __name__ == "__main__":
+    entry()
