@@ -388,8 +388,8 @@ _BROKER = (
         "It said where it is when it was created.",
         Edit(
             reconcile.decide,
-            "if is_hosted and log_directory == metadata_directory:",
-            "if is_hosted and (log_directory == metadata_directory or metadata_directory != UNASSIGNED):",
+            "if reported == metadata_directory else",
+            "if reported == metadata_directory or metadata_directory != UNASSIGNED else",
         ),
     ),
     _bug(
