@@ -1,8 +1,9 @@
-"""Decides at the start what becomes of the future logs and the -delete folders that a move left behind (core).
+"""Decides at startup what becomes of the future logs and the -delete folders that a move left behind (core).
 
 Counterpart of Kafka's LogManager.recoverAbandonedFutureLogs, but stricter than Kafka and KIP-113 (docs/DESIGN.md, "Decisions
 between the KIPs and Apache Kafka"). At its end a move renames two folders on two file systems: the old log to -delete, then
-the future log to the partition's name. A crash can come between the two, so the start goes by what the directories hold:
+the future log to the partition's name. A crash can happen between the two, so the decision is based on what the
+directories hold:
 
 1. Beside a current log a future log is never promoted, even if the metadata names its directory: it may lack the newest
    records. The current log is served, and the copy goes on.
@@ -11,7 +12,7 @@ the future log to the partition's name. A crash can come between the two, so the
 3. It is also promoted if the replica is outside the ISR and no directory is offline: whatever it lacks, it fetches from the
    leader. While a directory is offline, the current log may be in it, and the future log stays as it is.
 4. Everything else stays as it is, too. The rules for a replica without a log apply (`reconcile`).
-5. There is at most one future log, in another directory than the current log. Superfluous ones become strays.
+5. At most one future log is kept, in a directory other than the current log's. Superfluous ones become strays.
 6. A -delete folder is kept while its replica has no log: it may be the only copy until the other disk is back.
 """
 

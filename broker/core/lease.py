@@ -11,7 +11,8 @@ call; a timer alone would come too late.
 
 from common.time_units import NS_PER_S
 
-# A process that has not called `look` for this long was stopped. A running process calls it every LOOK_INTERVAL_NS.
+# A process that has not called `look` for this long must have been suspended. A running process calls it every
+# LOOK_INTERVAL_NS.
 ABSENCE_MIN_NS = NS_PER_S
 LOOK_INTERVAL_NS = ABSENCE_MIN_NS // 4
 

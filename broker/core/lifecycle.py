@@ -267,7 +267,7 @@ class BrokerLifecycle:
         self._request_failures = 0
         # When the broker halts if it is not registered by then. Set by Start, cleared by Registered.
         self._registration_deadline_ns: int | None = None
-        # When the broker halts if its controlled shutdown has not ended. Set when the shutdown begins.
+        # When the broker halts if its controlled shutdown has not ended by then. Set when the shutdown begins.
         self._shutdown_deadline_ns: int | None = None
         # Whether heartbeats may ask to be unfenced. Set by ReadyToUnfence, never cleared.
         self._ready_to_unfence = False

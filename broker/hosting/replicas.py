@@ -651,7 +651,7 @@ class Replicas:
         directory = self._hosted.directory_of(partition)
         if directory is not None:
             directory.replicas.remove(partition.key)
-            # Name the log now: if a swap is under way, `partition.log` may be the other one when the job runs.
+            # Capture the log now: if a swap is under way, `partition.log` may be the other one when the job runs.
             log, delay_ms = partition.log, partition.config.file_delete_delay_ms
             directory.work.submit(lambda: self._deletion.delete(log, delay_ms, directory))
 

@@ -22,7 +22,7 @@ from common.protocol.messages.describe_log_dirs import (
 
 UNKNOWN_SIZE = -1
 
-# In version 0 an empty list of topics asks for all topics (KIP-113), from version 1 on for none.
+# In version 0, an empty list of topics means all topics (KIP-113). From version 1 on, it means none.
 _NO_TOPICS_FIRST_VERSION = 1
 
 Describe = Callable[[DirectoryId], Sequence[ReplicaDescription]]

@@ -90,7 +90,7 @@ class Follower:
         self._channels = channels
         # One channel per address (host, port). A channel is kept until `close`, whether or not its node still leads.
         self._open_channels: dict[tuple[str, int], QuorumChannel] = {}
-        # The reason of the last logged failure; None after a success. A failure is logged only if its reason differs.
+        # The reason for the last logged failure; None after a success. A failure is logged only if its reason differs.
         self._last_trouble: str | None = None
         # The futures of `next_answer`. Resolved and removed whenever `last_answer_asked_ns` moves.
         self._waiting: list[asyncio.Future[None]] = []

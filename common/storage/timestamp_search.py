@@ -15,9 +15,10 @@ from common.records.decompression import NotDecompressed, decompress
 from common.storage.log_segments import LogSegments
 from common.storage.segment import Segment
 
-# A search decompresses a batch only up to this size.
+# A search does not decompress a batch that would be larger than this.
 OPENED_BYTES_MAX = 16 << 20
-# A small batch can hold millions of records. After this many, the search lets the event loop run other tasks.
+# Even a batch of few bytes can hold millions of records. Each time it has read this many, the search lets the event loop run
+# other tasks.
 _RECORDS_AT_ONCE = 1000
 
 

@@ -87,7 +87,7 @@ class SimulatedDisk:
         self._next_failures.setdefault(operation, deque()).extend([errno_code] * times)
 
     def run_short(self, share: float) -> None:
-        """Makes this share of the operations that need a descriptor or memory fail, until `heal`. This simulates a process
+        """Until `heal`, fails this share of the operations that need a descriptor or memory. This simulates a process
         that has run out of descriptors or memory, while the disk is fine."""
         self._shortage = share
 

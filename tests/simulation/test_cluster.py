@@ -224,7 +224,7 @@ def test_a_broker_with_one_of_two_disks_unreadable_leads_nothing_on_it() -> None
 
 
 def test_a_killed_broker_comes_back_and_catches_up() -> None:
-    """A broker is killed with kill -9 while clients write. It is fenced at the end of its session. After a restart it
+    """A broker is killed with kill -9 while clients write. It is fenced when its session expires. After a restart it
     registers a new incarnation and rejoins the ISR."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:

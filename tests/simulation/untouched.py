@@ -1,7 +1,7 @@
 """Decides whether a fault may happen now: every partition must keep an untouched in-sync replica (shell of the tests).
 
-1. A replica that lost data is *damaged* until its broker has a new incarnation and the replica was then seen first outside
-   the ISR and later inside it. Then it has all records again.
+1. A replica that lost data is *damaged* until its broker has a new incarnation and the replica has since been seen first
+   outside the ISR, then inside it. From then on it has all records again.
 2. While a damaged replica may still be in the ISR, another ISR member must be untouched by any fault. Otherwise the ISR
    could shrink to the replica that lost its data.
 3. A node counts as touched for a while after its fault is over: an ISR change that the fault caused may still be in flight

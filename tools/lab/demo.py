@@ -239,7 +239,7 @@ def _places(admin: AdminClient) -> list[Place]:
 
 
 def _choose_victim(leadership: Leadership, places: list[Place]) -> tuple[int, str, frozenset[int]]:
-    """Returns the directory with the most leaders (the first of several with equally many): broker id, path, and its
+    """Returns the directory with the most leaders (the first one on a tie): broker id, path, and its
     partitions."""
 
     def leaders(place: Place) -> int:

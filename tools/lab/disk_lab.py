@@ -263,7 +263,8 @@ def _serve_image(disk: Disk) -> None:
 
 
 def _unserve_image(disk: Disk) -> None:
-    # Unmount lazily: if the old file system is still in use, its loop device keeps the served file open.
+    # Unmount lazily: while the disk's old file system is in use, its loop device keeps a file on this mount open, and a
+    # plain umount would fail with EBUSY.
     if mounts_at(disk.fuse):
         run("umount", "--lazy", str(disk.fuse))
 

@@ -93,7 +93,7 @@ class Quorum:
         # The election state that waits to be persisted. Not None from `_stage` to `election_persisted`. A later change
         # replaces a staged one.
         self._staged: ElectionState | None = None
-        # The voters that granted their vote in this node's candidacy. Reset when the node becomes a candidate.
+        # The voters that granted this node their vote in its present candidacy. Reset when the node becomes a candidate.
         self._granted: tuple[BrokerId, ...] = ()
         # The LeaderChange that a new leader has to append. Set when this node becomes leader, cleared when `take_ready`
         # returns it or the leader resigns first.

@@ -46,10 +46,10 @@ TABLE = [
     # Outside the ISR nothing that the copy lacks is missed, unless the current log may come back with its disk.
     (situation(future(B), in_isr=False), FuturesDecision(promoted=future(B))),
     (situation(future(B), in_isr=False, any_offline=True), FuturesDecision(left=(future(B),))),
-    # In the ISR an incomplete copy would be taken for the replica.
+    # If the replica is in the ISR, an incomplete copy must not be taken for it.
     (situation(future(B)), FuturesDecision(left=(future(B),))),
     (situation(future(B), any_offline=True), FuturesDecision(left=(future(B),))),
-    # Several: the longest copy outside the current log's directory goes on.
+    # Several copies: the longest one outside the current log's directory is resumed.
     (
         situation(future(B, "1", 10), future(C, "2", 20), current=A),
         FuturesDecision(resumed=future(C, "2", 20), put_aside=(future(B, "1", 10),)),
@@ -63,7 +63,7 @@ TABLE = [
         situation(future(B, "1"), future(B, "2"), current=A),
         FuturesDecision(resumed=future(B, "1"), put_aside=(future(B, "2"),)),
     ),
-    # Several without a current log: the complete one counts, not the longest one.
+    # Several copies without a current log: the complete one counts, not the longest one.
     (
         situation(future(B, "1", 10), future(C, "2", 20), deleted=["1"]),
         FuturesDecision(promoted=future(B, "1", 10), put_aside=(future(C, "2", 20),)),

@@ -24,7 +24,7 @@ def test_ten_seconds_at_a_rate_carry_as_many_bytes_as_the_rate_says() -> None:
 
 
 def test_an_idle_time_is_not_saved_up() -> None:
-    """After any idle time the flow may be ahead of the rate by a tenth of a second."""
+    """However long the flow was idle, it may then get at most a tenth of a second ahead of the rate."""
     limit = RateLimit()
     taken(limit, 1000, 1000, START_NS)
     later_ns = START_NS + 1000 * NS_PER_S

@@ -310,7 +310,8 @@ async def append(log: Log, data: bytes) -> None:
 
 
 async def assert_one_complete_log(cluster: Cluster, records: int) -> None:
-    """Broker 1 leads with every record, takes another one, and no other copy is left once the old one is deleted."""
+    """Checks that broker 1 is the leader, has every record and accepts one more, and that it has no other log of the replica
+    once the old log is deleted."""
     await cluster.until(cluster[1].leads)
     assert (await cluster.produce(1, "more", acks=1)).error_code == 0
     read: list[str] = []
