@@ -315,9 +315,9 @@ class SimulatedClient:
         response = await self._send(live, request)
         assert [result.error_code for result in response.responses] == [ErrorCode.NONE], response.responses
 
-    async def ask(self, broker_id: int, request: Any) -> Any:
-        """Sends any request to a broker and returns its response."""
-        return await self._send(broker_id, request)
+    async def ask(self, broker_id: int, request: Any, *, seconds: float = 30) -> Any:
+        """Sends any request to a broker and returns its response. Raises ChannelError."""
+        return await self._send(broker_id, request, seconds=seconds)
 
     def close(self) -> None:
         """Closes every connection."""

@@ -1,11 +1,21 @@
 """Configuration that changes while the cluster runs: from a client's request to every broker, and across restarts."""
 
+import asyncio
+import contextlib
+import random
+
+import pytest
+
 from common.ids import NO_LEADER
+from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs as legacy
 from common.protocol.messages import incremental_alter_configs as incremental
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
+from tests.simulation.environment import SimulatedWorld
+from tests.simulation.history import History
 
 SET, DELETE = 0, 1
 TOPIC, BROKER = 2, 4
@@ -15,7 +25,7 @@ Setting = tuple[int, str, str, str | None]
 
 
 async def alter(
-    client: SimulatedClient, broker_id: int, *settings: Setting, validate_only: bool = False
+    client: SimulatedClient, broker_id: int, *settings: Setting, validate_only: bool = False, seconds: float = 30
 ) -> list[tuple[str, int, str | None]]:
     """Sends settings, each as (resource type, resource name, key, value). None deletes. Returns the resource name, the error
     code and the message of each result."""
@@ -28,7 +38,7 @@ async def alter(
         for resource_type, name, key, value in settings
     ]
     request = incremental.IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
-    response = await client.ask(broker_id, request)
+    response = await client.ask(broker_id, request, seconds=seconds)
     return [(each.resource_name, each.error_code, each.error_message) for each in response.responses]
 
 
@@ -157,3 +167,56 @@ def test_an_unclean_election_that_is_allowed_at_run_time() -> None:
         client.acknowledged.clear()
 
     run(scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_configuration_that_changes_while_nodes_die(seed: int) -> None:
+    """Brokers and the controller are killed while topics, brokers and all brokers get new values. After the repair every
+    replica uses what the metadata gives it, whichever of the changes were carried out."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        rng = random.Random(f"{seed}/configuration")
+        cluster = SimulatedCluster(world, brokers=3, disks=2, overrides={"metadata.log.max.snapshot.interval.ms": "2000"})
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        checkers.install()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await client.create_topic("t", partitions=3)
+            for _ in range(6):
+                victim = rng.choice((CONTROLLER_ID, *cluster.broker_ids))
+                cluster.crash(victim)
+                asked = [id_ for id_ in cluster.broker_ids if id_ != victim]
+                for broker_id in asked:
+                    await try_to_alter(client, broker_id, drawn_setting(rng, broker_id))
+                cluster.start_node(victim)
+                await world.sleep(rng.uniform(0, 5))
+                await try_to_alter(client, rng.choice(asked), drawn_setting(rng, None))
+            await cluster.until_running()
+            await checkers.at_quiescence()
+            client.close()
+        checkers.stop()
+
+    world = SimulatedWorld(seed)
+    world.run(scenario)
+    assert len(world.events_named("config_altered")) > 5
+
+
+def drawn_setting(rng: random.Random, broker_id: int | None) -> Setting:
+    """Returns a value, or a deletion, for topic t, for all brokers, or for this broker."""
+    resource = rng.choice([(TOPIC, "t"), (BROKER, "")] + ([] if broker_id is None else [(BROKER, str(broker_id))]))
+    of_topic, of_broker, values = rng.choice(
+        (
+            ("retention.ms", "log.retention.ms", ("3600000", "7200000", None)),
+            ("segment.bytes", "log.segment.bytes", ("1000000", "2000000", None)),
+            ("min.insync.replicas", "min.insync.replicas", ("1", "2", None)),
+        )
+    )
+    return (*resource, of_topic if resource[0] == TOPIC else of_broker, rng.choice(values))
+
+
+async def try_to_alter(client: SimulatedClient, broker_id: int, setting: Setting) -> None:
+    """Sends a change that may fail, and whose answer may be lost."""
+    with contextlib.suppress(ChannelError):
+        await alter(client, broker_id, setting, seconds=3)

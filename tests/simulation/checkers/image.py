@@ -27,9 +27,12 @@ from common.records.metadata_records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.violations import InvariantViolated
 
-TOPIC_CONFIG = 2
+# Resource types of ConfigRecord.
+TOPIC, BROKER = 2, 4
+UNCLEAN = "unclean.leader.election.enable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +76,21 @@ class ImageModel:
     brokers: dict[int, ModelBroker] = field(default_factory=dict)
     topics: dict[TopicId, str] = field(default_factory=dict)
     partitions: dict[TopicIdPartition, ModelPartition] = field(default_factory=dict)
-    unclean_topics: set[str] = field(default_factory=set)
+    # By resource type and name. A resource without configuration has no entry.
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
 
     def copy(self) -> "ImageModel":
-        return ImageModel(dict(self.brokers), dict(self.topics), dict(self.partitions), set(self.unclean_topics))
+        configs = {resource: dict(values) for resource, values in self.configs.items()}
+        return ImageModel(dict(self.brokers), dict(self.topics), dict(self.partitions), configs)
+
+    def setting(self, topic: str, topic_key: str, broker_id: int, broker_key: str) -> str | None:
+        """Returns the first value that is set for a topic on a broker: by the topic, by the broker, by all brokers."""
+        places = (((TOPIC, topic), topic_key), ((BROKER, str(broker_id)), broker_key), ((BROKER, ""), broker_key))
+        return next((self.configs[place][key] for place, key in places if key in self.configs.get(place, {})), None)
+
+    def is_unclean_allowed(self, topic: str) -> bool:
+        """Whether the controller may elect a leader from outside the ISR."""
+        return self.setting(topic, UNCLEAN, CONTROLLER_ID, UNCLEAN) == "true"
 
     def name(self, key: TopicIdPartition) -> str:
         return f"{self.topics.get(key.topic_id, uuid_text(key.topic_id))}-{key.partition}"
@@ -100,10 +114,20 @@ class ImageModel:
                 self._create_partition(record, offset)
             case PartitionChangeRecord():
                 self._change_partition(record, offset)
-            case ConfigRecord(resource_type=2, name="unclean.leader.election.enable"):
-                (self.unclean_topics.add if record.value == "true" else self.unclean_topics.discard)(record.resource_name)
+            case ConfigRecord():
+                self._configure(record)
             case _:
                 pass
+
+    def _configure(self, record: ConfigRecord) -> None:
+        resource = (record.resource_type, record.resource_name)
+        values = self.configs.setdefault(resource, {})
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if not values:
+            del self.configs[resource]
 
     # --- brokers -------------------------------------------------------------------------------------------------
 
@@ -156,7 +180,7 @@ class ImageModel:
 
     def _remove_topic(self, topic_id: TopicId) -> None:
         name = self.topics.pop(topic_id)
-        self.unclean_topics.discard(name)
+        self.configs.pop((TOPIC, name), None)
         for key in [key for key in self.partitions if key.topic_id == topic_id]:
             del self.partitions[key]
 
@@ -357,7 +381,7 @@ def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, 
     if new.leader_epoch == old.leader_epoch and _starts_empty(old, new):
         raise InvariantViolated("I4", f"{where}; the leader starts with an empty log in an epoch that had another")
     is_unclean = new.leader != NO_LEADER and new.leader not in old.isr
-    if is_unclean and after.topics[key.topic_id] not in after.unclean_topics:
+    if is_unclean and not after.is_unclean_allowed(after.topics[key.topic_id]):
         raise InvariantViolated("I1", f"{where}; a leader from outside the ISR")
     if old.leader != NO_LEADER and new.leader != old.leader and new.leader != new.replicas[0]:
         broker = after.brokers.get(old.leader)
@@ -401,6 +425,8 @@ def check_directory_failure(before: ImageModel, after: ImageModel, records: Iter
 def compare_images(expected: ImageModel, found: ImageModel, what: str) -> None:
     """Checks I5. Raises InvariantViolated for the first difference."""
     _compare_maps("topic", expected.topics, found.topics, what)
+    if expected.configs != found.configs:
+        raise InvariantViolated("I5", f"{what}: the configuration is {found.configs}, not {expected.configs}")
     for broker_id in expected.brokers.keys() | found.brokers.keys():
         pair = [image.brokers.get(broker_id) for image in (expected, found)]
         one, other = (None if each is None else replace(each, registered_at=-1) for each in pair)

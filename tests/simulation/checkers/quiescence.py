@@ -1,5 +1,5 @@
 """What must hold once everything is healed and has settled: I11, I16 and I19, that all nodes agree (I5), and that each
-broker counts its replicas correctly (I20).
+broker counts its replicas correctly (I20), and that its replicas use the configuration of the metadata (I21).
 
 Shell of the tests. `problems` yields everything that is not in its final state yet. The list shrinks while the cluster
 converges and must be empty when the time is up. A broker that is down is ignored: all others must be in sync without it.
@@ -13,6 +13,7 @@ from common.ids import NO_LEADER, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.state import MetadataState
 from controller.quorum_controller import QuorumController
+from tests.simulation.checkers.configuration import misconfigured
 from tests.simulation.checkers.image import ImageModel, ModelBroker, ModelPartition
 from tests.simulation.checkers.placement import miscounts
 from tests.simulation.checkers.replicas import hosted
@@ -61,6 +62,8 @@ def _broker_problems(broker_id: int, broker: BrokerDaemon, image: ImageModel) ->
         yield "I15", f"broker {broker_id} has {unfinished} moves that do not end"
     for miscount in miscounts(broker.replicas):
         yield "I20", miscount
+    for text in misconfigured(broker_id, broker, image):
+        yield "I21", text
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------
@@ -117,6 +120,8 @@ def _differences(who: str, state: MetadataState, image: ImageModel) -> Iterator[
     """Compares a production image with the one that the checkers have replayed."""
     if {id_: topic.name for id_, topic in state.topics.items()} != image.topics:
         yield "I5", f"{who} has other topics than its log"
+    if state.configs != image.configs:
+        yield "I5", f"{who} has the configuration {state.configs}, its log {image.configs}"
     for broker_id, broker in state.brokers.items():
         model = image.brokers.get(broker_id)
         seen = (broker.epoch, broker.fenced, broker.in_controlled_shutdown, frozenset(broker.directories))

@@ -149,7 +149,8 @@ class ReplicaChecker:
             raise InvariantViolated("I4", f"{where} leads in epoch {leader_epoch}, for which {elected} was elected")
 
     def _may_lose(self, key: TopicIdPartition) -> bool:
-        return self._image.image.topics.get(key.topic_id) in self._image.image.unclean_topics
+        topic = self._image.image.topics.get(key.topic_id)
+        return topic is not None and self._image.image.is_unclean_allowed(topic)
 
     # --- the ISR -------------------------------------------------------------------------------------------------
 
