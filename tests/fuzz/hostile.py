@@ -33,7 +33,9 @@ BROKER_APIS: Final = (
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_CONFIGS,
     ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.DESCRIBE_QUORUM,
 )
@@ -46,6 +48,8 @@ CONTROLLER_APIS: Final = (
     ApiKey.ELECT_LEADERS,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.ALTER_PARTITION,
     ApiKey.ENVELOPE,
@@ -62,6 +66,8 @@ _FORWARDED: Final = (
     ApiKey.ELECT_LEADERS,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.METADATA,
 )
@@ -150,6 +156,11 @@ def _named(names: ClusterNames, reserved: Sequence[bytes]) -> dict[str, Sequence
     named["name"] = topics
     named["CreatableTopic.name"] = [f"new-{number}" for number in range(1000)]
     named["CreatableTopicConfig.name"] = ["segment.bytes", "retention.ms", "min.insync.replicas", "segment.ms"]
+    named["AlterableConfig.name"] = [
+        *named["CreatableTopicConfig.name"],
+        *("log.retention.ms", "log.segment.bytes", "message.max.bytes", "node.id", "leader.replication.throttled.replicas"),
+    ]
+    named["config_operation"] = [0, 0, 0, 1, 2, 3, 7]
     named["value"] = ["1000", "1000", "1000", "1", "-1", None]
     named["DeleteTopicState.name"] = named["topic_names"] = [*names.topics[1:], "new", "__cluster_metadata"]
     # Registrations have known and unknown broker ids, and hosts that are local, malformed or cannot be resolved.
