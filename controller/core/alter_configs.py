@@ -16,6 +16,7 @@ are. Here the controller validates everything, so no way around a broker leads p
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
 from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
@@ -29,14 +30,12 @@ from common.protocol.messages import incremental_alter_configs as incremental
 from common.protocol.messages.incremental_alter_configs import ConfigOperation
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import ConfigRecord, ConfigResourceType
+from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
-# The most records that one request may write, as in Kafka.
-RECORDS_PER_REQUEST_MAX = 10_000
-
-_SERVER_SETTINGS: Final = settings_of(ServerConfig)
-_TOPIC_SETTINGS: Final = settings_of(TopicConfig)
+_SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
+_TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
 _NOT_DYNAMIC: Final = (frozenset(_SERVER_SETTINGS) | KNOWN_WITHOUT_EFFECT) - DYNAMIC_KEYS
 
 
@@ -54,6 +53,8 @@ class _Resource(Protocol):
 
 
 Resource = TypeVar("Resource", bound=_Resource)
+Result = TypeVar("Result")
+Response = TypeVar("Response")
 # Returns the configuration of a resource after the change, given the configuration before. Raises ApiError.
 Change = Callable[[Resource, Mapping[str, str]], Mapping[str, str]]
 
@@ -73,38 +74,28 @@ def handle_incremental_alter_configs(
 ) -> ControllerResult[incremental.IncrementalAlterConfigsResponse]:
     """Sets, deletes, appends and subtracts as asked. Returns one result per resource; writes nothing for `validate_only`."""
     verdicts = _judge(turn.state, request.resources, _operations_applied)
-    response = incremental.IncrementalAlterConfigsResponse(
-        responses=[
-            incremental.AlterConfigsResourceResponse(
-                error_code=ErrorCode.NONE if each.error is None else each.error.code,
-                error_message=None if each.error is None else each.error.message,
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-            )
-            for each in verdicts
-        ]
-    )
+    results = _results(verdicts, incremental.AlterConfigsResourceResponse)
+    response = incremental.IncrementalAlterConfigsResponse(responses=results)
     return _result(verdicts, response, validate_only=request.validate_only)
 
 
 def handle_alter_configs(turn: Turn, request: legacy.AlterConfigsRequest) -> ControllerResult[legacy.AlterConfigsResponse]:
     """Replaces the resources' configurations. Returns one result per resource; writes nothing for `validate_only`."""
     verdicts = _judge(turn.state, request.resources, _replaced)
-    response = legacy.AlterConfigsResponse(
-        responses=[
-            legacy.AlterConfigsResourceResponse(
-                error_code=ErrorCode.NONE if each.error is None else each.error.code,
-                error_message=None if each.error is None else each.error.message,
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-            )
-            for each in verdicts
-        ]
-    )
+    response = legacy.AlterConfigsResponse(responses=_results(verdicts, legacy.AlterConfigsResourceResponse))
     return _result(verdicts, response, validate_only=request.validate_only)
 
 
-Response = TypeVar("Response")
+def _results(verdicts: Sequence[_Verdict], result_class: Callable[..., Result]) -> list[Result]:
+    return [
+        result_class(
+            error_code=ErrorCode.NONE if each.error is None else each.error.code,
+            error_message=None if each.error is None else each.error.message,
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+        )
+        for each in verdicts
+    ]
 
 
 def _result(verdicts: Sequence[_Verdict], response: Response, *, validate_only: bool) -> ControllerResult[Response]:
@@ -140,7 +131,7 @@ def _judge(state: MetadataState, resources: Sequence[Resource], change: Change[R
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             records = _records(state, resource, change)
             if len(records) > room:
-                raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+                raise too_many_records()
         except ApiError as error:
             verdicts.append(_Verdict(type_, name, error, ()))
             continue
