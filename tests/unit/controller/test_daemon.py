@@ -14,6 +14,7 @@ from common.protocol.authorized_operations import NOT_ASKED
 from common.protocol.codec import encode, encode_with_version
 from common.protocol.errors import ErrorCode
 from common.protocol.framing import parse_response, request_header_version
+from common.protocol.messages import alter_configs, incremental_alter_configs
 from common.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
@@ -313,6 +314,51 @@ def test_alter_partition_and_deletion_over_the_wire() -> None:
         deleted = await client.send(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)], timeout_ms=1000))
         assert deleted.responses[0].name == "t"
         assert node.daemon.controller.state.topics == {}
+
+    run(scenario)
+
+
+def test_configuration_over_the_wire() -> None:
+    """Both requests are served on the controller's listener, for a topic and for any broker. What was committed is there
+    after a restart, and a refused change is not."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        await topic(client, "t", [1])
+        change = incremental_alter_configs.IncrementalAlterConfigsRequest(
+            resources=[
+                incremental_alter_configs.AlterConfigsResource(
+                    resource_type=4,
+                    resource_name="1",
+                    configs=[incremental_alter_configs.AlterableConfig(name="log.retention.ms", value="5")],
+                )
+            ]
+        )
+        assert [each.error_code for each in (await client.send(change)).responses] == [ErrorCode.NONE]
+        replacement = alter_configs.AlterConfigsRequest(
+            resources=[
+                alter_configs.AlterConfigsResource(
+                    resource_type=2,
+                    resource_name=name,
+                    configs=[alter_configs.AlterableConfig(name="retention.ms", value="6")],
+                )
+                for name in ("t", "none")
+            ]
+        )
+        assert [each.error_code for each in (await client.send(replacement)).responses] == [
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        expected = {(4, "1"): {"log.retention.ms": "5"}, (2, "t"): {"retention.ms": "6"}}
+        assert node.daemon.controller.state.configs == expected
+        await node.restart()
+        client.reconnect()
+        assert node.daemon.controller.state.configs == expected
+        altered = world.events_named("config_altered", "controller")
+        assert [(each.fields["resource_type"], each.fields["keys"]) for each in altered] == [
+            ("broker", ["log.retention.ms"]),
+            ("topic", ["retention.ms"]),
+        ]
 
     run(scenario)
 
