@@ -52,6 +52,10 @@ class ChannelError(Exception):
     """
 
 
+class NotServed(ChannelError):
+    """The node does not serve this API, or no version of it that we know. Nothing was sent; a retry does not help."""
+
+
 class NodeChannel:
     """Sends requests to one node. `send` connects when there is no connection."""
 
@@ -100,7 +104,8 @@ class NodeChannel:
         return self._link.version_of(APIS[api_key]) if self._link is not None else None
 
     async def send(self, request: Struct, *, version: int | None = None, deadline_ns: int) -> Any:
-        """Sends a request and returns its response message. Raises ChannelError.
+        """Sends a request and returns its response message. Raises ChannelError (NotServed without a common version), and
+        LocalProtocolError if the request does not fit its version.
 
         Uses the highest version that both sides support, or exactly `version` if given. Records in the response are views of
         memory that stays valid.
@@ -110,7 +115,7 @@ class NodeChannel:
         chosen = link.version_of(api) if version is None else version
         if chosen is None or chosen not in api.versions or not link.serves(api.key, chosen):
             wanted = api.key.name if version is None else f"version {version} of {api.key.name}"
-            raise ChannelError(f"{self.address} does not serve {wanted}")
+            raise NotServed(f"{self.address} does not serve {wanted}")
         return await link.request(api, request, chosen, deadline_ns)
 
     def close(self) -> None:

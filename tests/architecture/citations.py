@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PACKAGES = ("analytics", "broker", "common", "controller", "tests", "tools")
+PACKAGES = ("admin", "analytics", "broker", "common", "controller", "tests", "tools")
 SUFFIXES = (".py", ".md", ".txt", ".yml", ".toml", ".json")
 # Folders that builds and test runs create. They are not in the repository.
 GENERATED = ("build/",)

@@ -7,7 +7,7 @@ import re
 from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
 from common.configuration.settings import keys_of
 from common.configuration.topic import TopicConfig
-from tests.architecture.test_house_rules import DAEMON_PACKAGES, ROOT, modules
+from tests.architecture.test_house_rules import ROOT, SIMULATED_PACKAGES, modules
 
 LEVELS = {"debug", "info", "warning", "error", "critical"}
 
@@ -15,7 +15,7 @@ LEVELS = {"debug", "info", "warning", "error", "critical"}
 def logged_events() -> set[str]:
     """Returns the first arguments of `….log.<level>("event")` and of the controller's ControllerEvent("event")."""
     found: set[str] = set()
-    for _, tree in modules(*DAEMON_PACKAGES, "tools"):
+    for _, tree in modules(*SIMULATED_PACKAGES, "tools"):
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
                 continue
@@ -38,7 +38,7 @@ def first_arguments() -> set[str]:
     are logged through helper functions."""
     return {
         node.args[0].value
-        for _, tree in modules(*DAEMON_PACKAGES, "tools")
+        for _, tree in modules(*SIMULATED_PACKAGES, "tools")
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
         if isinstance(node.args[0].value, str)

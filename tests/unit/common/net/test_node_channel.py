@@ -3,65 +3,36 @@
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
-from common.environment.interface import Connection
-from common.net.node_channel import BACKOFF_MAX_NS, ChannelError
+from common.net.node_channel import BACKOFF_MAX_NS, ChannelError, NotServed
 from common.net.request_context import RequestContext
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.framing import encode_response_frame
-from common.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from common.protocol.messages.api_versions import ApiVersion
 from common.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.schema import VersionRange
 from common.time_units import NS_PER_S
-from tests.unit.common.net.worlds import HOST, Channel, Gate, RawPeer, Scenario, Server, World, echo_name, run_simulated
+from tests.unit.common.net.worlds import (
+    HOST,
+    Channel,
+    Gate,
+    Impostor,
+    RawPeer,
+    Scenario,
+    Server,
+    World,
+    echo_name,
+    run_simulated,
+    versions_answer,
+)
 
 Run = Callable[[Scenario], None]
 METADATA = {ApiKey.METADATA: echo_name}
-
-
-class Impostor:
-    """A fake server. It answers each frame with the bytes that `answer(number, correlation_id)` returns, if any."""
-
-    def __init__(self, world: World, answer: Callable[[int, int], bytes | None]) -> None:
-        self.peers: list[RawPeer] = []
-        self._world = world
-        self._answer = answer
-        self.requests: list[bytes] = []
-        self.listener = world.node("server").listen(HOST, 0, self._accept)
-        self.port = self.listener.port
-
-    def _accept(self, connection: Connection) -> RawPeer:
-        peer = RawPeer(self._world, connection)
-        self.peers.append(peer)
-        received = peer.data_received
-
-        def data_received(view: memoryview) -> None:
-            received(view)
-            while peer.frames:
-                frame = bytes(peer.frames.pop(0))
-                self.requests.append(frame)
-                answer = self._answer(len(self.requests) - 1, int.from_bytes(frame[4:8], "big"))
-                if answer is not None:
-                    peer.send(answer)
-
-        peer.data_received = data_received  # type: ignore[method-assign]
-        return peer
-
-    def close(self) -> None:
-        self.listener.close()
-        for peer in self.peers:
-            peer.connection.abort()
-
-
-def versions_answer(correlation_id: int, version: int, **fields: Any) -> bytes:
-    parts = encode_response_frame(correlation_id, ApiVersionsResponse(**fields), version)
-    return b"".join(part for part in parts if isinstance(part, bytes))
 
 
 ALL_KEYS = [ApiVersion(api_key=ApiKey.METADATA, min_version=0, max_version=12)]
@@ -91,7 +62,7 @@ def test_requests_are_answered_whatever_their_order(run: Run) -> None:
 
 def test_the_highest_common_version_is_used(run: Run) -> None:
     # A request uses the highest version that both sides support, or the version that the caller asks for. A version that
-    # the server does not serve raises ChannelError.
+    # the server does not serve raises NotServed.
     async def scenario(world: World) -> None:
         used: list[int] = []
 
@@ -112,7 +83,7 @@ def test_the_highest_common_version_is_used(run: Run) -> None:
             await channel.send(MetadataRequest(topics=None), version=4)
             assert used == [9, 4]
             for request, version in ((MetadataRequest(), 12), (FetchRequest(), None), (ProduceRequest(), None)):
-                with pytest.raises(ChannelError, match="does not serve"):
+                with pytest.raises(NotServed, match="does not serve"):
                     await channel.send(request, version=version)
 
     run(scenario)

@@ -18,7 +18,8 @@ from common.net.request_context import Handler, RequestContext
 from common.net.request_server import RequestServer
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
-from common.protocol.framing import RequestFramer, encode_request_frame, parse_response
+from common.protocol.framing import RequestFramer, encode_request_frame, encode_response_frame, parse_response
+from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from common.protocol.registry import APIS
@@ -181,6 +182,45 @@ class RawPeer:
 
     async def lost(self) -> None:
         await self.world.until(lambda: self.is_lost)
+
+
+class Impostor:
+    """A fake server. It answers each frame with the bytes that `answer(number, correlation_id)` returns, if any."""
+
+    def __init__(self, world: World, answer: Callable[[int, int], bytes | None]) -> None:
+        self.peers: list[RawPeer] = []
+        self._world = world
+        self._answer = answer
+        self.requests: list[bytes] = []
+        self.listener = world.node("server").listen(HOST, 0, self._accept)
+        self.port = self.listener.port
+
+    def _accept(self, connection: Connection) -> RawPeer:
+        peer = RawPeer(self._world, connection)
+        self.peers.append(peer)
+        received = peer.data_received
+
+        def data_received(view: memoryview) -> None:
+            received(view)
+            while peer.frames:
+                frame = bytes(peer.frames.pop(0))
+                self.requests.append(frame)
+                answer = self._answer(len(self.requests) - 1, int.from_bytes(frame[4:8], "big"))
+                if answer is not None:
+                    peer.send(answer)
+
+        peer.data_received = data_received  # type: ignore[method-assign]
+        return peer
+
+    def close(self) -> None:
+        self.listener.close()
+        for peer in self.peers:
+            peer.connection.abort()
+
+
+def versions_answer(correlation_id: int, version: int, **fields: Any) -> bytes:
+    parts = encode_response_frame(correlation_id, ApiVersionsResponse(**fields), version)
+    return b"".join(part for part in parts if isinstance(part, bytes))
 
 
 def request_bytes(request: Struct, version: int, *, correlation_id: int = 0, client_id: str = "test") -> bytes:

@@ -1,0 +1,37 @@
+"""The cluster and its brokers as an AdminClient shows them (core)."""
+
+from dataclasses import dataclass
+
+from common.protocol.messages.describe_cluster import DescribeClusterResponse
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A broker and the address for clients. Counterpart of Kafka's Node."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str
+    controller_id: int | None
+    """The broker that takes requests for the controller."""
+    brokers: tuple[BrokerNode, ...]
+    """The brokers that are not fenced, in the order of their ids."""
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return [broker.broker_id for broker in self.brokers]
+
+
+def cluster_description(response: DescribeClusterResponse) -> ClusterDescription:
+    brokers = sorted(response.brokers, key=lambda each: each.broker_id)
+    return ClusterDescription(
+        response.cluster_id,
+        response.controller_id if response.controller_id >= 0 else None,
+        tuple(BrokerNode(each.broker_id, each.host, each.port, each.rack) for each in brokers),
+    )

@@ -1,0 +1,395 @@
+"""AdminClient: administers a cluster from asyncio (shell).
+
+Counterpart of Kafka's AdminClient, with the calls of KIP-113. Use it with `async with`; leaving the block closes it.
+
+1. A call about one thing is a coroutine. A call about many is a plain function: it returns a Results at once, with a future
+   for each thing, and works on in the client's own task group.
+2. Each call has a timeout: its own, or default.api.timeout.ms. Within it, the client connects, finds the right broker, and
+   tries again after disconnects and retriable errors (`admin/request_sender.py`).
+3. All errors are AdminErrors. A retry after a disconnect may find that the first attempt was carried out: a topic may be
+   created and reported as TOPIC_ALREADY_EXISTS, as by Kafka's client.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from admin import brokers, configs, log_dirs, topics
+from admin.config import AdminConfig, parse_bootstrap_servers
+from admin.errors import AdminError, RequestFailed, check, failure
+from admin.known_nodes import Destination, Role
+from admin.partitions import TopicPartitionReplica
+from admin.request_sender import ErrorOf, RequestSender, closed, no_error
+from admin.results import Results
+from common.environment.interface import Environment
+from common.environment.real import RealEnvironment
+from common.ids import Uuid
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_topics import CreateTopicsResponse
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from common.protocol.messages.describe_configs import DescribeConfigsResponse
+from common.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from common.protocol.schema import Struct
+from common.time_units import NS_PER_MS
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+# From this version on topics can be deleted by id.
+DELETE_TOPICS_VERSION = 6
+
+
+class AdminClient:
+    """See the module docstring. `env` is the real environment unless a test passes another."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        config: AdminConfig | None = None,
+        env: Environment | None = None,
+    ) -> None:
+        """Raises InvalidSetting. Connects only in `async with`, with the first call."""
+        self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
+        self._config = config or AdminConfig()
+        self._given_env = env
+        self._task_group = asyncio.TaskGroup()
+        # Both are None before and after the `async with` block.
+        self._env: Environment | None = None
+        self._sender: RequestSender | None = None
+        # The tasks of calls about many things.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "AdminClient":
+        self._env = self._given_env or RealEnvironment(self._config.client_id)
+        await self._task_group.__aenter__()
+        self._sender = RequestSender(self._env, self._bootstrap, self._config, self._task_group)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        sender, self._sender = self._sender, None
+        assert sender is not None
+        sender.close()
+        for task in self._tasks:
+            task.cancel()
+        # The task group must not see an exception of the block: it would wrap it into a group.
+        await self._task_group.__aexit__(None, None, None)
+
+    # --- the cluster ---------------------------------------------------------------------------------------------
+    async def describe_cluster(self, *, timeout_ms: int | None = None) -> brokers.ClusterDescription:
+        """Returns the cluster's id and its brokers."""
+        response: DescribeClusterResponse = await self._send(
+            "describeCluster", DescribeClusterRequest(), Role.ANY_BROKER, timeout_ms=timeout_ms, error_of=_top_level
+        )
+        check(response.error_code, response.error_message)
+        return brokers.cluster_description(response)
+
+    async def unregister_broker(self, broker_id: int, *, timeout_ms: int | None = None) -> None:
+        """Removes the registration of a broker that will not come back."""
+        request = UnregisterBrokerRequest(broker_id=broker_id)
+        response = await self._send("unregisterBroker", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_top_level)
+        check(response.error_code, response.error_message)
+
+    # --- topics --------------------------------------------------------------------------------------------------
+    async def list_topics(self, *, timeout_ms: int | None = None) -> list[topics.TopicListing]:
+        """Returns all topics, sorted by name, internal ones included."""
+        response: MetadataResponse = await self._send(
+            "listTopics", _metadata_request(None), Role.ANY_BROKER, timeout_ms=timeout_ms
+        )
+        return sorted(map(topics.topic_listing, response.topics), key=lambda topic: topic.name)
+
+    def describe_topics(
+        self, names: Iterable[str], *, timeout_ms: int | None = None
+    ) -> Results[str, topics.TopicDescription]:
+        """Returns each topic with its partitions."""
+        results: Results[str, topics.TopicDescription] = Results(names)
+
+        async def describe() -> None:
+            response: MetadataResponse = await self._send(
+                "describeTopics", _metadata_request(list(results)), Role.ANY_BROKER, timeout_ms=timeout_ms
+            )
+            for topic in response.topics:
+                _settle(results, topic.name or "", topic.error_code, None, topics.topic_description(topic))
+
+        self._start("describeTopics", results, results, describe)
+        return results
+
+    def create_topics(
+        self, new_topics: Iterable[topics.NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> Results[str, topics.TopicMetadata]:
+        """Creates topics; the results are by name. With `validate_only` the controller only says whether it would."""
+        wanted = list(new_topics)
+        results: Results[str, topics.TopicMetadata] = Results(topic.name for topic in wanted)
+        request = topics.create_request(wanted, timeout_ms=self._server_timeout_ms(timeout_ms), validate_only=validate_only)
+
+        async def create() -> None:
+            response: CreateTopicsResponse = await self._send(
+                "createTopics", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_not_controller(_topics_of)
+            )
+            for result in response.topics:
+                _settle(
+                    results,
+                    result.name,
+                    result.error_code,
+                    result.error_message,
+                    topics.topic_metadata(result),
+                )
+
+        self._start("createTopics", results, results, create)
+        return results
+
+    def delete_topics(self, topic_ids: Iterable[Uuid], *, timeout_ms: int | None = None) -> Results[Uuid, None]:
+        """Deletes topics. By id, so that a topic of the same name that was created meanwhile is safe."""
+        results: Results[Uuid, None] = Results(topic_ids)
+        states = [DeleteTopicState(topic_id=topic_id) for topic_id in results]
+        request = DeleteTopicsRequest(topics=states, timeout_ms=self._server_timeout_ms(timeout_ms))
+
+        async def delete() -> None:
+            response: DeleteTopicsResponse = await self._send(
+                "deleteTopics",
+                request,
+                Role.CONTROLLER,
+                timeout_ms=timeout_ms,
+                error_of=_not_controller(_responses_of),
+                version=DELETE_TOPICS_VERSION,
+            )
+            for result in response.responses:
+                _settle(results, result.topic_id, result.error_code, result.error_message, None)
+
+        self._start("deleteTopics", results, results, delete)
+        return results
+
+    # --- configurations ------------------------------------------------------------------------------------------
+    def describe_configs(
+        self,
+        resources: Iterable[configs.ConfigResource],
+        *,
+        include_synonyms: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Results[configs.ConfigResource, Mapping[str, configs.ConfigEntry]]:
+        """Returns the configuration of each topic and broker, by key. A broker answers for itself."""
+        results: Results[configs.ConfigResource, Mapping[str, configs.ConfigEntry]] = Results(resources)
+
+        async def describe(destination: Destination, asked: list[configs.ConfigResource]) -> None:
+            request = configs.describe_request(asked, include_synonyms=include_synonyms)
+            response: DescribeConfigsResponse = await self._send(
+                "describeConfigs", request, destination, timeout_ms=timeout_ms
+            )
+            by_name = _by_name(asked)
+            for result in response.results:
+                resource = by_name.get((result.resource_type, result.resource_name))
+                if resource is not None:
+                    entries = configs.config_entries(result)
+                    _settle(results, resource, result.error_code, result.error_message, entries)
+
+        for destination, asked in _grouped(results, lambda each: _destination(each.broker_id)).items():
+            self._start("describeConfigs", results, asked, partial(describe, destination, asked))
+        return results
+
+    def incremental_alter_configs(
+        self,
+        changes: Mapping[configs.ConfigResource, Sequence[configs.ConfigChange]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Results[configs.ConfigResource, None]:
+        """Changes keys of topics and brokers, and leaves their other keys as they are. All changes of one resource are made
+        or none. With `validate_only` the cluster only says whether it would."""
+        results: Results[configs.ConfigResource, None] = Results(changes)
+
+        async def alter(destination: Destination, asked: list[configs.ConfigResource]) -> None:
+            request = configs.alter_request({each: changes[each] for each in asked}, validate_only=validate_only)
+            response: IncrementalAlterConfigsResponse = await self._send(
+                "incrementalAlterConfigs",
+                request,
+                destination,
+                timeout_ms=timeout_ms,
+                error_of=_not_controller(_responses_of),
+            )
+            by_name = _by_name(asked)
+            for result in response.responses:
+                resource = by_name.get((result.resource_type, result.resource_name))
+                if resource is not None:
+                    _settle(results, resource, result.error_code, result.error_message, None)
+
+        for destination, asked in _grouped(results, lambda each: _destination(each.broker_id)).items():
+            self._start("incrementalAlterConfigs", results, asked, partial(alter, destination, asked))
+        return results
+
+    # --- log directories -----------------------------------------------------------------------------------------
+    def describe_log_dirs(
+        self, broker_ids: Iterable[int], *, timeout_ms: int | None = None
+    ) -> Results[int, dict[str, log_dirs.LogDirInfo]]:
+        """Returns the log directories of each broker, by path."""
+        results: Results[int, dict[str, log_dirs.LogDirInfo]] = Results(broker_ids)
+
+        async def describe(broker_id: int) -> None:
+            response = await self._send(
+                "describeLogDirs", log_dirs.describe_request(), broker_id, timeout_ms=timeout_ms, error_of=_code_only
+            )
+            results.complete(broker_id, log_dirs.log_dir_infos(response))
+
+        for broker_id in results:
+            self._start("describeLogDirs", results, [broker_id], partial(describe, broker_id))
+        return results
+
+    def describe_replica_log_dirs(
+        self, replicas: Iterable[TopicPartitionReplica], *, timeout_ms: int | None = None
+    ) -> Results[TopicPartitionReplica, log_dirs.ReplicaLogDirInfo]:
+        """Returns the directory of each replica, and where it is moving to."""
+        results: Results[TopicPartitionReplica, log_dirs.ReplicaLogDirInfo] = Results(replicas)
+
+        async def describe(broker_id: int, asked: list[TopicPartitionReplica]) -> None:
+            request = log_dirs.describe_request(asked)
+            response = await self._send(
+                "describeReplicaLogDirs", request, broker_id, timeout_ms=timeout_ms, error_of=_code_only
+            )
+            infos = log_dirs.log_dir_infos(response)
+            for replica in asked:
+                info = log_dirs.replica_log_dir_info(replica, infos)
+                if isinstance(info, AdminError):
+                    results.fail([replica], info)
+                else:
+                    results.complete(replica, info)
+
+        for broker_id, asked in _grouped(results, lambda each: each.broker_id).items():
+            self._start("describeReplicaLogDirs", results, asked, partial(describe, broker_id, asked))
+        return results
+
+    def alter_replica_log_dirs(
+        self, assignment: Mapping[TopicPartitionReplica, str], *, timeout_ms: int | None = None
+    ) -> Results[TopicPartitionReplica, None]:
+        """Tells brokers in which of their directories (absolute paths, or `any`) to keep replicas.
+
+        Success means that the broker has accepted it: the move goes on in the background, and
+        `describe_replica_log_dirs` shows how far it has come. REPLICA_NOT_AVAILABLE means that the broker does not have the
+        replica yet, and will create it in that directory. Replicas succeed and fail each by itself.
+        """
+        results: Results[TopicPartitionReplica, None] = Results(assignment)
+
+        async def alter(broker_id: int, asked: list[TopicPartitionReplica]) -> None:
+            request = log_dirs.alter_request({replica: assignment[replica] for replica in asked})
+            response = await self._send("alterReplicaLogDirs", request, broker_id, timeout_ms=timeout_ms)
+            for replica, code in log_dirs.alter_errors(response, broker_id).items():
+                _settle(results, replica, code, None, None)
+
+        for broker_id, asked in _grouped(results, lambda each: each.broker_id).items():
+            self._start("alterReplicaLogDirs", results, asked, partial(alter, broker_id, asked))
+        return results
+
+    # --- any request ---------------------------------------------------------------------------------------------
+    async def send(self, request: Struct, destination: Destination, *, timeout_ms: int | None = None) -> Any:
+        """Sends a request for which there is no method, and returns its response with whatever errors it holds."""
+        return await self._send(type(request).__name__, request, destination, timeout_ms=timeout_ms)
+
+    async def _send(
+        self,
+        name: str,
+        request: Struct,
+        destination: Destination,
+        *,
+        timeout_ms: int | None,
+        error_of: ErrorOf = no_error,
+        version: int | None = None,
+    ) -> Any:
+        env, sender = self._open()
+        deadline_ns = env.now_ns() + self._timeout_ms(timeout_ms) * NS_PER_MS
+        return await sender.send(
+            request, destination, name=name, deadline_ns=deadline_ns, error_of=error_of, version=version
+        )
+
+    def _open(self) -> tuple[Environment, RequestSender]:
+        if self._env is None or self._sender is None:
+            raise RuntimeError("an AdminClient can be used inside its `async with` block only")
+        return self._env, self._sender
+
+    def _timeout_ms(self, timeout_ms: int | None) -> int:
+        return self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+
+    def _server_timeout_ms(self, timeout_ms: int | None) -> int:
+        """How long the broker may take for one attempt. We would not wait longer for its answer."""
+        return min(self._timeout_ms(timeout_ms), self._config.request_timeout_ms)
+
+    def _start(self, name: str, results: Results[Key, Any], keys: Iterable[Key], work: Work) -> None:
+        """Runs `work`, which completes the futures of these keys."""
+        self._open()
+        asked = list(keys)
+        task = self._task_group.create_task(_finish(name, results, asked, work), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Futures that are still open then belong to a task that was cancelled, perhaps before its first step.
+        task.add_done_callback(lambda _: results.fail(asked, closed(name)))
+
+
+async def _finish(name: str, results: Results[Key, Any], keys: list[Key], work: Work) -> None:
+    try:
+        await work()
+    except AdminError as error:
+        results.fail(keys, error)
+    for key in results.pending(keys):
+        reason = f"the response has no result for {key}. Call: {name}"
+        results.fail([key], RequestFailed(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
+
+
+def _settle(results: Results[Key, Value], key: Key, code: int, message: str | None, value: Value) -> None:
+    if code == ErrorCode.NONE:
+        results.complete(key, value)
+    else:
+        results.fail([key], failure(code, message))
+
+
+def _grouped(keys: Iterable[Key], group_of: Callable[[Key], Any]) -> dict[Any, list[Key]]:
+    groups: dict[Any, list[Key]] = {}
+    for key in keys:
+        groups.setdefault(group_of(key), []).append(key)
+    return groups
+
+
+def _destination(broker_id: int | None) -> Destination:
+    return Role.ANY_BROKER if broker_id is None else broker_id
+
+
+def _by_name(resources: Iterable[configs.ConfigResource]) -> dict[tuple[int, str], configs.ConfigResource]:
+    return {(int(each.type), each.name): each for each in resources}
+
+
+def _metadata_request(names: list[str] | None) -> MetadataRequest:
+    asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+
+
+# --- errors of whole responses ---------------------------------------------------------------------------------------
+
+
+def _top_level(response: Any) -> tuple[int, str | None]:
+    return response.error_code, response.error_message
+
+
+def _code_only(response: Any) -> tuple[int, str | None]:
+    return response.error_code, None
+
+
+def _topics_of(response: CreateTopicsResponse) -> Iterable[Any]:
+    return response.topics
+
+
+def _responses_of(response: DeleteTopicsResponse | IncrementalAlterConfigsResponse) -> Iterable[Any]:
+    return response.responses
+
+
+def _not_controller(results_of: Callable[[Any], Iterable[Any]]) -> ErrorOf:
+    """A node that is not the controller says so in each result; then it has done nothing."""
+
+    def error_of(response: Any) -> tuple[int, str | None]:
+        is_refused = any(result.error_code == ErrorCode.NOT_CONTROLLER for result in results_of(response))
+        return (ErrorCode.NOT_CONTROLLER if is_refused else ErrorCode.NONE), None
+
+    return error_of

@@ -1,0 +1,128 @@
+"""Configurations as an AdminClient shows and changes them, and the requests for that (core)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+
+from common.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+)
+from common.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
+)
+
+
+class ResourceType(IntEnum):
+    """What has a configuration."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from. UNKNOWN also stands for the sources of newer brokers."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+
+    @classmethod
+    def of(cls, number: int) -> "ConfigSource":
+        return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """A topic by its name, or a broker by its id as text."""
+
+    type: ResourceType
+    name: str
+
+    @property
+    def broker_id(self) -> int | None:
+        """The broker that alone can answer; None if any broker can. The default of all brokers has an empty name."""
+        if self.type is ResourceType.TOPIC or not self.name:
+            return None
+        return int(self.name) if self.name.isascii() and self.name.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    name: str
+    value: str | None
+    """None if the key has no value, or is sensitive."""
+    source: ConfigSource
+    is_sensitive: bool
+    is_read_only: bool
+    synonyms: tuple[ConfigSynonym, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One change of one key. Counterpart of Kafka's AlterConfigOp."""
+
+    name: str
+    operation: ConfigOperation
+    value: str | None = None
+
+
+def alter_request(
+    changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool
+) -> IncrementalAlterConfigsRequest:
+    return IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=resource.type,
+                resource_name=resource.name,
+                configs=[
+                    AlterableConfig(name=each.name, config_operation=each.operation, value=each.value) for each in changed
+                ],
+            )
+            for resource, changed in changes.items()
+        ],
+        validate_only=validate_only,
+    )
+
+
+def describe_request(resources: Sequence[ConfigResource], *, include_synonyms: bool) -> DescribeConfigsRequest:
+    return DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=each.type, resource_name=each.name, configuration_keys=None)
+            for each in resources
+        ],
+        include_synonyms=include_synonyms,
+    )
+
+
+def config_entries(result: DescribeConfigsResult) -> Mapping[str, ConfigEntry]:
+    return MappingProxyType({entry.name: _config_entry(entry) for entry in result.configs})
+
+
+def _config_entry(entry: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        entry.name,
+        entry.value,
+        ConfigSource.of(entry.config_source),
+        entry.is_sensitive,
+        entry.read_only,
+        tuple(ConfigSynonym(each.name, each.value, ConfigSource.of(each.source)) for each in entry.synonyms),
+    )

@@ -1,0 +1,94 @@
+"""Which nodes an AdminClient knows, and which of them gets a request (core).
+
+Counterpart of Kafka's AdminMetadataManager and of its node providers.
+
+1. Until the first Metadata response only the bootstrap servers are known. They stay known: when no broker answers any more,
+   the client asks them again (KIP-899).
+2. A request for any broker prefers a node with a live connection, then the node with the fewest failures in a row, then the
+   one that the metadata came from. So a dead broker costs one attempt, not every second one, and a program usually reads
+   from the broker that it wrote to.
+3. Metadata is fetched again when it is old, when the controller refused to be one, and when a broker is not in it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from common.configuration.endpoints import HostPort
+from common.time_units import NS_PER_S
+
+if TYPE_CHECKING:
+    import random
+
+# Kafka's metadata.max.age.ms.
+METADATA_AGE_MAX_NS: Final = 300 * NS_PER_S
+
+
+class Role(Enum):
+    """A destination that is found by what the node does, not by its id."""
+
+    ANY_BROKER = "any broker"
+    CONTROLLER = "the controller"
+
+
+Destination = Role | int
+"""A role, or the id of a broker."""
+
+
+class KnownNodes:
+    """The bootstrap servers, and the brokers and the controller of the last Metadata response."""
+
+    def __init__(self, bootstrap: Sequence[HostPort], rng: "random.Random") -> None:
+        self._bootstrap = tuple(bootstrap)
+        self._rng = rng
+        self.brokers: Mapping[int, HostPort] = {}
+        # The broker that takes requests for the controller; -1 if the last response named none.
+        self.controller_id = -1
+        # When the metadata was fetched; None if it has to be fetched before the next request.
+        self._fetched_ns: int | None = None
+        # Who sent the metadata.
+        self._source: HostPort | None = None
+        # Failed attempts by address since its last success.
+        self._failures: Counter[HostPort] = Counter()
+
+    def needs_metadata(self, now_ns: int) -> bool:
+        return self._fetched_ns is None or now_ns - self._fetched_ns >= METADATA_AGE_MAX_NS
+
+    def replace(self, brokers: Mapping[int, HostPort], *, controller_id: int, source: HostPort, now_ns: int) -> None:
+        """Takes over a Metadata response."""
+        self._source = source
+        self.brokers = dict(brokers)
+        self.controller_id = controller_id
+        self._fetched_ns = now_ns
+
+    def distrust(self) -> None:
+        """Has the metadata fetched again before the next attempt."""
+        self._fetched_ns = None
+
+    def note_failure(self, address: HostPort) -> bool:
+        """Notes a failed attempt, and returns whether it is the first since the last success."""
+        self._failures[address] += 1
+        self.distrust()
+        return self._failures[address] == 1
+
+    def note_success(self, address: HostPort) -> None:
+        del self._failures[address]
+
+    def address_of(self, destination: Destination, is_connected: Callable[[HostPort], bool]) -> HostPort | None:
+        """Returns where to send a request, or None if the destination is not known."""
+        if destination is Role.ANY_BROKER:
+            connected = [address for address in self._bootstrap if is_connected(address)]
+            # The bootstrap servers are brokers too. While every broker is fenced, no others are known.
+            return self._by_preference([*self.brokers.values(), *connected] or self._bootstrap, is_connected)[0]
+        return self.brokers.get(self.controller_id if destination is Role.CONTROLLER else int(destination))
+
+    def to_ask(self, is_connected: Callable[[HostPort], bool]) -> list[HostPort]:
+        """Returns whom to ask for metadata, in this order."""
+        return list(dict.fromkeys([*self._by_preference(self.brokers.values(), is_connected), *self._bootstrap]))
+
+    def _by_preference(self, addresses: Iterable[HostPort], is_connected: Callable[[HostPort], bool]) -> list[HostPort]:
+        def rank(each: HostPort) -> tuple[bool, int, bool, float]:
+            return not is_connected(each), self._failures[each], each != self._source, self._rng.random()
+
+        return sorted(addresses, key=rank)

@@ -1,0 +1,217 @@
+"""Sends requests of an AdminClient to the right node, again and again until one is answered or the call's time is over
+(shell).
+
+Counterpart of the Call objects and the thread of Kafka's KafkaAdminClient. An attempt ends at the request timeout, the whole
+call at its own deadline. After a disconnect, a timeout or a retriable error the next attempt waits, longer each time, and
+chooses its node anew, from fresh metadata.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from admin.config import AdminConfig
+from admin.errors import RETRIABLE, AdminError, InvalidArgument, TimedOut, UnsupportedRequest, failure
+from admin.known_nodes import Destination, KnownNodes, Role
+from common.configuration.endpoints import HostPort
+from common.environment.interface import Environment
+from common.net.node_channel import ChannelError, NodeChannel, NotServed
+from common.protocol.errors import ErrorCode, LocalProtocolError
+from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from common.protocol.schema import Struct
+from common.time_units import NS_PER_MS
+
+BACKOFF_JITTER: Final = 0.2
+
+# What a call waits for until it knows where to go, in Kafka's words.
+NODE_ASSIGNMENT: Final = "a node assignment"
+
+ErrorOf = Callable[[Any], tuple[int, str | None]]
+"""Returns the error code and the message of a response that failed as a whole, or NONE."""
+
+
+def no_error(_response: Any) -> tuple[int, str | None]:
+    """For responses in which only the single results can fail."""
+    return ErrorCode.NONE, None
+
+
+class _Call:
+    """A request on its way, and what a timeout says about it."""
+
+    def __init__(self, name: str, request: Struct, destination: Destination, error_of: ErrorOf, version: int | None) -> None:
+        # Kafka's name of the call, as its timeouts have it: "describeLogDirs".
+        self.name = name
+        self.request = request
+        self.destination = destination
+        self.error_of = error_of
+        self.version = version
+        # How many attempts reached the point of being sent.
+        self.attempts = 0
+        # How often the call has waited, for the length of the next pause.
+        self.pauses = 0
+        self.waiting_for = NODE_ASSIGNMENT
+        self.last_error: Exception | None = None
+
+    def timed_out(self) -> TimedOut:
+        attempts = f" after {self.attempts} attempt{'' if self.attempts == 1 else 's'}" if self.attempts else ""
+        reason = f" ({self.last_error})" if self.last_error is not None else ""
+        return TimedOut(f"Timed out waiting for {self.waiting_for}{attempts}. Call: {self.name}{reason}")
+
+
+class RequestSender:
+    """Owns the channels of an AdminClient, one for each address."""
+
+    def __init__(
+        self, env: Environment, bootstrap: list[HostPort], config: AdminConfig, task_group: asyncio.TaskGroup
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._task_group = task_group
+        self._nodes = KnownNodes(bootstrap, env.rng)
+        self._channels: dict[HostPort, NodeChannel] = {}
+        # Held by the one call that fetches metadata; the others wait for its result.
+        self._fetching = asyncio.Lock()
+        self._is_closed = False
+
+    async def send(
+        self,
+        request: Struct,
+        destination: Destination,
+        *,
+        name: str,
+        deadline_ns: int,
+        error_of: ErrorOf = no_error,
+        version: int | None = None,
+    ) -> Any:
+        """Returns the response of the destination. `error_of` finds the error of the whole response: a retriable one leads
+        to another attempt, any other is left to the caller. Raises AdminError."""
+        call = _Call(name, request, destination, error_of, version)
+        try:
+            async with self._env.timeout_at(deadline_ns):
+                return await self._until_answered(call, deadline_ns)
+        except TimeoutError:
+            raise call.timed_out() from call.last_error
+
+    def close(self) -> None:
+        """Drops every connection. All calls in progress fail."""
+        self._is_closed = True
+        for channel in self._channels.values():
+            channel.close()
+
+    # --- attempts ------------------------------------------------------------------------------------------------
+    async def _until_answered(self, call: _Call, deadline_ns: int) -> Any:
+        while True:
+            address = await self._address_of(call, deadline_ns)
+            call.attempts += 1
+            call.waiting_for = f"an answer of {address}"
+            try:
+                response = await self._attempt(address, call.request, deadline_ns, call.version)
+            except NotServed as error:
+                raise UnsupportedRequest(f"{error} (Call: {call.name})") from error
+            except ChannelError as error:
+                call.last_error = error
+            else:
+                code, message = call.error_of(response)
+                if code not in RETRIABLE:
+                    return response
+                call.last_error = failure(code, message)
+                self._nodes.distrust()
+            await self._pause(call)
+
+    async def _attempt(self, address: HostPort, request: Struct, deadline_ns: int, version: int | None = None) -> Any:
+        """Makes one attempt. Raises ChannelError and InvalidArgument, and TimeoutError if it is too late for one."""
+        now_ns = self._env.now_ns()
+        if now_ns >= deadline_ns:
+            # The node is not to blame, so this must not look like a failure of it.
+            raise TimeoutError
+        request_deadline_ns = now_ns + self._config.request_timeout_ms * NS_PER_MS
+        try:
+            response = await self._channel(address).send(
+                request, version=version, deadline_ns=min(request_deadline_ns, deadline_ns)
+            )
+        except NotServed:
+            raise
+        except LocalProtocolError as error:
+            raise InvalidArgument(f"cannot encode the request: {error}") from error
+        except ChannelError as error:
+            if self._nodes.note_failure(address) and not self._is_closed:
+                self._env.log.warning("node_unavailable", address=str(address), reason=str(error))
+            raise
+        self._nodes.note_success(address)
+        return response
+
+    async def _pause(self, call: _Call) -> None:
+        if self._is_closed:
+            raise closed(call.name)
+        delay_ms = min(self._config.retry_backoff_ms << min(call.pauses, 30), self._config.retry_backoff_max_ms)
+        call.pauses += 1
+        jitter = 1 + BACKOFF_JITTER * (2 * self._env.rng.random() - 1)
+        await self._env.sleep_until(self._env.now_ns() + int(delay_ms * NS_PER_MS * jitter))
+
+    # --- nodes ---------------------------------------------------------------------------------------------------
+    async def _address_of(self, call: _Call, deadline_ns: int) -> HostPort:
+        """Returns the address of the call's destination, waiting until the cluster has one."""
+        while True:
+            failed = await self._refresh_metadata(deadline_ns)
+            if failed is not None:
+                call.last_error = failed
+            else:
+                address = self._nodes.address_of(call.destination, self._is_connected)
+                if address is not None:
+                    return address
+                call.waiting_for = NODE_ASSIGNMENT
+                call.last_error = AdminError(ErrorCode.BROKER_NOT_AVAILABLE, _missing(call.destination))
+                self._nodes.distrust()
+            await self._pause(call)
+
+    async def _refresh_metadata(self, deadline_ns: int) -> ChannelError | None:
+        """Fetches the metadata if it has to be. Returns an error if no node answered."""
+        async with self._fetching:
+            if not self._nodes.needs_metadata(self._env.now_ns()):
+                return None
+            errors: list[ChannelError] = []
+            for address in self._nodes.to_ask(self._is_connected):
+                try:
+                    response: MetadataResponse = await self._attempt(address, _BROKERS_ONLY, deadline_ns)
+                except ChannelError as error:
+                    errors.append(error)
+                    continue
+                brokers = {broker.node_id: HostPort(broker.host, broker.port) for broker in response.brokers}
+                self._nodes.replace(brokers, controller_id=response.controller_id, source=address, now_ns=self._env.now_ns())
+                return None
+        reasons = "; ".join(map(str, errors))
+        if all(isinstance(error, NotServed) for error in errors):
+            raise UnsupportedRequest(f"{reasons}; is it a broker?")
+        return ChannelError(reasons)
+
+    def _channel(self, address: HostPort) -> NodeChannel:
+        channel = self._channels.get(address)
+        if channel is None:
+            if self._is_closed:
+                raise ChannelError("the AdminClient is closed")
+            channel = self._channels[address] = NodeChannel(
+                self._env,
+                host=address.host,
+                port=address.port,
+                client_id=self._config.client_id,
+                task_group=self._task_group,
+            )
+        return channel
+
+    def _is_connected(self, address: HostPort) -> bool:
+        channel = self._channels.get(address)
+        return channel is not None and channel.is_connected
+
+
+def closed(name: str) -> TimedOut:
+    """Returns the error of a call that the end of its client interrupts."""
+    return TimedOut(f"The AdminClient was closed. Call: {name}")
+
+
+def _missing(destination: Destination) -> str:
+    if destination is Role.CONTROLLER:
+        return "the cluster has no controller at the moment"
+    return f"broker {destination} is not in the cluster's metadata"
+
+
+_BROKERS_ONLY: Final = MetadataRequest(topics=[], allow_auto_topic_creation=False)

@@ -1,0 +1,111 @@
+"""Topics as an AdminClient shows them, and the requests about them (core)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from common.ids import Uuid
+from common.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from common.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+
+BROKER_DEFAULT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create: with counts, which default to the cluster's, or with the brokers of each partition."""
+
+    name: str
+    num_partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    replicas_assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic as it was created. The counts are -1 if the caller may not see them."""
+
+    topic_id: Uuid
+    num_partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListing:
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """Counterpart of Kafka's TopicPartitionInfo."""
+
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    """Replicas on brokers that are fenced, and replicas in directories that are offline."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+    """In the order of their numbers."""
+
+
+def create_request(topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:
+    return CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.num_partitions,
+                replication_factor=topic.replication_factor,
+                assignments=[
+                    CreatableReplicaAssignment(partition_index=index, broker_ids=list(broker_ids))
+                    for index, broker_ids in topic.replicas_assignments.items()
+                ],
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in topic.configs.items()],
+            )
+            for topic in topics
+        ],
+        timeout_ms=timeout_ms,
+        validate_only=validate_only,
+    )
+
+
+def topic_metadata(result: CreatableTopicResult) -> TopicMetadata:
+    return TopicMetadata(result.topic_id, result.num_partitions, result.replication_factor)
+
+
+def topic_listing(topic: MetadataResponseTopic) -> TopicListing:
+    return TopicListing(topic.name or "", topic.topic_id, topic.is_internal)
+
+
+def topic_description(topic: MetadataResponseTopic) -> TopicDescription:
+    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
+    return TopicDescription(
+        topic.name or "", topic.topic_id, topic.is_internal, tuple(map(_partition_description, partitions))
+    )
+
+
+def _partition_description(partition: MetadataResponsePartition) -> PartitionDescription:
+    return PartitionDescription(
+        partition.partition_index,
+        partition.leader_id if partition.leader_id >= 0 else None,
+        partition.leader_epoch,
+        tuple(partition.replica_nodes),
+        tuple(partition.isr_nodes),
+        tuple(partition.offline_replicas),
+    )

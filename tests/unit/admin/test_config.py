@@ -1,0 +1,28 @@
+"""The settings of an AdminClient from a properties file: Kafka's keys, and one line for what is wrong."""
+
+import pytest
+
+from admin.config import AdminConfig
+from admin.errors import InvalidSetting
+
+
+def test_keys_are_kafkas_and_absent_ones_have_kafkas_defaults() -> None:
+    """Keys that have no effect here are accepted, because one file serves the tools of Kafka as well."""
+    assert AdminConfig.from_properties({}) == AdminConfig("adminclient", 60_000, 30_000, 100, 1_000)
+    given = {
+        "client.id": "me",
+        "default.api.timeout.ms": "5000",
+        "request.timeout.ms": "1000",
+        "retry.backoff.ms": "0",
+        "retry.backoff.max.ms": "20",
+        "security.protocol": "PLAINTEXT",
+    }
+    assert AdminConfig.from_properties(given) == AdminConfig("me", 5_000, 1_000, 0, 20)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "soon", "2147483648", "99999999999999999999"])
+def test_a_timeout_that_is_none_is_named_with_its_key(text: str) -> None:
+    """The line gives the key, the value and what is allowed."""
+    with pytest.raises(InvalidSetting) as caught:
+        AdminConfig.from_properties({"request.timeout.ms": text})
+    assert str(caught.value) == f"request.timeout.ms={text} is not a number of milliseconds from 0 to 2147483647"

@@ -1,0 +1,225 @@
+"""Topics and configurations: the requests of the AdminClient, and the values that it makes of the responses."""
+
+import pytest
+
+from admin.configs import ConfigChange, ConfigEntry, ConfigResource, ConfigSource, ConfigSynonym, ResourceType
+from admin.errors import RequestFailed
+from admin.topics import NewTopic, PartitionDescription, TopicListing, TopicMetadata
+from common.ids import Uuid
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from common.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from common.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from common.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from common.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.unit.admin.cluster import Answer, FakeCluster
+from tests.unit.common.metadata.builders import topic_id
+from tests.unit.common.net.worlds import World, run_simulated
+
+T, U = topic_id(1), topic_id(2)
+
+
+def test_topics_are_listed_and_described() -> None:
+    """Listing asks for all topics, describing for those named. Neither may create a topic. Names and partitions are sorted,
+    and a topic that does not exist is an error of its own."""
+
+    def metadata(request: MetadataRequest) -> MetadataResponse:
+        assert not request.allow_auto_topic_creation
+        partitions = [
+            MetadataResponsePartition(
+                partition_index=1, leader_id=-1, leader_epoch=4, replica_nodes=[2, 1], isr_nodes=[2], offline_replicas=[2]
+            ),
+            MetadataResponsePartition(partition_index=0, leader_id=1, leader_epoch=3, replica_nodes=[1, 2], isr_nodes=[1]),
+        ]
+        known = {
+            "u": MetadataResponseTopic(name="u", topic_id=U, is_internal=True),
+            "t": MetadataResponseTopic(name="t", topic_id=T, partitions=partitions),
+        }
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        names = list(known) if request.topics is None else [topic.name or "" for topic in request.topics]
+        return MetadataResponse(
+            topics=[known.get(name, MetadataResponseTopic(name=name, error_code=missing)) for name in names]
+        )
+
+    async def scenario(world: World) -> None:
+        async with FakeCluster(world, [{ApiKey.METADATA: metadata}]) as cluster, cluster.admin() as admin:
+            assert await admin.list_topics() == [TopicListing("t", T, False), TopicListing("u", U, True)]
+            results = admin.describe_topics(["t", "missing"])
+            described = await results["t"]
+            assert (described.name, described.topic_id, described.is_internal) == ("t", T, False)
+            assert described.partitions == (
+                PartitionDescription(0, 1, 3, (1, 2), (1,), ()),
+                PartitionDescription(1, None, 4, (2, 1), (2,), (2,)),
+            )
+            with pytest.raises(RequestFailed, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                await results["missing"]
+
+    run_simulated(scenario)
+
+
+def test_topics_are_created() -> None:
+    """With defaults, with counts and configuration, and with an assignment. The broker may take as long as one attempt
+    does."""
+
+    def create(request: CreateTopicsRequest) -> CreateTopicsResponse:
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=topic.name, topic_id=T, num_partitions=4, replication_factor=2)
+                for topic in request.topics
+            ]
+        )
+
+    async def scenario(world: World) -> None:
+        async with FakeCluster(world, [{ApiKey.CREATE_TOPICS: create}]) as cluster, cluster.admin() as admin:
+            topics = [
+                NewTopic("default"),
+                NewTopic("counted", 4, 2, configs={"a": "1"}),
+                NewTopic("assigned", replicas_assignments={0: [1, 2], 1: [2, 1]}),
+            ]
+            created = await admin.create_topics(topics, validate_only=True).all()
+            assert created == dict.fromkeys(["default", "counted", "assigned"], TopicMetadata(T, 4, 2))
+            (request,) = cluster[1].asked
+            assert (request.validate_only, request.timeout_ms) == (True, 150)
+            default, counted, assigned = request.topics
+            assert (default.num_partitions, default.replication_factor) == (-1, -1)
+            assert (counted.num_partitions, counted.replication_factor) == (4, 2)
+            assert [(config.name, config.value) for config in counted.configs] == [("a", "1")]
+            assert [(each.partition_index, each.broker_ids) for each in assigned.assignments] == [(0, [1, 2]), (1, [2, 1])]
+
+    run_simulated(scenario)
+
+
+def test_topics_are_deleted_by_id() -> None:
+    """The results come in any order, and each belongs to its id."""
+
+    def delete(request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        codes: dict[Uuid, ErrorCode] = {T: ErrorCode.NONE, U: ErrorCode.TOPIC_DELETION_DISABLED}
+        return DeleteTopicsResponse(
+            responses=[
+                DeletableTopicResult(name=None, topic_id=topic.topic_id, error_code=codes[topic.topic_id])
+                for topic in reversed(request.topics)
+            ]
+        )
+
+    async def scenario(world: World) -> None:
+        async with FakeCluster(world, [{ApiKey.DELETE_TOPICS: delete}]) as cluster, cluster.admin() as admin:
+            results = admin.delete_topics([T, U])
+            await results[T]
+            with pytest.raises(RequestFailed, match="TOPIC_DELETION_DISABLED"):
+                await results[U]
+
+    run_simulated(scenario)
+
+
+def test_a_broker_describes_its_own_configuration() -> None:
+    """Topics, and the default of all brokers, are described by any broker, in one request. A broker's configuration is
+    asked from that broker."""
+
+    def describe(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(
+                    resource_type=each.resource_type,
+                    resource_name=each.resource_name,
+                    error_code=ErrorCode.INVALID_REQUEST if each.resource_name == "bad" else ErrorCode.NONE,
+                    error_message="a bad name" if each.resource_name == "bad" else None,
+                    configs=[
+                        DescribeConfigsResourceResult(
+                            name="key",
+                            value="1",
+                            read_only=True,
+                            config_source=99,
+                            synonyms=[DescribeConfigsSynonym(name="keys", value="2", source=5)],
+                        )
+                    ],
+                )
+                for each in request.resources
+            ]
+        )
+
+    async def scenario(world: World) -> None:
+        answers: dict[ApiKey, Answer] = {ApiKey.DESCRIBE_CONFIGS: describe}
+        async with FakeCluster(world, [answers, answers]) as cluster, cluster.admin() as admin:
+            resources = [
+                ConfigResource(ResourceType.TOPIC, "2"),
+                ConfigResource(ResourceType.BROKER, "2"),
+                ConfigResource(ResourceType.BROKER, ""),
+                ConfigResource(ResourceType.BROKER_LOGGER, "2"),
+            ]
+            described = await admin.describe_configs(resources, include_synonyms=True).all()
+            synonyms = (ConfigSynonym("keys", "2", ConfigSource.DEFAULT_CONFIG),)
+            entry = ConfigEntry("key", "1", ConfigSource.UNKNOWN, False, True, synonyms)
+            assert described == {resource: {"key": entry} for resource in resources}
+            of_broker_2 = [[4, "2"], [8, "2"]]
+            everywhere = [
+                [[each.resource_type, each.resource_name] for each in request.resources]
+                for broker in cluster.brokers.values()
+                for request in broker.asked
+            ]
+            assert sorted(everywhere) == [[[2, "2"], [4, ""]], of_broker_2]
+            assert [[each.resource_type, each.resource_name] for each in cluster[2].asked[-1].resources] == of_broker_2
+            assert all(resource.configuration_keys is None for resource in cluster[2].asked[-1].resources)
+            with pytest.raises(RequestFailed, match="a bad name"):
+                await admin.describe_configs([ConfigResource(ResourceType.TOPIC, "bad")]).all()
+
+    run_simulated(scenario)
+
+
+def test_configurations_are_changed_resource_by_resource() -> None:
+    """A broker gets the changes of its own configuration, any broker all others, in one request. A resource that is refused
+    does not fail the others."""
+
+    def alter(request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+        assert request.validate_only
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    resource_type=each.resource_type,
+                    resource_name=each.resource_name,
+                    error_code=ErrorCode.INVALID_CONFIG if each.resource_name == "u" else ErrorCode.NONE,
+                    error_message="a bad value" if each.resource_name == "u" else None,
+                )
+                for each in request.resources
+            ]
+        )
+
+    async def scenario(world: World) -> None:
+        answers: dict[ApiKey, Answer] = {ApiKey.INCREMENTAL_ALTER_CONFIGS: alter}
+        async with FakeCluster(world, [answers, answers]) as cluster, cluster.admin() as admin:
+            t, u = ConfigResource(ResourceType.TOPIC, "t"), ConfigResource(ResourceType.TOPIC, "u")
+            broker = ConfigResource(ResourceType.BROKER, "2")
+            changes = [ConfigChange("a", ConfigOperation.SET, "1"), ConfigChange("b", ConfigOperation.DELETE)]
+            results = admin.incremental_alter_configs({t: changes, broker: changes[:1], u: changes[1:]}, validate_only=True)
+            await results[t]
+            await results[broker]
+            with pytest.raises(RequestFailed, match="a bad value"):
+                await results[u]
+            sent = {
+                id_: [
+                    (resource.resource_name, [(each.name, each.config_operation, each.value) for each in resource.configs])
+                    for request in fake.asked
+                    for resource in request.resources
+                ]
+                for id_, fake in cluster.brokers.items()
+            }
+            set_a, delete_b = ("a", 0, "1"), ("b", 1, None)
+            assert sent == {1: [("t", [set_a, delete_b]), ("u", [delete_b])], 2: [("2", [set_a])]}
+
+    run_simulated(scenario)
