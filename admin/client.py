@@ -16,22 +16,25 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from admin import brokers, configs, log_dirs, topics
+from admin import brokers, configs, elections, log_dirs, topics
 from admin.config import AdminConfig, parse_bootstrap_servers
 from admin.errors import AdminError, RequestFailed, check, failure
 from admin.known_nodes import Destination, Role
-from admin.partitions import TopicPartitionReplica
+from admin.partitions import TopicPartition, TopicPartitionReplica
 from admin.request_sender import ErrorOf, RequestSender, closed, no_error
 from admin.results import Results
 from common.environment.interface import Environment
 from common.environment.real import RealEnvironment
 from common.ids import Uuid
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_partitions import CreatePartitionsResponse
 from common.protocol.messages.create_topics import CreateTopicsResponse
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from common.protocol.messages.describe_configs import DescribeConfigsResponse
+from common.protocol.messages.elect_leaders import ElectionType, ElectLeadersResponse
 from common.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.protocol.schema import Struct
@@ -166,6 +169,50 @@ class AdminClient:
 
         self._start("deleteTopics", results, results, delete)
         return results
+
+    def create_partitions(
+        self, wanted: Mapping[str, topics.NewPartitions], *, timeout_ms: int | None = None
+    ) -> Results[str, None]:
+        """Adds partitions to topics; the results are by name."""
+        results: Results[str, None] = Results(wanted)
+        request = topics.partitions_request(wanted, timeout_ms=self._server_timeout_ms(timeout_ms))
+
+        async def create() -> None:
+            response: CreatePartitionsResponse = await self._send(
+                "createPartitions", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_not_controller(_results_of)
+            )
+            for result in response.results:
+                _settle(results, result.name, result.error_code, result.error_message, None)
+
+        self._start("createPartitions", results, results, create)
+        return results
+
+    async def list_partition_reassignments(
+        self, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, topics.PartitionReassignment]:
+        """Returns the reassignments in progress."""
+        request = ListPartitionReassignmentsRequest(timeout_ms=self._server_timeout_ms(timeout_ms))
+        response = await self._send(
+            "listPartitionReassignments", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_top_level
+        )
+        check(response.error_code, response.error_message)
+        return topics.reassignments(response)
+
+    async def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, AdminError | None]:
+        """Elects leaders for these partitions, or for all that need it. Returns the error of each partition, None where a
+        leader was elected."""
+        request = elections.elect_request(election_type, partitions, timeout_ms=self._server_timeout_ms(timeout_ms))
+        response: ElectLeadersResponse = await self._send(
+            "electLeaders", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_not_controller(_itself)
+        )
+        check(response.error_code)
+        return elections.election_results(response)
 
     # --- configurations ------------------------------------------------------------------------------------------
     def describe_configs(
@@ -383,6 +430,14 @@ def _topics_of(response: CreateTopicsResponse) -> Iterable[Any]:
 
 def _responses_of(response: DeleteTopicsResponse | IncrementalAlterConfigsResponse) -> Iterable[Any]:
     return response.responses
+
+
+def _results_of(response: CreatePartitionsResponse) -> Iterable[Any]:
+    return response.results
+
+
+def _itself(response: ElectLeadersResponse) -> Iterable[Any]:
+    return (response,)
 
 
 def _not_controller(results_of: Callable[[Any], Iterable[Any]]) -> ErrorOf:

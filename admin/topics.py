@@ -3,7 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from admin.partitions import TopicPartition
 from common.ids import Uuid
+from common.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from common.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -11,6 +17,7 @@ from common.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
 )
+from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from common.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 BROKER_DEFAULT = -1
@@ -63,6 +70,49 @@ class TopicDescription:
     is_internal: bool
     partitions: tuple[PartitionDescription, ...]
     """In the order of their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """How many partitions a topic is to have, and the brokers of each new one; None lets the controller place them."""
+
+    total_count: int
+    new_assignments: Sequence[Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """A reassignment in progress."""
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+
+def partitions_request(wanted: Mapping[str, NewPartitions], *, timeout_ms: int) -> CreatePartitionsRequest:
+    return CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(
+                name=name,
+                count=each.total_count,
+                assignments=None
+                if each.new_assignments is None
+                else [CreatePartitionsAssignment(broker_ids=list(broker_ids)) for broker_ids in each.new_assignments],
+            )
+            for name, each in wanted.items()
+        ],
+        timeout_ms=timeout_ms,
+    )
+
+
+def reassignments(response: ListPartitionReassignmentsResponse) -> dict[TopicPartition, PartitionReassignment]:
+    return {
+        TopicPartition(topic.name, each.partition_index): PartitionReassignment(
+            tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+        )
+        for topic in response.topics
+        for each in topic.partitions
+    }
 
 
 def create_request(topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:

@@ -32,5 +32,6 @@ class ToolParser(argparse.ArgumentParser):
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """Adds --bootstrap-server, as in every Kafka tool."""
+    """Adds --bootstrap-server and --command-config, as in every Kafka tool that connects to brokers."""
     parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,…]", help="brokers to connect to")
+    parser.add_argument("--command-config", metavar="FILE", help="properties file with settings of the admin client")

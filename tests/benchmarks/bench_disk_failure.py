@@ -24,10 +24,9 @@ from typing import Any
 from confluent_kafka import Producer
 
 from tests.benchmarks.measuring import percentile, print_result
+from tests.blocking_admin import BlockingAdmin
 from tests.integration.event_tail import EventTail
 from tests.interop.topics import create_topic, wait_until_in_sync
-from tools.kafka.admin_client import AdminClient
-from tools.kafka.log_dirs import describe_broker
 from tools.lab.disk_lab import kill_disk, revive_disk, why_no_loop_disks
 from tools.lab.local_cluster import LocalCluster
 
@@ -139,13 +138,13 @@ class Writer:
         return callback
 
 
-def choose_victim(cluster: LocalCluster, admin: AdminClient) -> Victim:
+def choose_victim(cluster: LocalCluster, admin: BlockingAdmin) -> Victim:
     """Returns the directory with the most leaders. If several have the same number, returns the first."""
     (topic,) = admin.metadata([TOPIC]).topics
     leaders = {part.partition_index: part.leader_id for part in topic.partitions}
     victims: list[Victim] = []
-    for broker_id, address in sorted(admin.brokers().items()):
-        for result in describe_broker(admin, address):
+    for broker_id in sorted(admin.brokers()):
+        for result in admin.log_dirs(broker_id):
             held = [part.partition_index for each in result.topics if each.name == TOPIC for part in each.partitions]
             led = frozenset(partition for partition in held if leaders[partition] == broker_id)
             victims.append(Victim(broker_id, Path(result.log_dir), frozenset(held), led))
@@ -188,7 +187,7 @@ def repair(cluster: LocalCluster, victim: Victim, partitions: int) -> None:
     revive_disk(victim.path)
     broker.start()
     broker.wait_for("broker_running")
-    with AdminClient(cluster.bootstrap) as admin:
+    with BlockingAdmin(cluster.bootstrap) as admin:
         wait_until_in_sync(admin, TOPIC, partitions=partitions, replication_factor=BROKERS, seconds=SECONDS_MAX)
 
 
@@ -214,7 +213,7 @@ def many_kills(folder: Path, kills: int) -> list[Failure]:
     failures: list[Failure] = []
     with running_cluster(folder, disks=3, partitions=PARTITIONS) as cluster:
         for number in range(kills):
-            with AdminClient(cluster.bootstrap) as admin:
+            with BlockingAdmin(cluster.bootstrap) as admin:
                 victim = choose_victim(cluster, admin)
             failure = fail(cluster, victim, RATE)
             failures.append(failure)
@@ -234,7 +233,7 @@ def large_kill(folder: Path, partitions_in_directory: int) -> Failure:
     each directory."""
     disks = 2
     with running_cluster(folder, disks=disks, partitions=disks * partitions_in_directory) as cluster:
-        with AdminClient(cluster.bootstrap) as admin:
+        with BlockingAdmin(cluster.bootstrap) as admin:
             victim = choose_victim(cluster, admin)
         return fail(cluster, victim, LARGE_RATE)
 

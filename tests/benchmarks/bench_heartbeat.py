@@ -25,9 +25,8 @@ from common.protocol.codec import decode
 from common.protocol.framing import LENGTH_SIZE, RequestFramer, parse_request
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tests.benchmarks.measuring import print_result
+from tests.blocking_admin import BlockingAdmin
 from tests.interop.topics import create_topic
-from tools.kafka.admin_client import AdminClient
-from tools.kafka.log_dirs import describe_broker
 from tools.lab.local_cluster import LocalCluster
 
 DISKS = 2
@@ -123,9 +122,9 @@ def measure(folder: Path, partitions_in_directory: int) -> tuple[Heartbeat, Hear
     directory."""
     with running_cluster(folder) as (cluster, relay):
         create_topic(cluster.bootstrap, "bench", partitions=DISKS * partitions_in_directory, replication_factor=1)
-        with AdminClient(cluster.bootstrap) as admin:
-            (address,) = admin.brokers().values()
-            result = describe_broker(admin, address)[0]
+        with BlockingAdmin(cluster.bootstrap) as admin:
+            (broker_id,) = admin.brokers()
+            result = admin.log_dirs(broker_id)[0]
         held = sum(len(topic.partitions) for topic in result.topics)
         before = relay.wait_for(reporting=False)
         path = Path(result.log_dir)

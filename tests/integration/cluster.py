@@ -22,10 +22,9 @@ from typing import Any, TypeVar
 import pytest
 
 from common.protocol.messages.metadata import MetadataResponsePartition
+from tests.blocking_admin import BlockingAdmin
 from tests.integration.loop_disks import loop_devices_under, mounts_under, unmount_lazily
 from tests.integration.standstills import Standstills
-from tools.kafka.admin_client import AdminClient
-from tools.kafka.log_dirs import describe_broker
 from tools.lab import faulty_image
 from tools.lab.disk_lab import Disk, make_disk, remove_disk, thaw, why_no_loop_disks
 from tools.lab.local_cluster import LocalCluster, LocalNode
@@ -86,10 +85,10 @@ class WatchedCluster(LocalCluster):
 
     # --- asking --------------------------------------------------------------------------------------------------
 
-    def admin(self) -> AdminClient:
+    def admin(self) -> BlockingAdmin:
         """Returns an admin client that knows the running brokers."""
         running = [node for node in self.brokers if node.pid is not None]
-        return AdminClient(",".join(node.files.address for node in running))
+        return BlockingAdmin(",".join(node.files.address for node in running))
 
     def partitions(self, topic: str) -> dict[int, MetadataResponsePartition]:
         """Returns the description of each of the topic's partitions from a Metadata response."""
@@ -107,9 +106,9 @@ class WatchedCluster(LocalCluster):
         with self.admin() as admin:
             return {
                 (broker_id, part.partition_index): result.log_dir
-                for broker_id, address in sorted(admin.brokers().items())
+                for broker_id in sorted(admin.brokers())
                 if only in (None, broker_id)
-                for result in describe_broker(admin, address)
+                for result in admin.log_dirs(broker_id)
                 for found in result.topics
                 if found.name == topic
                 for part in found.partitions

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.blocking_admin import BlockingAdmin
 from tests.integration.loop_disks import unmount_lazily
 from tests.integration.monitoring import ROOT, Prometheus, need_program, not_testable, until
 from tests.interop.topics import create_topic, wait_until_in_sync
-from tools.kafka.admin_client import AdminClient
 from tools.lab.disk_lab import Disk, kill_disk, make_disk, remove_disk, why_no_loop_disks
 from tools.lab.local_cluster import free_ports
 
@@ -290,7 +290,7 @@ def replace_a_volume(compose: Compose) -> None:
     compose("run", "--rm", "--no-deps", "broker-1", "python", "-m", "tools.node.docker_run", "--format-empty")
     compose("start", "broker-1")
     compose.wait_until_healthy("broker-1")
-    with AdminClient(compose.bootstrap) as admin:
+    with BlockingAdmin(compose.bootstrap) as admin:
         wait_until_in_sync(admin, TOPIC, partitions=PARTITIONS, replication_factor=3)
 
 

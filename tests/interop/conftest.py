@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.blocking_admin import BlockingAdmin
 from tests.interop.topics import create_topic
-from tools.kafka.admin_client import AdminClient
 from tools.lab.local_cluster import LocalCluster
 
 BROKERS = 3
@@ -54,7 +54,7 @@ def _every_daemon_lives(cluster: LocalCluster) -> Iterator[None]:
     yield
     assert {name: node.pid for name, node in cluster.nodes.items()} == pids
     assert None not in pids.values()
-    with AdminClient(cluster.bootstrap) as admin:
+    with BlockingAdmin(cluster.bootstrap) as admin:
         assert sorted(admin.brokers()) == list(range(1, BROKERS + 1))
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from common.configuration.endpoints import HostPort
 from common.protocol.api_keys import ApiKey
-from common.protocol.messages.metadata import MetadataRequest
-from tools.kafka.admin_client import NodeConnection
+from common.protocol.framing import parse_response
+from common.protocol.messages.metadata import MetadataResponse
 from tools.lab.local_cluster import LocalCluster
 
 SECONDS_MAX = 30.0
@@ -68,17 +68,30 @@ def log(cluster: LocalCluster) -> Path:
 @contextmanager
 def witness(address: HostPort) -> Iterator[None]:
     """Checks that an existing connection and a new one are both served afterwards."""
-    with NodeConnection(address, timeout=SECONDS_MAX) as before:
-        before.send(MetadataRequest(topics=[]))
+    with connected(address) as before:
+        ask(before)
         yield
-        before.send(MetadataRequest(topics=[]))
-        with NodeConnection(address, timeout=SECONDS_MAX) as after:
-            after.send(MetadataRequest(topics=[]))
+        ask(before)
+        with connected(address) as after:
+            ask(after)
+
+
+def connected(address: HostPort) -> socket.socket:
+    return socket.create_connection((address.host, address.port), timeout=SECONDS_MAX)
+
+
+def ask(connection: socket.socket) -> None:
+    """Asks for the metadata of no topics, and checks that an answer comes."""
+    connection.sendall(frame(header(ApiKey.METADATA, 1) + bytes(4)))
+    size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+    answer = connection.recv(size, socket.MSG_WAITALL)
+    assert len(answer) == size
+    assert parse_response(MetadataResponse, answer, 1)[1].brokers
 
 
 def exchange(address: HostPort, data: bytes, *, then_end: bool = False) -> tuple[bytes, str]:
     """Sends the bytes. Returns what was received until the broker closed, and our address as the broker logs it."""
-    with socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) as connection:
+    with connected(address) as connection:
         name = "{}:{}".format(*connection.getsockname())
         connection.sendall(data)
         if then_end:
@@ -124,7 +137,7 @@ def test_a_truncated_frame_leaves_one_line(address: HostPort, log: Path) -> None
 
 def test_unknown_version_of_api_versions_is_answered(address: HostPort) -> None:
     """A client from the future gets a version 0 response with UNSUPPORTED_VERSION and the supported versions (KIP-511)."""
-    with socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) as connection:
+    with connected(address) as connection:
         connection.sendall(frame(header(ApiKey.API_VERSIONS, 99) + b"\x00\x00\x00"))
         size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
         answer = connection.recv(size, socket.MSG_WAITALL)
@@ -146,7 +159,7 @@ def test_half_a_frame_holds_up_nobody(cluster: LocalCluster, address: HostPort) 
     wait for them."""
     promise = (100 * 1024 * 1024).to_bytes(4, "big") + header(ApiKey.PRODUCE, 9) + bytes(1000)
     before = resident_bytes(cluster.broker(1).pid)
-    peers = [socket.create_connection((address.host, address.port), timeout=SECONDS_MAX) for _ in range(20)]
+    peers = [connected(address) for _ in range(20)]
     try:
         with witness(address):
             for peer in peers:

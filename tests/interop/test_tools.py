@@ -76,7 +76,6 @@ def test_wrong_requests_are_one_line(bootstrap: str, new_topic_name: Callable[[]
         ("topics", "--bootstrap-server", bootstrap, "--create", "--topic", name, "--replication-factor", "9"),
         ("topics", "--bootstrap-server", bootstrap, "--create", "--topic", name, "--config", "segment.bytes=many"),
         ("topics", "--bootstrap-server", bootstrap, "--create", "--topic", "not/a name"),
-        ("topics", "--bootstrap-server", "127.0.0.1:1", "--list"),
         ("log_dirs", "--bootstrap-server", bootstrap, "--describe", "--broker-list", "9"),
         ("cluster", "cluster-id", "--bootstrap-server", "nowhere"),
         ("dump_log", "--files", "/nowhere/00000000000000000000.log"),
@@ -87,6 +86,16 @@ def test_wrong_requests_are_one_line(bootstrap: str, new_topic_name: Callable[[]
         assert "Traceback" not in done.errors[0]
     listed = run_tool("topics", "--bootstrap-server", bootstrap, "--list")
     assert name not in listed.lines
+
+
+def test_an_address_where_nothing_listens(tmp_path: Path) -> None:
+    """A warning at once, and one line in Kafka's words when the time is over."""
+    config = tmp_path / "client.properties"
+    config.write_text("default.api.timeout.ms=500\n")
+    done = run_tool("topics", "--bootstrap-server", "127.0.0.1:1", "--list", "--command-config", str(config))
+    assert (done.status, done.lines, len(done.errors)) == (1, [], 2)
+    assert "node_unavailable" in done.errors[0]
+    assert "Timed out waiting for a node assignment. Call: listTopics" in done.errors[1]
 
 
 def test_log_dirs_as_one_line_of_json(cluster: LocalCluster, bootstrap: str, topic: str) -> None:
@@ -116,6 +125,32 @@ def test_log_dirs_as_one_line_of_json(cluster: LocalCluster, bootstrap: str, top
         assert all(
             (part["offsetLag"], part["isFuture"]) == (0, False) for each in broker["logDirs"] for part in each["partitions"]
         )
+
+
+def test_log_dirs_in_the_schema_of_the_kip(cluster: LocalCluster, bootstrap: str, topic: str) -> None:
+    """kafka-log-dirs --schema kip-113 prints one line, which says the same of the broker as Kafka's schema."""
+    done = run_tool("log_dirs", "--bootstrap-server", bootstrap, "--describe", "--broker-list", "2", "--topic-list", topic)
+    (broker,) = json.loads(done.lines[-1])["brokers"]
+    kip = ("--schema", "kip-113", "--broker", "2", "--topics", topic)
+    done = run_tool("log_dirs", "--bootstrap-server", bootstrap, "--describe", *kip)
+    assert (done.status, len(done.lines)) == (0, 1)
+    described = json.loads(done.lines[0])
+    assert described["version"] == 1
+    assert [(each["is_live"], each["path"]) for each in described["log_dirs"]] == [
+        (True, path) for path in cluster.broker(2).files.data_dirs
+    ]
+    assert [
+        [
+            {
+                "partition": f"{each['topic']}-{each['partition']}",
+                "size": each["size"],
+                "offsetLag": each["offset_lag"],
+                "isFuture": each["is_temporary"],
+            }
+            for each in log_dir["partitions"]
+        ]
+        for log_dir in described["log_dirs"]
+    ] == [log_dir["partitions"] for log_dir in broker["logDirs"]]
 
 
 def test_kafka_cluster_prints_the_cluster_id(cluster: LocalCluster, bootstrap: str) -> None:

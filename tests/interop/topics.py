@@ -17,7 +17,7 @@ from common.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from common.protocol.messages.metadata import MetadataResponsePartition
-from tools.kafka.admin_client import AdminClient
+from tests.blocking_admin import BlockingAdmin
 
 READY_SECONDS = 120.0
 POLL_SECONDS = 0.02
@@ -43,7 +43,7 @@ def create_topic(
         assignments=chosen,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
     )
-    with AdminClient(bootstrap) as admin:
+    with BlockingAdmin(bootstrap) as admin:
         response: CreateTopicsResponse = admin.send(CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
         (result,) = response.topics
         assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_message}"
@@ -53,7 +53,7 @@ def create_topic(
 
 
 def wait_until_in_sync(
-    admin: AdminClient, name: str, *, partitions: int, replication_factor: int, seconds: float = READY_SECONDS
+    admin: BlockingAdmin, name: str, *, partitions: int, replication_factor: int, seconds: float = READY_SECONDS
 ) -> list[MetadataResponsePartition]:
     """Waits until every partition has a leader and an ISR of that size, and returns the partitions by number."""
     deadline = time.monotonic() + seconds
@@ -69,12 +69,11 @@ def wait_until_in_sync(
         time.sleep(POLL_SECONDS + len(topic.partitions) / 5000)
 
 
-def _wait_until_leaders_answer(admin: AdminClient, name: str) -> None:
+def _wait_until_leaders_answer(admin: BlockingAdmin, name: str) -> None:
     """Waits until every leader answers ListOffsets. A full ISR does not show this: the controller sets a new partition's ISR
     before the leader has created its log, and until then acks=0 records are lost."""
     deadline = time.monotonic() + READY_SECONDS
     waiting = {part.partition_index: part.leader_id for part in admin.metadata([name]).topics[0].partitions}
-    addresses = admin.brokers()
     while waiting:
         for leader_id in sorted(set(waiting.values())):
             asked = [
@@ -83,7 +82,7 @@ def _wait_until_leaders_answer(admin: AdminClient, name: str) -> None:
                 if waiting[index] == leader_id
             ]
             request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)])
-            response: ListOffsetsResponse = admin.send_to(addresses[leader_id], request)
+            response: ListOffsetsResponse = admin.send(request, leader_id)
             for answer in response.topics[0].partitions:
                 if answer.error_code == ErrorCode.NONE:
                     del waiting[answer.partition_index]

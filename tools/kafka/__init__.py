@@ -1,1 +1,1 @@
-"""The tools named as in Kafka, and their admin client (shell)."""
+"""The tools named as in Kafka (shell)."""

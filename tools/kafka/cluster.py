@@ -1,16 +1,17 @@
 """kafka-cluster: shows the cluster id and unregisters brokers (shell).
 
-Counterpart of Kafka's ClusterTool. Containers use `cluster-id` as a health check, so it needs nothing but brokers and
-imports little. Any broker can answer, even if another broker is to be unregistered.
+Counterpart of Kafka's ClusterTool. Containers use `cluster-id` as a health check, so it needs nothing but one broker that
+answers.
 """
 
+import argparse
 import sys
 
-from common.protocol.messages.metadata import MetadataResponse
-from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from admin.client import AdminClient
+from admin.errors import RequestFailed
 from tools.arguments import ToolParser
-from tools.errors import run_tool
-from tools.kafka.admin_client import AdminClient, check
+from tools.errors import ToolError, run_tool
+from tools.kafka.admin_run import run_admin
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -21,29 +22,35 @@ def main(argv: list[str] | None = None) -> int:
     unregister = commands.add_parser("unregister")
     unregister.add_argument("-i", "--id", type=int, required=True, help="the broker to unregister")
     for sub_parser in (cluster_id, unregister):
+        sub_parser.add_argument("-c", "--config", metavar="FILE", help="properties file with settings of the admin client")
         sub_parser.add_argument("-b", "--bootstrap-server", required=True, metavar="HOST:PORT[,…]")
     arguments = parser.parse_args(argv)
     if arguments.action == "cluster-id":
-        return run_tool(lambda: _cluster_id(arguments.bootstrap_server))
-    return run_tool(lambda: _unregister(arguments.bootstrap_server, arguments.id))
+        return run_tool(lambda: _cluster_id(arguments))
+    return run_tool(lambda: _unregister(arguments))
 
 
 def entry() -> None:
     sys.exit(main())
 
 
-def _cluster_id(bootstrap: str) -> int:
-    with AdminClient(bootstrap) as client:
-        metadata: MetadataResponse = client.metadata([])
-    print(f"Cluster ID: {metadata.cluster_id}")
+def _cluster_id(arguments: argparse.Namespace) -> int:
+    async def work(admin: AdminClient) -> None:
+        print(f"Cluster ID: {(await admin.describe_cluster()).cluster_id}")
+
+    run_admin(arguments.bootstrap_server, work, command_config=arguments.config)
     return 0
 
 
-def _unregister(bootstrap: str, broker_id: int) -> int:
-    with AdminClient(bootstrap) as client:
-        response: UnregisterBrokerResponse = client.send(UnregisterBrokerRequest(broker_id=broker_id))
-    check(response.error_code, response.error_message, f"broker {broker_id} cannot be unregistered")
-    print(f"Broker {broker_id} is no longer registered.")
+def _unregister(arguments: argparse.Namespace) -> int:
+    async def work(admin: AdminClient) -> None:
+        try:
+            await admin.unregister_broker(arguments.id)
+        except RequestFailed as error:
+            raise ToolError(f"broker {arguments.id} cannot be unregistered: {error}") from error
+        print(f"Broker {arguments.id} is no longer registered.")
+
+    run_admin(arguments.bootstrap_server, work, command_config=arguments.config)
     return 0
 
 

@@ -6,34 +6,21 @@ only, so the tool sends those requests to the broker in question. Any broker tak
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from common.configuration.endpoints import HostPort
-from common.configuration.resolver import ConfigSource
+from admin.client import AdminClient
+from admin.configs import ConfigChange, ConfigEntry, ConfigResource, ConfigSource, ResourceType
+from admin.errors import AdminError
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
-from common.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-)
-from common.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    ConfigOperation,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from common.records.metadata_records import ConfigResourceType
+from common.protocol.messages.incremental_alter_configs import ConfigOperation
 from tools.arguments import ToolParser, add_bootstrap
 from tools.errors import ToolError, run_tool
-from tools.kafka.admin_client import AdminClient, check
+from tools.kafka.admin_run import run_admin
 from tools.node.configuration_file import parse_properties
 
-ENTITY_TYPES = {"topics": ConfigResourceType.TOPIC, "brokers": ConfigResourceType.BROKER}
+ENTITY_TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
 # The name of the entity that stands for all others of its type.
 DEFAULT_NAME = ""
 
@@ -46,8 +33,8 @@ class Entity:
     name: str
 
     @property
-    def resource_type(self) -> ConfigResourceType:
-        return ENTITY_TYPES[self.type]
+    def resource(self) -> ConfigResource:
+        return ConfigResource(ENTITY_TYPES[self.type], self.name)
 
     @property
     def dynamic_source(self) -> ConfigSource:
@@ -90,13 +77,19 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     entity_type, name = _entity(arguments)
-    with AdminClient(arguments.bootstrap_server) as client:
-        if arguments.alter:
-            if name is None:
+
+    async def work(admin: AdminClient) -> None:
+        try:
+            if not arguments.alter:
+                await _describe(admin, entity_type, name, is_all=arguments.all)
+            elif name is None:
                 raise ToolError("At least one of --entity-name or --entity-default must be specified with --alter")
-            _alter(client, Entity(entity_type, name), _added(arguments), _deleted(arguments))
-        else:
-            _describe(client, entity_type, name, is_all=arguments.all)
+            else:
+                await _alter(admin, Entity(entity_type, name), _added(arguments), _deleted(arguments))
+        except AdminError as error:
+            raise ToolError(f"Error while executing config command: {error}") from error
+
+    run_admin(arguments.bootstrap_server, work, command_config=arguments.command_config)
     return 0
 
 
@@ -161,26 +154,20 @@ def _deleted(arguments: argparse.Namespace) -> list[str]:
     return [key.strip() for key in (arguments.delete_config or "").split(",") if key.strip()]
 
 
-def _alter(client: AdminClient, entity: Entity, added: Mapping[str, str], deleted: Iterable[str]) -> None:
-    deleted = list(deleted)
+async def _alter(admin: AdminClient, entity: Entity, added: Mapping[str, str], deleted: list[str]) -> None:
     if not added and not deleted:
         raise ToolError(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter."
         )
-    absent = set(deleted) - {config.name for config in _configs(client, entity, is_all=False)} if deleted else set()
+    await _check_entity(admin, entity)
+    absent = set(deleted) - {config.name for config in await _configs(admin, entity, is_all=False)} if deleted else set()
     if absent:
         raise ToolError(f"Invalid config(s): {','.join(sorted(absent))}")
-    resource = AlterConfigsResource(
-        resource_type=entity.resource_type,
-        resource_name=entity.name,
-        configs=[
-            *(AlterableConfig(name=key, config_operation=ConfigOperation.SET, value=value) for key, value in added.items()),
-            *(AlterableConfig(name=key, config_operation=ConfigOperation.DELETE) for key in deleted if key not in added),
-        ],
-    )
-    response: IncrementalAlterConfigsResponse = _send(client, entity, IncrementalAlterConfigsRequest(resources=[resource]))
-    for result in response.responses:
-        check(result.error_code, result.error_message, "Error while executing config command")
+    changes = [
+        *(ConfigChange(key, ConfigOperation.SET, value) for key, value in added.items()),
+        *(ConfigChange(key, ConfigOperation.DELETE) for key in deleted if key not in added),
+    ]
+    await admin.incremental_alter_configs({entity.resource: changes}).all()
     if entity.name:
         print(f"Completed updating config for {entity.type.removesuffix('s')} {entity.name}.")
     else:
@@ -190,14 +177,15 @@ def _alter(client: AdminClient, entity: Entity, added: Mapping[str, str], delete
 # --- describe ---------------------------------------------------------------------------------------------------
 
 
-def _describe(client: AdminClient, entity_type: str, name: str | None, *, is_all: bool) -> None:
-    existing = _existing(client, entity_type)
+async def _describe(admin: AdminClient, entity_type: str, name: str | None, *, is_all: bool) -> None:
+    existing = await _existing(admin, entity_type)
     if name is None:
         names = [*existing, DEFAULT_NAME] if entity_type == "brokers" else existing
     elif name and name not in existing and not is_all:
         print(f"The {entity_type} '{name}' doesn't exist and doesn't have dynamic config.")
         return
     else:
+        await _check_entity(admin, Entity(entity_type, name))
         names = [name]
     for each in names:
         entity = Entity(entity_type, each)
@@ -205,18 +193,18 @@ def _describe(client: AdminClient, entity_type: str, name: str | None, *, is_all
             print(f"{'All' if is_all else 'Dynamic'} configs for {entity_type.removesuffix('s')} {each} are:")
         else:
             print(f"Default configs for {entity_type} in the cluster are:")
-        for config in sorted(_configs(client, entity, is_all=is_all), key=lambda config: config.name):
+        for config in await _configs(admin, entity, is_all=is_all):
             print(f"  {_line(config)}")
 
 
-def _existing(client: AdminClient, entity_type: str) -> list[str]:
+async def _existing(admin: AdminClient, entity_type: str) -> list[str]:
     if entity_type == "brokers":
-        return [str(broker_id) for broker_id in sorted(client.brokers())]
-    return sorted(topic.name or "" for topic in client.metadata().topics)
+        return [str(broker_id) for broker_id in (await admin.describe_cluster()).broker_ids]
+    return [topic.name for topic in await admin.list_topics()]
 
 
-def _line(config: DescribeConfigsResourceResult) -> str:
-    synonyms = ", ".join(f"{_source_name(each.source)}:{each.name}={_text(each.value)}" for each in config.synonyms)
+def _line(config: ConfigEntry) -> str:
+    synonyms = ", ".join(f"{each.source.name}:{each.name}={_text(each.value)}" for each in config.synonyms)
     return f"{config.name}={_text(config.value)} sensitive={str(config.is_sensitive).lower()} synonyms={{{synonyms}}}"
 
 
@@ -224,50 +212,30 @@ def _text(value: str | None) -> str:
     return "null" if value is None else value
 
 
-def _source_name(source: int) -> str:
-    return ConfigSource(source).name if source in tuple(ConfigSource) else "UNKNOWN"
-
-
 # --- both -------------------------------------------------------------------------------------------------------
 
 
-def _configs(client: AdminClient, entity: Entity, *, is_all: bool) -> list[DescribeConfigsResourceResult]:
-    """Returns what is set on the entity itself, or every key. Raises ToolError."""
-    resource = DescribeConfigsResource(
-        resource_type=entity.resource_type, resource_name=entity.name, configuration_keys=None
-    )
-    response: DescribeConfigsResponse = _send(
-        client, entity, DescribeConfigsRequest(resources=[resource], include_synonyms=True)
-    )
-    for result in response.results:
-        check(result.error_code, result.error_message, "Error while executing config command")
-    return [
-        config
-        for result in response.results
-        for config in result.configs
-        if is_all or config.config_source == entity.dynamic_source
-    ]
+async def _configs(admin: AdminClient, entity: Entity, *, is_all: bool) -> list[ConfigEntry]:
+    """Returns what is set on the entity itself, or every key, in the order of the alphabet."""
+    entries = await admin.describe_configs([entity.resource], include_synonyms=True)[entity.resource]
+    return [entry for _, entry in sorted(entries.items()) if is_all or entry.source is entity.dynamic_source]
 
 
-def _send(client: AdminClient, entity: Entity, request: Any) -> Any:
-    """Sends the request to the broker that can answer it. Raises ToolError."""
-    if entity.type == "brokers" and entity.name:
-        return client.send_to(_address(client, entity.name), request)
-    if entity.type == "topics" and entity.name:
+async def _check_entity(admin: AdminClient, entity: Entity) -> None:
+    """Raises ToolError for a name that no topic can have, and for a broker that is not there."""
+    if not entity.name:
+        return
+    if entity.type == "topics":
         try:
             validate_topic_name(entity.name)
         except InvalidTopicName as error:
             raise ToolError(str(error)) from None
-    return client.send(request)
-
-
-def _address(client: AdminClient, broker: str) -> HostPort:
-    if not (broker.isascii() and broker.isdecimal() and len(broker) <= 10):
-        raise ToolError(f"The entity name for brokers must be a valid integer broker id, found: {broker}")
-    brokers = client.brokers()
-    if int(broker) not in brokers:
-        raise ToolError(f"broker {broker} is not in the cluster; there are {', '.join(map(str, sorted(brokers)))}")
-    return brokers[int(broker)]
+    else:
+        if not (entity.name.isascii() and entity.name.isdecimal() and len(entity.name) <= 10):
+            raise ToolError(f"The entity name for brokers must be a valid integer broker id, found: {entity.name}")
+        existing = (await admin.describe_cluster()).broker_ids
+        if int(entity.name) not in existing:
+            raise ToolError(f"broker {entity.name} is not in the cluster; there are {', '.join(map(str, existing))}")
 
 
 if __name__ == "__main__":

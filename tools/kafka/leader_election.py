@@ -7,29 +7,16 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from admin.client import AdminClient
+from admin.errors import AdminError, TimedOut
+from admin.partitions import TopicPartition
 from common.protocol.errors import ErrorCode
-from common.protocol.messages.elect_leaders import (
-    ElectionType,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    TopicPartitions,
-)
+from common.protocol.messages.elect_leaders import ElectionType
 from tools.arguments import ToolParser
 from tools.errors import ToolError, run_tool
-from tools.kafka.admin_client import AdminClient, check, error_name
-
-TIMEOUT_MS = 30_000
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+from tools.kafka.admin_run import run_admin
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,6 +35,9 @@ def _parser() -> argparse.ArgumentParser:
         "Elect new leaders for a set of partitions: preferred leaders, or leaders from outside the ISR.",
     )
     parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]", help="brokers to connect to")
+    parser.add_argument(
+        "--admin.config", dest="admin_config", metavar="FILE", help="properties file with the client's settings"
+    )
     parser.add_argument(
         "--election-type",
         type=str.lower,
@@ -80,32 +70,29 @@ def _check(arguments: argparse.Namespace) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     election_type = ElectionType[arguments.election_type.upper()]
-    request = ElectLeadersRequest(
-        election_type=election_type, topic_partitions=_topic_partitions(arguments), timeout_ms=TIMEOUT_MS
-    )
-    with AdminClient(arguments.bootstrap_server) as client:
-        response: ElectLeadersResponse = client.send(request)
-    if response.error_code == ErrorCode.REQUEST_TIMED_OUT:
-        raise ToolError("Timeout waiting for election results")
-    check(response.error_code, None, "Error while making request")
-    results = {
-        TopicPartition(topic.topic, result.partition_id): result
-        for topic in response.replica_election_results
-        for result in topic.partition_result
-    }
+    partitions = _topic_partitions(arguments)
+
+    async def work(admin: AdminClient) -> dict[TopicPartition, AdminError | None]:
+        try:
+            return await admin.elect_leaders(election_type, partitions)
+        except TimedOut as error:
+            raise ToolError(f"Timeout waiting for election results: {error}") from error
+        except AdminError as error:
+            if error.code is ErrorCode.REQUEST_TIMED_OUT:
+                raise ToolError("Timeout waiting for election results") from error
+            raise ToolError(f"Error while making request: {error}") from error
+
+    results = run_admin(arguments.bootstrap_server, work, command_config=arguments.admin_config)
     _report(election_type, dict(sorted(results.items())))
     return 0
 
 
-def _topic_partitions(arguments: argparse.Namespace) -> list[TopicPartitions] | None:
+def _topic_partitions(arguments: argparse.Namespace) -> list[TopicPartition] | None:
     if arguments.all_topic_partitions:
         return None
     if arguments.topic is not None:
-        return [TopicPartitions(topic=arguments.topic, partitions=[arguments.partition])]
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in _read_partitions(arguments.path_to_json_file):
-        by_topic.setdefault(topic, []).append(partition)
-    return [TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()]
+        return [TopicPartition(arguments.topic, arguments.partition)]
+    return _read_partitions(arguments.path_to_json_file)
 
 
 def _read_partitions(path: str) -> list[TopicPartition]:
@@ -142,26 +129,27 @@ def _partition(entry: Any) -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
-def _report(election_type: ElectionType, results: dict[TopicPartition, PartitionResult]) -> None:
+def _report(election_type: ElectionType, results: dict[TopicPartition, AdminError | None]) -> None:
     """Prints the outcome like Kafka's tool. Raises ToolError if an election failed."""
-    elected = [each for each, result in results.items() if result.error_code == ErrorCode.NONE]
-    needless = [each for each, result in results.items() if result.error_code == ErrorCode.ELECTION_NOT_NEEDED]
-    failed = {each: result for each, result in results.items() if each not in {*elected, *needless}}
+    elected = [partition for partition, error in results.items() if error is None]
+    errors = {partition: error for partition, error in results.items() if error is not None}
+    needless = [partition for partition, error in errors.items() if error.code is ErrorCode.ELECTION_NOT_NEEDED]
+    failed = {partition: error for partition, error in errors.items() if partition not in needless}
     name = election_type.name
     if elected:
         print(f"Successfully completed leader election ({name}) for partitions {', '.join(map(str, elected))}")
     if needless:
         print(f"Valid replica already elected for partitions {', '.join(map(str, needless))}")
-    for partition, result in failed.items():
-        print(f"Error completing leader election ({name}) for partition: {partition}: {_exception(result)}")
+    for partition, error in failed.items():
+        print(f"Error completing leader election ({name}) for partition: {partition}: {_exception(error)}")
     if failed:
         raise ToolError(f"{len(failed)} replica(s) could not be elected")
 
 
-def _exception(result: PartitionResult) -> str:
+def _exception(error: AdminError) -> str:
     """Returns the error as Kafka's tool prints it: the exception of its Java client, and the message."""
-    words = error_name(result.error_code).split("_")
-    return f"org.apache.kafka.common.errors.{''.join(map(str.capitalize, words))}Exception: {result.error_message}"
+    words = error.code.name.split("_")
+    return f"org.apache.kafka.common.errors.{''.join(map(str.capitalize, words))}Exception: {error.message}"
 
 
 if __name__ == "__main__":

@@ -7,41 +7,28 @@ in which a comma separates alternatives.
 import argparse
 import re
 import sys
+from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType
+from typing import Any
 
+from admin.client import AdminClient
+from admin.configs import ConfigEntry, ConfigResource, ConfigSource, ResourceType
+from admin.errors import AdminError
+from admin.topics import (
+    BROKER_DEFAULT,
+    NewPartitions,
+    NewTopic,
+    PartitionDescription,
+    PartitionReassignment,
+    TopicDescription,
+    TopicListing,
+)
 from common.ids import uuid_text
 from common.protocol.errors import ErrorCode
-from common.protocol.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from common.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from common.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from common.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    OngoingPartitionReassignment,
-)
-from common.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from tools.arguments import ToolParser, add_bootstrap
 from tools.errors import ToolError, run_tool
-from tools.kafka.admin_client import AdminClient, check
+from tools.kafka.admin_run import run_admin
 
-TOPIC_RESOURCE = 2
-TOPIC_SOURCE = 1
-USE_DEFAULT = -1
 REPLICATION_FACTOR_MAX = 32_767
 FAILED = "Error while executing topic command "
 
@@ -99,40 +86,33 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     _check(arguments)
-    with AdminClient(arguments.bootstrap_server) as client:
-        match arguments.action:
-            case "create":
-                _create(client, arguments)
-            case "list":
-                for topic in _matching(client, arguments):
-                    print(topic.name)
-            case "describe":
-                _describe(client, arguments)
-            case "alter":
-                _alter(client, arguments)
-            case "delete":
-                _delete(client, arguments)
+
+    async def work(admin: AdminClient) -> None:
+        try:
+            await _ACTIONS[arguments.action](admin, arguments)
+        except AdminError as error:
+            raise ToolError(f"{FAILED}: {error}") from error
+
+    run_admin(arguments.bootstrap_server, work, command_config=arguments.command_config)
     return 0
 
 
-def _create(client: AdminClient, arguments: argparse.Namespace) -> None:
-    topic = CreatableTopic(
-        name=arguments.topic,
-        num_partitions=USE_DEFAULT if arguments.partitions is None else arguments.partitions,
-        replication_factor=USE_DEFAULT if arguments.replication_factor is None else arguments.replication_factor,
-        configs=[CreatableTopicConfig(name=key, value=value) for key, value in map(_key_value, arguments.config)],
+async def _create(admin: AdminClient, arguments: argparse.Namespace) -> None:
+    assignments = enumerate(arguments.replica_assignment.split(",")) if arguments.replica_assignment else ()
+    topic = NewTopic(
+        arguments.topic,
+        BROKER_DEFAULT if arguments.partitions is None else arguments.partitions,
+        BROKER_DEFAULT if arguments.replication_factor is None else arguments.replication_factor,
+        replicas_assignments={index: _broker_ids(part) for index, part in assignments},
+        configs=dict(map(_key_value, arguments.config)),
     )
-    if arguments.replica_assignment:
-        topic.assignments = [
-            CreatableReplicaAssignment(partition_index=index, broker_ids=_broker_ids(part))
-            for index, part in enumerate(arguments.replica_assignment.split(","))
-        ]
-    response: CreateTopicsResponse = client.send(CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
-    for result in response.topics:
-        if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and arguments.if_not_exists:
-            continue
-        check(result.error_code, result.error_message, FAILED)
-        print(f"Created topic {result.name}.")
+    try:
+        await admin.create_topics([topic]).all()
+    except AdminError as error:
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not arguments.if_not_exists:
+            raise
+    else:
+        print(f"Created topic {topic.name}.")
 
 
 def _key_value(text: str) -> tuple[str, str]:
@@ -149,114 +129,123 @@ def _broker_ids(text: str) -> list[int]:
         raise ToolError(f"--replica-assignment: '{text}' is not a list of broker ids separated by colons") from None
 
 
-def _matching(client: AdminClient, arguments: argparse.Namespace) -> list[MetadataResponseTopic]:
+async def _matching(admin: AdminClient, arguments: argparse.Namespace) -> list[TopicListing]:
     try:
         # As in Kafka: spaces and outer quotes are ignored, a comma separates alternatives.
         pattern = re.compile((arguments.topic or ".*").replace(",", "|").replace(" ", "").strip("\"'"))
     except re.error as error:
         raise ToolError(f"--topic {arguments.topic} is not a regular expression: {error}") from None
-    topics = [topic for topic in client.metadata().topics if pattern.fullmatch(topic.name or "")]
+    topics = [topic for topic in await admin.list_topics() if pattern.fullmatch(topic.name)]
     if arguments.exclude_internal:
         topics = [topic for topic in topics if not topic.is_internal]
     if arguments.topic and not topics and arguments.action != "list" and not arguments.if_exists:
         raise ToolError(f"{FAILED}: Topic '{arguments.topic}' does not exist as expected")
-    return sorted(topics, key=lambda topic: topic.name or "")
+    return topics
 
 
-def _alter(client: AdminClient, arguments: argparse.Namespace) -> None:
-    topics = [
-        CreatePartitionsTopic(
-            name=topic.name or "",
-            count=arguments.partitions,
-            assignments=_added_assignments(arguments.replica_assignment, len(topic.partitions)),
-        )
-        for topic in _matching(client, arguments)
-    ]
-    if not topics:
-        return
-    response: CreatePartitionsResponse = client.send(CreatePartitionsRequest(topics=topics, timeout_ms=30_000))
-    for result in response.results:
-        check(result.error_code, result.error_message, FAILED)
+async def _list(admin: AdminClient, arguments: argparse.Namespace) -> None:
+    for topic in await _matching(admin, arguments):
+        print(topic.name)
 
 
-def _added_assignments(text: str | None, count: int) -> list[CreatePartitionsAssignment] | None:
+async def _alter(admin: AdminClient, arguments: argparse.Namespace) -> None:
+    names = [topic.name for topic in await _matching(admin, arguments)]
+    described = await admin.describe_topics(names).all() if names else {}
+    wanted = {
+        name: NewPartitions(arguments.partitions, _added_assignments(arguments.replica_assignment, len(topic.partitions)))
+        for name, topic in described.items()
+    }
+    if wanted:
+        await admin.create_partitions(wanted).all()
+
+
+def _added_assignments(text: str | None, count: int) -> list[list[int]] | None:
     """Returns the replicas of the partitions to be added. The option names those of all partitions, as in Kafka."""
-    if text is None:
-        return None
-    return [CreatePartitionsAssignment(broker_ids=_broker_ids(part)) for part in text.split(",")[count:]]
+    return None if text is None else [_broker_ids(part) for part in text.split(",")[count:]]
 
 
-def _delete(client: AdminClient, arguments: argparse.Namespace) -> None:
-    names = {topic.topic_id: topic.name for topic in _matching(client, arguments)}
+async def _delete(admin: AdminClient, arguments: argparse.Namespace) -> None:
+    names = {topic.topic_id: topic.name for topic in await _matching(admin, arguments)}
     if not names:
         return
-    states = [DeleteTopicState(topic_id=topic_id) for topic_id in names]
-    response: DeleteTopicsResponse = client.send(DeleteTopicsRequest(topics=states, timeout_ms=30_000))
-    for result in response.responses:
-        name = result.name or names.get(result.topic_id)
-        check(result.error_code, result.error_message, f"{FAILED}: {name}")
+    deleted = admin.delete_topics(names)
+    for topic_id, future in deleted.items():
+        try:
+            await future
+        except AdminError as error:
+            raise ToolError(f"{FAILED}: {names[topic_id]}: {error}") from error
 
 
-def _describe(client: AdminClient, arguments: argparse.Namespace) -> None:
-    topics = _matching(client, arguments)
+async def _describe(admin: AdminClient, arguments: argparse.Namespace) -> None:
     only_some = (
         arguments.under_replicated_partitions
         or arguments.unavailable_partitions
         or arguments.under_min_isr_partitions
         or arguments.at_min_isr_partitions
     )
-    reassignments = _reassignments(client) if topics else {}
-    for topic in topics:
-        name = topic.name or ""
-        ongoing = {index: each for (topic_name, index), each in reassignments.items() if topic_name == name}
-        configs = _topic_configs(client, name)
-        min_isr = int(configs.get("min.insync.replicas", ("1", False))[0])
-        shown = [
-            part for part in topic.partitions if _is_selected(part, ongoing.get(part.partition_index), arguments, min_isr)
-        ]
-        if only_some:
-            for partition in shown:
-                print(_partition_line(name, partition, ongoing.get(partition.partition_index)))
-            continue
-        overridden = ",".join(f"{key}={value}" for key, (value, is_set) in sorted(configs.items()) if is_set)
-        first = topic.partitions[0] if topic.partitions else None
-        replication_factor = 0 if first is None else _replication_factor(first, ongoing.get(first.partition_index))
-        print(
-            f"Topic: {topic.name}\tTopicId: {uuid_text(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}\t"
-            f"ReplicationFactor: {replication_factor}\tConfigs: {overridden}"
-        )
-        for partition in shown:
-            print(_partition_line(name, partition, ongoing.get(partition.partition_index)))
+    described = await _described(admin, arguments)
+    reassignments = await admin.list_partition_reassignments() if described else {}
+    for topic, configs in described:
+        ongoing = {each.partition: found for each, found in reassignments.items() if each.topic == topic.name}
+        min_isr = int(configs["min.insync.replicas"].value or "1") if "min.insync.replicas" in configs else 1
+        if not only_some:
+            print(_topic_line(topic, configs, ongoing))
+        for partition in topic.partitions:
+            if _is_selected(partition, ongoing.get(partition.partition), arguments, min_isr):
+                print(_partition_line(topic.name, partition, ongoing.get(partition.partition)))
 
 
-def _reassignments(client: AdminClient) -> dict[tuple[str, int], OngoingPartitionReassignment]:
-    """Returns the reassignments in progress, by topic and partition."""
-    response: ListPartitionReassignmentsResponse = client.send(ListPartitionReassignmentsRequest(timeout_ms=30_000))
-    check(response.error_code, response.error_message, FAILED)
-    return {
-        (topic.name, partition.partition_index): partition for topic in response.topics for partition in topic.partitions
-    }
+async def _described(
+    admin: AdminClient, arguments: argparse.Namespace
+) -> list[tuple[TopicDescription, Mapping[str, ConfigEntry]]]:
+    """Returns the matching topics with their configurations. Leaves out a topic that is deleted meanwhile."""
+    names = [topic.name for topic in await _matching(admin, arguments)]
+    if not names:
+        return []
+    topics = admin.describe_topics(names)
+    configs = admin.describe_configs(ConfigResource(ResourceType.TOPIC, name) for name in names)
+    described = []
+    for (name, topic), config in zip(topics.items(), configs.values(), strict=True):
+        try:
+            described.append((await topic, await config))
+        except AdminError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise ToolError(f"{FAILED}: {name}: {error}") from error
+    return described
 
 
-def _replication_factor(partition: MetadataResponsePartition, ongoing: OngoingPartitionReassignment | None) -> int:
+def _topic_line(
+    topic: TopicDescription, configs: Mapping[str, ConfigEntry], ongoing: Mapping[int, PartitionReassignment]
+) -> str:
+    overridden = ",".join(
+        f"{key}={entry.value or ''}"
+        for key, entry in sorted(configs.items())
+        if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    )
+    first = topic.partitions[0] if topic.partitions else None
+    replication_factor = 0 if first is None else _replication_factor(first, ongoing.get(first.partition))
+    return (
+        f"Topic: {topic.name}\tTopicId: {uuid_text(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}\t"
+        f"ReplicationFactor: {replication_factor}\tConfigs: {overridden}"
+    )
+
+
+def _replication_factor(partition: PartitionDescription, ongoing: PartitionReassignment | None) -> int:
     """Returns the number of replicas without those that are being added, as Kafka's tool does."""
     # The reassignment may have been completed before the metadata was read.
-    if ongoing is None or not {*ongoing.adding_replicas, *ongoing.removing_replicas} & {*partition.replica_nodes}:
-        return len(partition.replica_nodes)
+    if ongoing is None or not {*ongoing.adding_replicas, *ongoing.removing_replicas} & {*partition.replicas}:
+        return len(partition.replicas)
     return len(ongoing.replicas) - len(ongoing.adding_replicas)
 
 
 def _is_selected(
-    partition: MetadataResponsePartition,
-    ongoing: OngoingPartitionReassignment | None,
-    arguments: argparse.Namespace,
-    min_isr: int,
+    partition: PartitionDescription, ongoing: PartitionReassignment | None, arguments: argparse.Namespace, min_isr: int
 ) -> bool:
-    isr = len(partition.isr_nodes)
+    isr = len(partition.isr)
     if arguments.under_replicated_partitions:
         return isr < _replication_factor(partition, ongoing)
     if arguments.unavailable_partitions:
-        return partition.leader_id < 0
+        return partition.leader is None
     if arguments.under_min_isr_partitions:
         return isr < min_isr
     if arguments.at_min_isr_partitions:
@@ -264,29 +253,23 @@ def _is_selected(
     return True
 
 
-def _partition_line(topic: str, partition: MetadataResponsePartition, ongoing: OngoingPartitionReassignment | None) -> str:
-    leader = str(partition.leader_id) if partition.leader_id >= 0 else "none"
-    replicas = ",".join(map(str, partition.replica_nodes))
-    isr = ",".join(map(str, partition.isr_nodes))
+def _partition_line(topic: str, partition: PartitionDescription, ongoing: PartitionReassignment | None) -> str:
+    leader = "none" if partition.leader is None else str(partition.leader)
+    replicas = ",".join(map(str, partition.replicas))
+    isr = ",".join(map(str, partition.isr))
     changes = ""
     if ongoing is not None:
         adding = ",".join(map(str, ongoing.adding_replicas))
         changes = f"\tAdding Replicas: {adding}\tRemoving Replicas: {','.join(map(str, ongoing.removing_replicas))}"
     return (
-        f"\tTopic: {topic}\tPartition: {partition.partition_index}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}"
+        f"\tTopic: {topic}\tPartition: {partition.partition}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}"
         f"{changes}\tElr: N/A\tLastKnownElr: N/A"
     )
 
 
-def _topic_configs(client: AdminClient, name: str) -> dict[str, tuple[str, bool]]:
-    """Returns each key's value, and whether it is set on the topic itself."""
-    resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
-    response: DescribeConfigsResponse = client.send(DescribeConfigsRequest(resources=[resource]))
-    return {
-        entry.name: (entry.value or "", entry.config_source == TOPIC_SOURCE)
-        for result in response.results
-        for entry in result.configs
-    }
+_ACTIONS: Mapping[str, Callable[[AdminClient, argparse.Namespace], Coroutine[Any, Any, None]]] = MappingProxyType(
+    {"create": _create, "list": _list, "describe": _describe, "alter": _alter, "delete": _delete}
+)
 
 
 if __name__ == "__main__":

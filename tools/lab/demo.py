@@ -7,6 +7,7 @@ leader, so the first acknowledgement that counts is the first one after the lead
 """
 
 import argparse
+import asyncio
 import json
 import shutil
 import sys
@@ -21,9 +22,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from admin.client import AdminClient
+from admin.errors import RequestFailed
+from admin.topics import PartitionDescription
+from common.protocol.errors import ErrorCode
 from tools.errors import ToolError
-from tools.kafka.admin_client import AdminClient
-from tools.kafka.log_dirs import describe_broker
+from tools.kafka.admin_run import run_admin
 from tools.lab import demo_report
 from tools.lab.disk_lab import kill_disk, why_no_loop_disks
 from tools.lab.local_cluster import LocalCluster
@@ -138,44 +142,43 @@ class Report:
 class Leadership:
     """The leader and the leader epoch of each partition."""
 
-    leaders: dict[int, tuple[int, int]]
+    leaders: dict[int, tuple[int | None, int]]
 
 
 def _demonstrate(cluster: LocalCluster, arguments: argparse.Namespace, *, loop: bool) -> Report:
     report = Report()
-    with AdminClient(cluster.bootstrap) as admin:
-        _create_topic(cluster.bootstrap)
-        before, places = _await_all_replicas(admin)
-        broker_id, path, hosted = _choose_victim(before, places)
-        report.victim, report.broker_id, report.hosted = path, broker_id, hosted
-        report.partitions_in_failed_directory = len(hosted)
-        led = {partition for partition in hosted if before.leaders[partition][0] == broker_id}
-        say(f"topic {TOPIC}: {PARTITIONS} partitions, {REPLICATION_FACTOR} replicas each, min.insync.replicas {MIN_INSYNC}")
-        say(f"victim: {path} of broker {broker_id}, {len(hosted)} partitions, leader of {len(led)} of them")
-        with Writer(cluster.bootstrap, arguments.rate) as writer:
-            _progress(writer, arguments.before)
-            before = _leadership(admin)
-            report.directory_id = directory_id = _directory_id(Path(path))
-            killed_at = _kill(Path(path), loop=loop)
-            timeline(0.0, f"the disk {path} dies")
-            _follow_failure(cluster, broker_id, directory_id, killed_at, report)
-            _progress(writer, arguments.after)
-            report.first_ack_ms = _first_ack(writer, led, killed_at, report.leaders_moved_ms)
-            if report.first_ack_ms is not None:
-                timeline(report.first_ack_ms, "first record acknowledged by a new leader")
-            writer.stop()
-            report.acknowledged = len(writer.acknowledged)
-            after = _leadership(admin)
-        report.disturbed = [
-            f"{TOPIC}-{partition}: leader {was[0]} (epoch {was[1]}) became {after.leaders[partition][0]}"
-            for partition, was in sorted(before.leaders.items())
-            if partition not in led and after.leaders[partition] != was
-        ]
-        say("reading all records back")
-        found = _read_back(cluster.bootstrap)
-        report.read_back = sum(found.values())
-        report.lost = sum(1 for number in writer.acknowledged if number not in found)
-        report.duplicated = sum(count - 1 for count in found.values())
+    _create_topic(cluster.bootstrap)
+    before, places = run_admin(cluster.bootstrap, _await_all_replicas)
+    broker_id, path, hosted = _choose_victim(before, places)
+    report.victim, report.broker_id, report.hosted = path, broker_id, hosted
+    report.partitions_in_failed_directory = len(hosted)
+    led = {partition for partition in hosted if before.leaders[partition][0] == broker_id}
+    say(f"topic {TOPIC}: {PARTITIONS} partitions, {REPLICATION_FACTOR} replicas each, min.insync.replicas {MIN_INSYNC}")
+    say(f"victim: {path} of broker {broker_id}, {len(hosted)} partitions, leader of {len(led)} of them")
+    with Writer(cluster.bootstrap, arguments.rate) as writer:
+        _progress(writer, arguments.before)
+        before = run_admin(cluster.bootstrap, _leadership)
+        report.directory_id = directory_id = _directory_id(Path(path))
+        killed_at = _kill(Path(path), loop=loop)
+        timeline(0.0, f"the disk {path} dies")
+        _follow_failure(cluster, broker_id, directory_id, killed_at, report)
+        _progress(writer, arguments.after)
+        report.first_ack_ms = _first_ack(writer, led, killed_at, report.leaders_moved_ms)
+        if report.first_ack_ms is not None:
+            timeline(report.first_ack_ms, "first record acknowledged by a new leader")
+        writer.stop()
+        report.acknowledged = len(writer.acknowledged)
+        after = run_admin(cluster.bootstrap, _leadership)
+    report.disturbed = [
+        f"{TOPIC}-{partition}: leader {was[0]} (epoch {was[1]}) became {after.leaders[partition][0]}"
+        for partition, was in sorted(before.leaders.items())
+        if partition not in led and after.leaders[partition] != was
+    ]
+    say("reading all records back")
+    found = _read_back(cluster.bootstrap)
+    report.read_back = sum(found.values())
+    report.lost = sum(1 for number in writer.acknowledged if number not in found)
+    report.duplicated = sum(count - 1 for count in found.values())
     return report
 
 
@@ -198,9 +201,18 @@ def _create_topic(bootstrap: str) -> None:
         raise ToolError(f"the topic cannot be created: {error}") from error
 
 
-def _leadership(admin: AdminClient) -> Leadership:
-    (topic,) = admin.metadata([TOPIC]).topics
-    return Leadership({part.partition_index: (part.leader_id, part.leader_epoch) for part in topic.partitions})
+async def _partitions(admin: AdminClient) -> tuple[PartitionDescription, ...]:
+    """Returns the topic's partitions, or none while the broker that answers has not heard of the topic."""
+    try:
+        return (await admin.describe_topics([TOPIC])[TOPIC]).partitions
+    except RequestFailed as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return ()
+
+
+async def _leadership(admin: AdminClient) -> Leadership:
+    return Leadership({part.partition: (part.leader, part.leader_epoch) for part in await _partitions(admin)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,29 +224,25 @@ class Place:
     partitions: frozenset[int]
 
 
-def _await_all_replicas(admin: AdminClient) -> tuple[Leadership, list[Place]]:
+async def _await_all_replicas(admin: AdminClient) -> tuple[Leadership, list[Place]]:
     """Waits until every replica has its log in a directory and is in sync."""
     deadline = time.monotonic() + LEADERS_SECONDS
     while True:
-        places = _places(admin)
-        (topic,) = admin.metadata([TOPIC]).topics
-        in_sync = sum(len(part.isr_nodes) for part in topic.partitions if part.leader_id >= 0)
+        places = await _places(admin)
+        in_sync = sum(len(part.isr) for part in await _partitions(admin) if part.leader is not None)
         if sum(len(place.partitions) for place in places) == in_sync == PARTITIONS * REPLICATION_FACTOR:
-            return _leadership(admin), places
+            return await _leadership(admin), places
         if time.monotonic() > deadline:
             raise ToolError(f"not all replicas of the topic are in sync after {LEADERS_SECONDS:g} s")
-        time.sleep(0.05)
+        await asyncio.sleep(0.05)
 
 
-def _places(admin: AdminClient) -> list[Place]:
+async def _places(admin: AdminClient) -> list[Place]:
+    described = await admin.describe_log_dirs((await admin.describe_cluster()).broker_ids).all()
     return [
-        Place(
-            broker_id,
-            result.log_dir,
-            frozenset(part.partition_index for topic in result.topics if topic.name == TOPIC for part in topic.partitions),
-        )
-        for broker_id, address in sorted(admin.brokers().items())
-        for result in describe_broker(admin, address)
+        Place(broker_id, path, frozenset(each.partition for each in log_dir.replica_infos if each.topic == TOPIC))
+        for broker_id, log_dirs in described.items()
+        for path, log_dir in log_dirs.items()
     ]
 
 

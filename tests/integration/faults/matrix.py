@@ -28,7 +28,6 @@ from tests.integration.event_tail import EventTail, time_of
 from tests.integration.loop_disks import loop_devices_under
 from tests.integration.traffic import Promises, Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools.kafka.log_dirs import describe_broker
 from tools.lab import disk_faults
 from tools.lab.disk_lab import Disk, heal_disk, mount_disk, revive_disk
 from tools.lab.local_cluster import LocalNode
@@ -134,7 +133,7 @@ def by_mounting_while_it_runs(matrix: "MatrixCluster", broker: LocalNode, path: 
     assert directory_id(str(path)) == id_text
     matrix.wait_for_acks()
     with matrix.cluster.admin() as admin:
-        results = {each.log_dir: each.error_code for each in describe_broker(admin, admin.brokers()[broker.files.node_id])}
+        results = {each.log_dir: each.error_code for each in admin.log_dirs(broker.files.node_id)}
     others = {other: ErrorCode.NONE for other in broker.files.data_dirs if other != str(path)}
     assert results == others | {str(path): ErrorCode.KAFKA_STORAGE_ERROR}
     assert broker.stop() == 0

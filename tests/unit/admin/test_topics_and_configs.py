@@ -4,10 +4,12 @@ import pytest
 
 from admin.configs import ConfigChange, ConfigEntry, ConfigResource, ConfigSource, ConfigSynonym, ResourceType
 from admin.errors import RequestFailed
-from admin.topics import NewTopic, PartitionDescription, TopicListing, TopicMetadata
+from admin.partitions import TopicPartition
+from admin.topics import NewPartitions, NewTopic, PartitionDescription, PartitionReassignment, TopicListing, TopicMetadata
 from common.ids import Uuid
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from common.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from common.protocol.messages.describe_configs import (
@@ -17,11 +19,22 @@ from common.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from common.protocol.messages.elect_leaders import (
+    ElectionType,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
 from common.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     ConfigOperation,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+)
+from common.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from common.protocol.messages.metadata import (
     MetadataRequest,
@@ -221,5 +234,48 @@ def test_configurations_are_changed_resource_by_resource() -> None:
             }
             set_a, delete_b = ("a", 0, "1"), ("b", 1, None)
             assert sent == {1: [("t", [set_a, delete_b]), ("u", [delete_b])], 2: [("2", [set_a])]}
+
+    run_simulated(scenario)
+
+
+def test_partitions_are_added_reassignments_listed_and_leaders_elected() -> None:
+    """Each request goes to the controller. A partition has its own result, and a response that fails as a whole its code."""
+    elected = ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic="t",
+                partition_result=[
+                    PartitionResult(partition_id=0),
+                    PartitionResult(partition_id=1, error_code=ErrorCode.ELECTION_NOT_NEEDED, error_message="no need"),
+                ],
+            )
+        ]
+    )
+    ongoing = OngoingPartitionReassignment(partition_index=3, replicas=[1, 2], adding_replicas=[2], removing_replicas=[1])
+
+    async def scenario(world: World) -> None:
+        answers: dict[ApiKey, Answer] = {
+            ApiKey.CREATE_PARTITIONS: lambda _: CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name="t")]),
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda _: ListPartitionReassignmentsResponse(
+                topics=[OngoingTopicReassignment(name="t", partitions=[ongoing])]
+            ),
+            ApiKey.ELECT_LEADERS: lambda _: elected,
+        }
+        async with FakeCluster(world, [answers]) as cluster, cluster.admin() as admin:
+            await admin.create_partitions({"t": NewPartitions(3, [[2, 1]])}).all()
+            assert await admin.list_partition_reassignments() == {
+                TopicPartition("t", 3): PartitionReassignment((1, 2), (2,), (1,))
+            }
+            asked = [TopicPartition("t", 0), TopicPartition("t", 1)]
+            results = await admin.elect_leaders(ElectionType.PREFERRED, asked)
+            assert results[asked[0]] is None
+            assert str(results[asked[1]]) == "no need"
+            elected.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            with pytest.raises(RequestFailed, match="CLUSTER_AUTHORIZATION_FAILED"):
+                await admin.elect_leaders(ElectionType.UNCLEAN)
+            added, _listing, some, everything = cluster[1].asked
+            assert [(each.name, each.count, each.assignments[0].broker_ids) for each in added.topics] == [("t", 3, [2, 1])]
+            assert [(each.topic, each.partitions) for each in some.topic_partitions] == [("t", [0, 1])]
+            assert (everything.election_type, everything.topic_partitions) == (ElectionType.UNCLEAN, None)
 
     run_simulated(scenario)

@@ -1,7 +1,7 @@
 """A fake broker in threads, for tests of blocking tools. It returns the responses that the test provides.
 
-One thread accepts connections, and one more serves each connection, one request at a time. The response to ApiVersions lists
-the APIs that have an answer, unless the test provides its own.
+One thread accepts connections, and one more serves each connection, one request at a time. What an AdminClient asks first,
+the broker answers by itself: ApiVersions, with the APIs that have an answer, and Metadata without topics.
 """
 
 import contextlib
@@ -16,23 +16,21 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode
 from common.protocol.framing import RequestFramer, encode_response_frame, parse_request
 from common.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from common.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from common.protocol.registry import APIS
 
-
-class LastBytes(bytes):
-    """Bytes to send as they are before closing the connection."""
-
-
-# Returns the response, or bytes to send as they are, or None to close the connection.
 Answer = Callable[[Any], Any]
+"""Returns the response to a request."""
 
 
 class FakeBroker:
-    """`requests` records all requests except ApiVersions. A test calls `close`, or uses the broker in a with statement."""
+    """`requests` records what the test answers. A test calls `close`, or uses the broker in a with statement."""
 
     def __init__(self, answers: Mapping[ApiKey, Answer]) -> None:
         self.answers = dict(answers)
         self.requests: list[Any] = []
+        # The brokers of the cluster. The one with the least id is the controller.
+        self.members: Mapping[int, FakeBroker] = {1: self}
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address = HostPort(*self._socket.getsockname()[:2])
         self._connections: list[socket.socket] = []
@@ -68,37 +66,41 @@ class FakeBroker:
             self._threads[-1].start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection:
+        # A tool that fails leaves without waiting for the other answers.
+        with connection, contextlib.suppress(OSError):
             for frame in _frames(connection):
-                answer = self._answer(frame)
-                if answer is None:
-                    return
-                connection.sendall(answer)
-                if isinstance(answer, LastBytes):
-                    return
+                connection.sendall(self._answer(frame))
 
-    def _answer(self, frame: memoryview) -> bytes | None:
+    def _answer(self, frame: memoryview) -> bytes:
         header, body = parse_request(frame)
         api = APIS[ApiKey(header.request_api_key)]
         request = decode(api.request, body, header.request_api_version)
-        if api.key is ApiKey.API_VERSIONS and api.key not in self.answers:
+        if api.key is ApiKey.API_VERSIONS:
             response: Any = self._versions()
+        elif isinstance(request, MetadataRequest) and request.topics == []:
+            response = self._brokers()
         else:
-            if api.key is not ApiKey.API_VERSIONS:
-                self.requests.append(request)
+            self.requests.append(request)
             response = self.answers[api.key](request)
-        if response is None or isinstance(response, bytes):
-            return response
         parts = encode_response_frame(header.correlation_id, response, header.request_api_version)
         return b"".join(part for part in parts if not isinstance(part, FileRegion))
 
     def _versions(self) -> ApiVersionsResponse:
-        keys = [key for key in self.answers if key is not ApiKey.API_VERSIONS]
+        keys = {ApiKey.METADATA, *self.answers}
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersion(api_key=key, min_version=APIS[key].versions.first, max_version=APIS[key].versions.last)
                 for key in keys
             ]
+        )
+
+    def _brokers(self) -> MetadataResponse:
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=id_, host=broker.address.host, port=broker.address.port)
+                for id_, broker in self.members.items()
+            ],
+            controller_id=min(self.members),
         )
 
 

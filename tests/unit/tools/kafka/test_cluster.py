@@ -1,14 +1,15 @@
 """Tests kafka-cluster: printing the cluster id for health checks, and unregistering a broker."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
-from common.protocol.messages.metadata import MetadataResponse
+from common.protocol.messages.describe_cluster import DescribeClusterResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from tests.unit.tools.fake_broker import FakeBroker
+from tests.unit.tools.fake_broker import Answer, FakeBroker
 from tools.kafka.cluster import main
 
 
@@ -20,7 +21,10 @@ def unregister(request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    answers = {ApiKey.METADATA: lambda _: MetadataResponse(cluster_id="the-cluster"), ApiKey.UNREGISTER_BROKER: unregister}
+    answers: dict[ApiKey, Answer] = {
+        ApiKey.DESCRIBE_CLUSTER: lambda _: DescribeClusterResponse(cluster_id="the-cluster"),
+        ApiKey.UNREGISTER_BROKER: unregister,
+    }
     with FakeBroker(answers) as fake:
         yield fake
 
@@ -50,7 +54,13 @@ def test_a_wrong_command_line_gives_the_usage(arguments: list[str], capsys: pyte
     assert "usage: kafka-cluster" in capsys.readouterr().err
 
 
-def test_no_answer_is_one_line_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing listens at the address, so the health check prints one line and fails."""
-    assert main(["cluster-id", "-b", "127.0.0.1:1"]) == 1
-    assert capsys.readouterr().err.startswith("cannot connect to 127.0.0.1:1: ")
+def test_no_answer_is_status_1_and_a_reason(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nothing listens at the address. A warning says so at once, and one line when the time of the call is over."""
+    config = tmp_path / "client.properties"
+    config.write_text("default.api.timeout.ms=100\n")
+    assert main(["cluster-id", "-b", "127.0.0.1:1", "--config", str(config)]) == 1
+    warning, error = capsys.readouterr().err.splitlines()
+    assert "node_unavailable" in warning and "127.0.0.1:1" in warning
+    assert error.startswith(
+        "Timed out waiting for a node assignment. Call: describeCluster (cannot connect to 127.0.0.1:1: "
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from common.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -20,7 +21,7 @@ from common.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from common.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+from common.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from tests.unit.common.metadata.builders import topic_id
 from tests.unit.tools.fake_broker import Answer, FakeBroker
 from tools.kafka.configs import main
@@ -103,28 +104,18 @@ class Tool:
 
 @pytest.fixture
 def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
-    brokers: list[FakeBroker] = []
-
-    def metadata(_request: Any) -> MetadataResponse:
-        return MetadataResponse(
-            brokers=[
-                MetadataResponseBroker(node_id=node_id, host=broker.address.host, port=broker.address.port)
-                for node_id, broker in enumerate(brokers, start=1)
-            ],
-            topics=[
-                MetadataResponseTopic(name="u", topic_id=topic_id(2)),
-                MetadataResponseTopic(name="t", topic_id=topic_id(1)),
-            ],
-        )
-
+    topics = [MetadataResponseTopic(name=name, topic_id=topic_id(number)) for number, name in ((2, "u"), (1, "t"))]
     answers: dict[ApiKey, Answer] = {
-        ApiKey.METADATA: metadata,
+        ApiKey.METADATA: lambda _: MetadataResponse(topics=topics),
+        ApiKey.DESCRIBE_CLUSTER: lambda _: DescribeClusterResponse(
+            brokers=[DescribeClusterBroker(broker_id=id_) for id_ in (1, 2)]
+        ),
         ApiKey.DESCRIBE_CONFIGS: describe,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: alter,
     }
     with FakeBroker(answers) as first, FakeBroker(answers) as second:
-        brokers += [first, second]
-        yield Tool(brokers, capsys)
+        first.members = second.members = {1: first, 2: second}
+        yield Tool([first, second], capsys)
 
 
 # --- alter -----------------------------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ import pytest
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from common.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from common.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from tests.unit.tools.fake_broker import FakeBroker
 from tools.kafka.log_dirs import main
 
@@ -40,21 +41,23 @@ class Cluster:
         }
         self.error_code = ErrorCode.NONE
         self.brokers = {id_: self._broker(id_) for id_ in (1, 2)}
+        for broker in self.brokers.values():
+            broker.members = self.brokers
 
     def _broker(self, broker_id: int) -> FakeBroker:
         return FakeBroker(
             {
-                ApiKey.METADATA: lambda _: MetadataResponse(
-                    brokers=[
-                        MetadataResponseBroker(node_id=id_, host=broker.address.host, port=broker.address.port)
-                        for id_, broker in reversed(self.brokers.items())
-                    ]
+                ApiKey.DESCRIBE_CLUSTER: lambda _: DescribeClusterResponse(
+                    brokers=[DescribeClusterBroker(broker_id=id_) for id_ in reversed(self.brokers)]
                 ),
                 ApiKey.DESCRIBE_LOG_DIRS: lambda _: DescribeLogDirsResponse(
                     error_code=self.error_code, results=self.results[broker_id]
                 ),
             }
         )
+
+    def asked(self, broker_id: int) -> list[DescribeLogDirsRequest]:
+        return [each for each in self.brokers[broker_id].requests if isinstance(each, DescribeLogDirsRequest)]
 
     def __call__(self, *arguments: str) -> tuple[int, list[str], list[str]]:
         """Returns the exit status and the lines of stdout and stderr."""
@@ -95,7 +98,7 @@ def test_all_brokers_are_described_in_kafkas_form(cluster: Cluster) -> None:
         '{"partition":"a-1","size":101,"offsetLag":1,"isFuture":false}]},'
         '{"logDir":"/d2","error":null,"partitions":[{"partition":"b-7","size":107,"offsetLag":7,"isFuture":false}]}]}]}'
     )
-    assert cluster.brokers[2].requests[0].topics is None
+    assert [request.topics for request in cluster.asked(2)] == [None]
 
 
 def test_some_brokers_and_some_topics(cluster: Cluster) -> None:
@@ -113,7 +116,7 @@ def test_some_brokers_and_some_topics(cluster: Cluster) -> None:
             ],
         }
     ]
-    assert len(cluster.brokers[2].requests) == 1
+    assert len(cluster.asked(2)) == 1
 
 
 @pytest.mark.parametrize(
@@ -150,7 +153,65 @@ def test_a_broker_that_refuses(cluster: Cluster) -> None:
     cluster.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     status, out, (line,) = cluster()
     assert (status, out) == (1, [INTRODUCTION])
-    assert line.endswith("refuses to describe its log directories: CLUSTER_AUTHORIZATION_FAILED")
+    assert line == "broker 1 does not describe its log directories: CLUSTER_AUTHORIZATION_FAILED"
+
+
+# --- KIP-113's schema ------------------------------------------------------------------------------------------------
+
+
+def test_one_broker_is_described_in_the_form_of_the_kip(cluster: Cluster) -> None:
+    """The JSON is the only line. A future replica is temporary, and its lag is the one that the broker reports."""
+    moving = DescribeLogDirsPartition(partition_index=7, partition_size=10, offset_lag=97, is_future_key=True)
+    cluster.results[2][0].topics.append(DescribeLogDirsTopic(name="b", partitions=[moving]))
+    status, (line,), err = cluster("--schema", "kip-113", "--broker", "2")
+    assert (status, err) == (0, [])
+    assert line == (
+        '{"version":1,"log_dirs":['
+        '{"is_live":true,"path":"/d1","partitions":['
+        '{"topic":"a","partition":0,"size":100,"offset_lag":0,"is_temporary":false},'
+        '{"topic":"a","partition":1,"size":101,"offset_lag":1,"is_temporary":false},'
+        '{"topic":"b","partition":7,"size":10,"offset_lag":97,"is_temporary":true}]},'
+        '{"is_live":true,"path":"/d2","partitions":['
+        '{"topic":"b","partition":7,"size":107,"offset_lag":7,"is_temporary":false}]}]}'
+    )
+
+
+def test_an_offline_directory_is_not_live_in_the_form_of_the_kip(cluster: Cluster) -> None:
+    """It has no partitions."""
+    status, (line,), _ = cluster("--schema", "kip-113", "--broker", "1")
+    assert (status, line) == (0, '{"version":1,"log_dirs":[{"is_live":false,"path":"/d1","partitions":[]}]}')
+
+
+def test_some_directories_and_some_topics_in_the_form_of_the_kip(cluster: Cluster) -> None:
+    """--log-dirs leaves out directories, --topics leaves out partitions."""
+    _, (line,), _ = cluster("--schema", "kip-113", "--broker", "2", "--log-dirs", "/d2", "--topics", "b,c")
+    assert [(each["path"], len(each["partitions"])) for each in json.loads(line)["log_dirs"]] == [("/d2", 1)]
+    _, (line,), _ = cluster("--schema", "kip-113", "--broker", "2", "--log-dirs", "/d2,/d1", "--topics", "a")
+    assert [(each["path"], len(each["partitions"])) for each in json.loads(line)["log_dirs"]] == [("/d1", 2), ("/d2", 0)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (
+            ["--schema", "kip-113", "--broker", "9"],
+            "ERROR: The given brokers do not exist from --broker: 9. Current existent brokers: 1,2",
+        ),
+        (
+            ["--schema", "kip-113", "--broker", "2", "--log-dirs", "/d2,/d9,d1"],
+            "ERROR: The given log directories do not exist from --log-dirs: /d9,d1. Log directories of broker 2: /d1,/d2",
+        ),
+        (["--schema", "kip-113"], "--schema kip-113 needs --broker: it describes one broker"),
+        (["--schema", "kip-113", "--broker", "1", "--topic-list", "a"], "--topic-list is for --schema kafka only"),
+        (["--schema", "kip-113", "--broker", "1", "--broker-list", "1"], "--broker-list is for --schema kafka only"),
+        (["--broker", "1"], "--broker is for --schema kip-113 only"),
+        (["--log-dirs", "/d1"], "--log-dirs is for --schema kip-113 only"),
+        (["--topics", "a"], "--topics is for --schema kip-113 only"),
+    ],
+)
+def test_what_one_broker_and_its_directories_do_not_allow(cluster: Cluster, flags: list[str], line: str) -> None:
+    """One line says what is wrong. The flags of the two schemas do not mix."""
+    assert cluster(*flags) == (1, [], [line])
 
 
 def test_a_command_line_without_describe_is_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

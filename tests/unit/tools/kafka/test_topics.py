@@ -26,7 +26,12 @@ from common.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from common.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from common.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from tests.unit.common.metadata.builders import topic_id
 from tests.unit.tools.fake_broker import Answer, FakeBroker
 from tools.kafka.topics import main
@@ -49,19 +54,26 @@ TOPICS = [
 ]
 
 
+def metadata(request: MetadataRequest) -> MetadataResponse:
+    assert not request.allow_auto_topic_creation
+    names = None if request.topics is None else {topic.name for topic in request.topics}
+    return MetadataResponse(topics=[topic for topic in TOPICS if names is None or topic.name in names])
+
+
 def describe_configs(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     entries = [
         DescribeConfigsResourceResult(name="retention.ms", value="5", config_source=1),
         DescribeConfigsResourceResult(name="min.insync.replicas", value="2", config_source=1),
         DescribeConfigsResourceResult(name="segment.bytes", value="7", config_source=5),
     ]
-    (resource,) = request.resources
-    is_set = resource.resource_name == "order-lines"
     return DescribeConfigsResponse(
         results=[
             DescribeConfigsResult(
-                resource_type=2, resource_name=resource.resource_name, configs=entries if is_set else entries[2:]
+                resource_type=2,
+                resource_name=resource.resource_name,
+                configs=entries if resource.resource_name == "order-lines" else entries[2:],
             )
+            for resource in request.resources
         ]
     )
 
@@ -126,7 +138,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
         )
 
     answers: dict[ApiKey, Answer] = {
-        ApiKey.METADATA: lambda _: MetadataResponse(topics=TOPICS),
+        ApiKey.METADATA: metadata,
         ApiKey.CREATE_TOPICS: create,
         ApiKey.DELETE_TOPICS: delete,
         ApiKey.DESCRIBE_CONFIGS: describe_configs,
@@ -259,6 +271,26 @@ def test_describe_only_some_partitions(tool: Tool, flag: str, partitions: list[s
     assert status == 0
     fields = [dict(field.split(": ", 1) for field in line.strip().split("\t")) for line in out]
     assert [f"{each['Topic']}-{each['Partition']}" for each in fields] == partitions
+
+
+def test_a_topic_that_is_deleted_before_it_is_described_is_left_out(tool: Tool) -> None:
+    """The broker lists the topic, and no longer knows it in the next request. Any other error of a topic ends the tool."""
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def metadata_of_some(request: MetadataRequest) -> MetadataResponse:
+        response = metadata(request)
+        gone = MetadataResponseTopic(name="orders", error_code=code)
+        if request.topics is not None:
+            response.topics = [gone if topic.name == "orders" else topic for topic in response.topics]
+        return response
+
+    tool.broker.answers[ApiKey.METADATA] = metadata_of_some
+    status, out, err = tool("--describe", "--topic", "order.*")
+    assert (status, err) == (0, [])
+    assert {line.split("\t")[0] for line in out if line.startswith("Topic")} == {"Topic: order-lines"}
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    failed = "Error while executing topic command : orders: TOPIC_AUTHORIZATION_FAILED"
+    assert tool("--describe", "--topic", "order.*") == (1, [], [failed])
 
 
 @pytest.mark.parametrize("action", ["--describe", "--delete"])

@@ -1,0 +1,57 @@
+"""Runs the work of a tool with an AdminClient (shell).
+
+The tools end with one line on stderr for every AdminError. While the client tries again, its warnings appear there too, so
+that a mistyped address is noticed before the time is over.
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from admin.client import AdminClient
+from admin.config import AdminConfig
+from admin.errors import AdminError
+from common.environment.real import RealEnvironment
+from tools.errors import ToolError
+from tools.node.configuration_file import parse_properties
+
+Result = TypeVar("Result")
+
+
+def run_admin(
+    bootstrap_servers: str, work: Callable[[AdminClient], Coroutine[Any, Any, Result]], *, command_config: str | None = None
+) -> Result:
+    """Runs `work` with a client and returns its result. `command_config` is the path of a properties file with the client's
+    settings. Raises ToolError."""
+    try:
+        config = AdminConfig() if command_config is None else _read_config(command_config)
+        return asyncio.run(_run(bootstrap_servers, config, work))
+    except AdminError as error:
+        raise ToolError(str(error)) from error
+
+
+async def _run(
+    bootstrap_servers: str, config: AdminConfig, work: Callable[[AdminClient], Coroutine[Any, Any, Result]]
+) -> Result:
+    env = RealEnvironment(config.client_id)
+    # Not the process's logger: its configuration belongs to the program, and its output would mix with the tool's.
+    env.log = structlog.wrap_logger(
+        structlog.WriteLogger(sys.stderr),
+        processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=False)],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+    )
+    async with AdminClient(bootstrap_servers, config=config, env=env) as admin:
+        return await work(admin)
+
+
+def _read_config(path: str) -> AdminConfig:
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ToolError(f"cannot read the configuration {path}: {error.strerror}") from error
+    return AdminConfig.from_properties(parse_properties(content, path))
