@@ -94,6 +94,16 @@ class TopicChange(Operation):
     min_insync_replicas: int = 1
 
 
+@dataclass(slots=True, kw_only=True)
+class PartitionChange(Operation):
+    """A reassignment of one partition, its cancellation (no target), or the election of its preferred leader."""
+
+    topic: str
+    index: int
+    target: tuple[int, ...] | None = None
+    is_election: bool = False
+
+
 @dataclass(slots=True)
 class History:
     """All operations, in the order in which they began."""
@@ -102,6 +112,7 @@ class History:
     polls: list[Poll] = field(default_factory=list)
     latest_offsets: list[LatestOffset] = field(default_factory=list)
     topic_changes: list[TopicChange] = field(default_factory=list)
+    partition_changes: list[PartitionChange] = field(default_factory=list)
 
     def acknowledged(self, *, acks: int) -> list[Produce]:
         """Returns the acknowledged batches that were sent with this `acks`."""

@@ -34,6 +34,8 @@ MOMENTS = (
     "log_dir_reported_offline",
     "logs_loaded",
     "metadata_snapshot_written",
+    "reassignment_completed",
+    "reassignments_altered",
     "topic_created",
     "topic_deleted",
 )
@@ -78,7 +80,11 @@ def draw_plan(seed: int) -> Plan:
         seed=seed,
         brokers=brokers,
         disks=disks,
-        workload=replace(_draw_workload(rng), move_pause=_draw_move_pause(seed) if disks > 1 else None),
+        workload=replace(
+            _draw_workload(rng),
+            move_pause=_draw_move_pause(seed) if disks > 1 else None,
+            reassignment_pause=_draw_reassignment_pause(seed),
+        ),
         overrides=_draw_overrides(random.Random(f"{seed}/overrides")),
         schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
         refuses=rng.random() < REFUSAL_SHARE,
@@ -103,6 +109,10 @@ def _draw_overrides(rng: random.Random) -> dict[str, str]:
 
 def _draw_move_pause(seed: int) -> float | None:
     return random.Random(f"{seed}/moves").choice([None, 0.2, 1.0])
+
+
+def _draw_reassignment_pause(seed: int) -> float | None:
+    return random.Random(f"{seed}/reassignments").choice([None, None, 0.5, 2.0, 8.0])
 
 
 def _draw_workload(rng: random.Random) -> WorkloadSettings:

@@ -30,6 +30,7 @@ from controller.core import (
     fencing,
     heartbeat,
     partition_change,
+    reassignment,
     registration,
 )
 from tests.simulation.planting import Edit, PlantedBug
@@ -343,6 +344,15 @@ _CONTROLLER = (
         ),
     ),
     _bug(
+        "a reassignment is completed before its target is in sync",
+        "One of the new replicas has everything, the others will fetch it.",
+        Edit(
+            reassignment.completed,
+            "not all(replica in isr for replica in target)",
+            "not any(replica in isr for replica in target)",
+        ),
+    ),
+    _bug(
         "answering before the commit",
         "It will be committed in a moment.",
         Edit(
@@ -432,6 +442,15 @@ _BROKER = (
             Replicas.apply,
             "for index in topic.partitions:\n            self.reconcile(TopicIdPartition(topic_id, index))",
             "pass",
+        ),
+    ),
+    _bug(
+        "a removed leader keeps leading",
+        "The topic is still there, so nothing is deleted.",
+        Edit(
+            Replicas.reconcile,
+            "if decision.action is Action.DELETE:",
+            "if decision.action is Action.DELETE and self.state.partition(*key) is None:",
         ),
     ),
     _bug(

@@ -93,7 +93,7 @@ class SeedRun:
         await self._cluster.start()
         self._checkers.install()
         async with asyncio.TaskGroup() as group:
-            workload = Workload(self._cluster, self.history, self.plan.workload, group)
+            workload = Workload(self._cluster, self.history, self.plan.workload, group, guard=self._untouched)
             await workload.start()
             keepers = [group.create_task(self._lab.supervise()), group.create_task(self._watch())]
             self._lab.note("chaos")
@@ -303,6 +303,8 @@ class SeedRun:
                     continue
                 if not part.has_leader or set(part.isr) != set(part.replicas):
                     return f"{topic.name}-{index}: leader {part.leader}, ISR {part.isr} of {part.replicas}"
+                if part.is_reassigning:
+                    return f"{topic.name}-{index} is being reassigned to {part.replicas} without {part.removing_replicas}"
                 if any(is_reserved(directory_id) for directory_id in part.directories):
                     return f"{topic.name}-{index} is not assigned to a directory everywhere"
         return None

@@ -1,6 +1,7 @@
 """Tests the checker of the committed metadata: valid records pass, and each invalid one breaks its invariant."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,21 @@ def broker_change(broker_id: int, *log_dirs: Uuid, fenced: int = 0) -> BrokerReg
 
 def change(*, isr: Sequence[int] | None = None, leader: int = -2) -> PartitionChangeRecord:
     return PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=None if isr is None else list(isr), leader=leader)
+
+
+def reassigned(
+    *replicas: int, adding: Sequence[int] = (), removing: Sequence[int] = (), **other: Any
+) -> PartitionChangeRecord:
+    """Returns a change of the replicas, each of them in the first directory of its broker."""
+    return PartitionChangeRecord(
+        partition_id=0,
+        topic_id=TOPIC,
+        replicas=list(replicas),
+        directories=[directory(broker_id) for broker_id in replicas],
+        adding_replicas=list(adding),
+        removing_replicas=list(removing),
+        **other,
+    )
 
 
 def placed(where: Uuid, *, leader: int = -2, leader_recovery_state: int = -1) -> PartitionChangeRecord:
@@ -130,6 +146,37 @@ def test_unlawful_records_are_found(invariant: str, records: list[KnownRecord]) 
     with pytest.raises(InvariantViolated) as caught:
         log.commit(records[-1])
     assert caught.value.invariant == invariant
+
+
+def test_lawful_reassignments_pass() -> None:
+    """One is completed by the ISR change with which the added replica joins and leads. One is reverted although a replica
+    that stays is not in sync. One removes a replica at once."""
+    log = Log()
+    log.commit(register(4))
+    log.commit(reassigned(4, 2, 3, 1, adding=[4], removing=[1]))
+    log.commit(reassigned(4, 2, 3, isr=[2, 3, 4], leader=4))
+    log.commit(change(isr=[4, 2]))
+    log.commit(reassigned(1, 2, 3, 4, adding=[1], removing=[4]))
+    log.commit(reassigned(2, 3, 4, leader=4))
+    log.commit(reassigned(4, 2, leader=4))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [change(isr=[1, 3]), reassigned(1, 2, leader=1, isr=[1])],
+        [reassigned(2, 3, 1, removing=[1]), change(isr=[1, 3]), reassigned(2, 3, isr=[3], leader=3)],
+        [reassigned(1, 2, 3, removing=[4])],
+        [reassigned(1, 2, 3, removing=[1, 2, 3])],
+    ],
+)
+def test_unlawful_reassignments_are_found(records: list[KnownRecord]) -> None:
+    """I21: a replica is removed while one that stays is not in sync; a replica is removed that is none; all are."""
+    log = Log()
+    for record in records[:-1]:
+        log.commit(record)
+    with pytest.raises(InvariantViolated, match="I21"):
+        log.commit(records[-1])
 
 
 def test_a_replica_in_a_healthy_directory_must_not_be_hit() -> None:

@@ -230,6 +230,8 @@ def test_what_has_not_settled() -> None:
         assert planted.invariants_open() == {"I5", "I19"}
         image.partitions[key] = replace(part, isr=(part.leader,))
         assert planted.invariants_open() == {"I5", "I19"}
+        image.partitions[key] = replace(part, removing=(part.leader,))
+        assert planted.invariants_open() == {"I5", "I19"}
         image.partitions[key] = replace(part, directories=(ELSEWHERE,) * 3)
         assert "I11" in planted.invariants_open()
         image.partitions[key] = part

@@ -37,3 +37,35 @@ def test_clients_write_and_read_a_healthy_cluster() -> None:
     assert {each.acks for each in lasting} == {1, -1}
     assert sum(len(poll.records) for poll in history.polls) > 10
     assert {change.is_creation for change in history.topic_changes if change.outcome is Outcome.OK} == {True, False}
+
+
+@pytest.mark.slow
+def test_a_client_moves_the_partitions_of_a_healthy_cluster() -> None:
+    """Partitions are reassigned, some of it cancelled, and preferred leaders are elected, while others write. All of it
+    settles, and no invariant is broken."""
+    history = History()
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=4, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, history)
+        checkers.install()
+        async with asyncio.TaskGroup() as group:
+            settings = WorkloadSettings(topic_pause=0.5, reassignment_pause=0.1)
+            workload = Workload(cluster, history, settings, group)
+            await workload.start()
+            await world.sleep(5)
+            await workload.stop()
+        await world.until(lambda: not cluster.state.reassigning_partitions())
+        for topic in cluster.state.topic_ids:
+            await cluster.until_in_sync(topic)
+        await checkers.at_quiescence()
+        checkers.at_end()
+
+    world = SimulatedWorld(seed=1)
+    world.run(scenario)
+    done = [each for each in history.partition_changes if each.outcome is Outcome.OK]
+    assert sum(each.target is not None for each in done) > 10
+    assert any(each.is_election for each in done)
+    assert any(each.target is None and not each.is_election for each in done)
+    assert len(world.events_named("reassignment_completed")) > 5

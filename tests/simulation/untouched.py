@@ -8,6 +8,8 @@
    to the controller.
 4. A fault of the controller touches every broker, because a broker that does not find the controller again in time is
    fenced.
+5. A reassignment takes replicas out of the ISR that were in it a moment ago. While one is asked for or in progress, only the
+   replicas that it leaves count, and it may begin only where one of these is untouched.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -21,10 +23,22 @@ from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.faults import EXCHANGED, KINDS, SWAPPED, Fault, Target, disks_of
 
 LOOK_SECONDS = 0.05
+# For how long a reassignment without an answer may still be carried out.
+UNANSWERED_NS = 60_000_000_000
 SETTLE_NS = 4_000_000_000
 
 Replica = tuple[TopicId, int, int]
 """The topic, the partition and the broker."""
+
+
+@dataclass(slots=True)
+class _Intent:
+    """A reassignment that a client has asked for. Without a target it is a cancellation."""
+
+    key: TopicIdPartition
+    target: tuple[int, ...] | None
+    """The answer may still be on its way, or the request."""
+    until_ns: int
 
 
 @dataclass(slots=True)
@@ -51,6 +65,7 @@ class UntouchedReplicas:
         self._touched_until: dict[int, int] = {}
         self._directories: dict[bytes, tuple[int, str]] = {}
         self._controller_settled_ns = 0
+        self._intents: list[_Intent] = []
         # The image of the last active controller. It stays valid while there is none.
         self._state = MetadataState()
 
@@ -82,15 +97,69 @@ class UntouchedReplicas:
             return "another fault is there"
         if any(self._mixes_up(other, fault) for other in self._active):
             return "a disk is in another broker"
-        dangerous = {replica for replica, damage in self._damaged.items() if not damage.was_out}
+        dangerous = self._dangerous()
         if loses_data:
             dangerous.update(self._replicas_on(fault))
         for topic_id, index, part in self._partitions():
-            at_risk = {member for member in part.replicas if (topic_id, index, member) in dangerous}
-            whole = [member for member in part.isr if member not in at_risk]
-            if at_risk and all(self._is_touched(member, fault) for member in whole):
+            if self._is_exposed(TopicIdPartition(topic_id, index), part, dangerous, (fault, *self._active)):
                 return f"{self._state.topics[topic_id].name}-{index}"
         return None
+
+    def _dangerous(self) -> set[Replica]:
+        """Returns the replicas that may have lost data, or may do so while the active faults last."""
+        dangerous = {replica for replica, damage in self._damaged.items() if not damage.was_out}
+        for fault in self._active:
+            if KINDS[fault.kind].loses_data:
+                dangerous.update(self._replicas_on(fault))
+        return dangerous
+
+    def _is_exposed(
+        self, key: TopicIdPartition, part: PartitionRegistration, dangerous: set[Replica], faults: Sequence[Fault]
+    ) -> bool:
+        """Whether the partition has a replica in danger and no untouched in-sync replica that stays."""
+        staying = self._staying(key, part)
+        at_risk = {member for member in self._members(key, part) if (key.topic_id, key.partition, member) in dangerous}
+        whole = [member for member in part.isr if member not in at_risk and member in staying]
+        return bool(at_risk) and all(self._is_touched(member, faults) for member in whole)
+
+    # --- reassignments -------------------------------------------------------------------------------------------
+    def begin_reassignment(self, topic: str, index: int, target: Sequence[int] | None) -> bool:
+        """Records that a client is about to ask for this reassignment. Returns whether it may do so now."""
+        topic_id = self._state.topic_ids.get(topic)
+        part = None if topic_id is None else self._state.partition(topic_id, index)
+        if topic_id is None or part is None or self._world.now_ns() < self._controller_settled_ns:
+            return False
+        key = TopicIdPartition(topic_id, index)
+        intent = _Intent(key, None if target is None else tuple(target), self._world.now_ns() + UNANSWERED_NS)
+        self._intents.append(intent)
+        if self._is_exposed(key, part, self._dangerous(), tuple(self._active)):
+            self._intents.remove(intent)
+            return False
+        return True
+
+    def end_reassignment(self, topic: str, index: int, *, is_certain: bool) -> None:
+        """Records that the client got its answer, or gave up waiting. `is_certain` if the controller's image has it now."""
+        if not is_certain:
+            return
+        until_ns = self._world.now_ns() + SETTLE_NS
+        for intent in self._intents:
+            if intent.key.partition == index and self._state.topic_ids.get(topic) == intent.key.topic_id:
+                intent.until_ns = min(intent.until_ns, until_ns)
+
+    def _staying(self, key: TopicIdPartition, part: PartitionRegistration) -> set[int]:
+        """Returns the replicas that no reassignment under way removes."""
+        staying: set[int] = {member for member in part.replicas if member not in part.removing_replicas}
+        for intent in self._intents_of(key):
+            staying &= set(part.replicas) - set(part.adding_replicas) if intent.target is None else set(intent.target)
+        return staying
+
+    def _members(self, key: TopicIdPartition, part: PartitionRegistration) -> set[int]:
+        """Returns the replicas, and those that a reassignment is about to add."""
+        return {*part.replicas, *(member for intent in self._intents_of(key) for member in intent.target or ())}
+
+    def _intents_of(self, key: TopicIdPartition) -> list[_Intent]:
+        self._intents = [intent for intent in self._intents if intent.until_ns > self._world.now_ns()]
+        return [intent for intent in self._intents if intent.key == key]
 
     def _mixes_up(self, one: Fault, other: Fault) -> bool:
         """Whether one fault has exchanged disks between two brokers, and the other one would destroy or move their data."""
@@ -132,12 +201,12 @@ class UntouchedReplicas:
         self._learn_directories()
         disks = disks_of(fault, self._cluster)
         for topic_id, index, part in self._partitions():
-            for member in part.replicas:
-                if member != fault.node:
-                    continue
-                name = f"{self._state.topics[topic_id].name}-{index}"
-                if self._disk_of(part, member) in (None, *disks) or self._moves_on(member, name, disks):
-                    yield topic_id, index, member
+            member = BrokerId(fault.node)
+            if member not in self._members(TopicIdPartition(topic_id, index), part):
+                continue
+            name = f"{self._state.topics[topic_id].name}-{index}"
+            if self._disk_of(part, member) in (None, *disks) or self._moves_on(member, name, disks):
+                yield topic_id, index, member
 
     def _moves_on(self, member: BrokerId, name: str, disks: Collection[str]) -> bool:
         """Whether the replica is moving and one of these disks has some form of its log. Until a move is over, the metadata
@@ -152,6 +221,8 @@ class UntouchedReplicas:
 
     def _disk_of(self, part: PartitionRegistration, member: BrokerId) -> str | None:
         """Returns the disk of a replica, or None if the metadata does not name a known directory."""
+        if member not in part.replicas:
+            return None
         place = self._directories.get(part.directory(member))
         return place[1] if place is not None and place[0] == member else None
 
@@ -173,7 +244,7 @@ class UntouchedReplicas:
         return None if registration is None else registration.epoch
 
     # --- what is touched -----------------------------------------------------------------------------------------
-    def _is_touched(self, member: BrokerId, fault: Fault) -> bool:
+    def _is_touched(self, member: BrokerId, faults: Iterable[Fault]) -> bool:
         if self._state.brokers[member].fenced or self._cluster.env(member).is_dead:
             return True
         if not self._cluster.is_registered(member, self._state):
@@ -182,7 +253,7 @@ class UntouchedReplicas:
             return True
         if self._touched_until.get(member, 0) > self._world.now_ns():
             return True
-        return any(member in self._nodes_touched_by(touching) for touching in (fault, *self._active))
+        return any(member in self._nodes_touched_by(touching) for touching in faults)
 
     def _nodes_touched_by(self, fault: Fault) -> Sequence[int]:
         if fault.node == CONTROLLER_ID and KINDS[fault.kind].target is not Target.LINK:

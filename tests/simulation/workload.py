@@ -1,5 +1,5 @@
-"""Clients of a simulated cluster: producers, consumers, one that creates, deletes and re-creates topics, and one that moves
-replicas.
+"""Clients of a simulated cluster: producers, consumers, one that creates, deletes and re-creates topics, and some that move
+replicas, between disks and between brokers.
 
 Shell of the tests. They speak Kafka's protocol over the simulated network and know only what the responses contain. As in
 real clients, leaders come from Metadata responses, and an older leader epoch never replaces a newer one. Each client is a
@@ -10,13 +10,18 @@ not acknowledged may be in the log, so it is not sent again.
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from common.ids import TopicId, TopicIdPartition
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -24,6 +29,7 @@ from common.protocol.messages.alter_replica_log_dirs import (
 )
 from common.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from common.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -37,6 +43,7 @@ from tests.simulation.history import (
     LatestOffset,
     Operation,
     Outcome,
+    PartitionChange,
     Poll,
     Produce,
     TopicChange,
@@ -49,6 +56,9 @@ ALL = -1
 # The share of requests that cancel a move instead of starting one.
 CANCEL_SHARE = 0.2
 ANY_DIRECTORY = "any"
+# What the client of reassignments does besides reassigning. It reverts what it has just begun.
+ELECTION_SHARE = 0.2
+REVERT_SHARE = 0.2
 # Sequences of changes to one topic: True is a creation, False a deletion. When a change begins, a slow disk may still be
 # busy with the previous change.
 TOPIC_CHANGES = ((True,), (False,), (False, True), (True, False, True))
@@ -71,6 +81,8 @@ class WorkloadSettings:
     topic_pause: float = 5.0
     # The pause between two requests to move a replica to another directory; None if none are sent.
     move_pause: float | None = None
+    # The pause between two reassignments or elections of preferred leaders; None if there are none.
+    reassignment_pause: float | None = None
     # The share of batches that are sent with acks=1 instead of acks=all.
     acks_one_share: float = 0.25
     records_max: int = 4
@@ -313,6 +325,41 @@ class WorkloadClient:
         with contextlib.suppress(ChannelError):
             await self._send(broker_id, request)
 
+    # --- partitions ----------------------------------------------------------------------------------------------
+
+    async def reassign(self, topic: str, index: int, target: Sequence[int] | None) -> PartitionChange:
+        """Sends one AlterPartitionReassignments to any broker. Without a target it cancels."""
+        operation = PartitionChange(
+            client=self.name,
+            begin_ns=self._env.now_ns(),
+            topic=topic,
+            index=index,
+            target=None if target is None else tuple(target),
+        )
+        self._history.partition_changes.append(operation)
+        wanted = ReassignablePartition(partition_index=index, replicas=None if target is None else list(target))
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=topic, partitions=[wanted])], timeout_ms=ADMIN_SECONDS * 1000
+        )
+        response = await self._carried_out(operation, self._any_broker(), request, seconds=ADMIN_SECONDS)
+        if response is not None and response.responses:
+            self._note_result(operation, response.responses[0].partitions[0].error_code)
+        return operation
+
+    async def elect_preferred(self, topic: str, index: int) -> PartitionChange:
+        """Sends one ElectLeaders to any broker."""
+        operation = PartitionChange(
+            client=self.name, begin_ns=self._env.now_ns(), topic=topic, index=index, is_election=True
+        )
+        self._history.partition_changes.append(operation)
+        request = ElectLeadersRequest(
+            topic_partitions=[TopicPartitions(topic=topic, partitions=[index])], timeout_ms=ADMIN_SECONDS * 1000
+        )
+        response = await self._carried_out(operation, self._any_broker(), request, seconds=ADMIN_SECONDS)
+        if response is not None and response.replica_election_results:
+            self._note_result(operation, response.replica_election_results[0].partition_result[0].error_code)
+        return operation
+
     # --- requests ------------------------------------------------------------------------------------------------
 
     def _any_broker(self) -> int:
@@ -372,6 +419,14 @@ def _records_from(records: Any, offset: int) -> tuple[tuple[int, bytes], ...]:
     return tuple(found)
 
 
+class ReassignmentGuard(Protocol):
+    """Knows which replicas may have lost their data (`UntouchedReplicas`)."""
+
+    def begin_reassignment(self, topic: str, index: int, target: Sequence[int] | None) -> bool: ...
+
+    def end_reassignment(self, topic: str, index: int, *, is_certain: bool) -> None: ...
+
+
 class Workload:
     """All clients of one run. They work between `start` and `stop`, and record every operation in the history."""
 
@@ -381,10 +436,12 @@ class Workload:
         history: History,
         settings: WorkloadSettings,
         task_group: asyncio.TaskGroup,
+        guard: ReassignmentGuard | None = None,
     ) -> None:
         self._cluster = cluster
         self._history = history
         self._settings = settings
+        self._guard = guard
         self._task_group = task_group
         self._clients: list[WorkloadClient] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -412,6 +469,8 @@ class Workload:
             self._spawn(self._change_topics, admin)
         if settings.move_pause is not None:
             self._spawn(self._move_on, self._new_client("client-mover"))
+        if settings.reassignment_pause is not None:
+            self._spawn(self._change_partitions, self._new_client("client-partitions"))
 
     async def stop(self) -> None:
         """Waits for the running operations to end. No new ones begin."""
@@ -498,3 +557,25 @@ class Workload:
             name = rng.choice(self.passing_topics)
             for is_creation in rng.choice(TOPIC_CHANGES):
                 await (self._create(client, name) if is_creation else client.delete_topic(name))
+
+    async def _change_partitions(self, client: WorkloadClient) -> None:
+        assert self._settings.reassignment_pause is not None
+        rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
+        while not self._is_over:
+            await client.pause(self._settings.reassignment_pause)
+            topic, index = rng.choice(self.topics), rng.randrange(self._settings.partitions)
+            if rng.random() < ELECTION_SHARE:
+                await client.elect_preferred(topic, index)
+                continue
+            brokers = self._cluster.broker_ids
+            target = rng.sample(brokers, rng.randint(self._settings.min_insync_replicas, len(brokers)))
+            await self._reassign(client, topic, index, target)
+            if rng.random() < REVERT_SHARE:
+                await self._reassign(client, topic, index, None)
+
+    async def _reassign(self, client: WorkloadClient, topic: str, index: int, target: Sequence[int] | None) -> None:
+        if self._guard is not None and not self._guard.begin_reassignment(topic, index, target):
+            return
+        change = await client.reassign(topic, index, target)
+        if self._guard is not None:
+            self._guard.end_reassignment(topic, index, is_certain=change.outcome is Outcome.OK)

@@ -1,4 +1,4 @@
-"""Checks the committed metadata after every batch of the metadata log: I4, I5, I6, I7, I9, I10, I12, I16, I17.
+"""Checks the committed metadata after every batch of the metadata log: I4, I5, I6, I7, I9, I10, I12, I16, I17, I21.
 
 Shell of the tests. `ImageModel` replays the records with its own code, which shares nothing with the production replay. So a
 bug in the production replay shows up as a difference at the end. `ImageChecker` receives every committed batch from every
@@ -64,6 +64,12 @@ class ModelPartition:
     is_recovering: bool
     # The offset of the record that created the partition.
     created_at: int = -1
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
 
     def directory(self, broker_id: int) -> Uuid:
         return self.directories[self.replicas.index(broker_id)]
@@ -195,6 +201,8 @@ class ImageModel:
             record.partition_epoch,
             record.leader_recovery_state == 1,
             offset,
+            tuple(record.adding_replicas),
+            tuple(record.removing_replicas),
         )
 
     def _change_partition(self, record: PartitionChangeRecord, offset: int) -> None:
@@ -214,6 +222,8 @@ class ImageModel:
             before.partition_epoch + 1,
             before.is_recovering if keeps_recovery else record.leader_recovery_state == 1,
             before.created_at,
+            before.adding if record.adding_replicas is None else tuple(record.adding_replicas),
+            before.removing if record.removing_replicas is None else tuple(record.removing_replicas),
         )
 
 
@@ -374,19 +384,36 @@ def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, 
     if old is None:
         return
     where = f"{after.name(key)} at offset {offset}: {_text(old)} became {_text(new)}"
+    check_reassignment(where, old, new)
     if new.leader_epoch < old.leader_epoch or new.partition_epoch <= old.partition_epoch:
         raise InvariantViolated("I4", f"{where}; an epoch went back")
     if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
         raise InvariantViolated("I4", f"{where}; two leaders in one epoch")
     if new.leader_epoch == old.leader_epoch and _starts_empty(old, new):
         raise InvariantViolated("I4", f"{where}; the leader starts with an empty log in an epoch that had another")
-    is_unclean = new.leader != NO_LEADER and new.leader not in old.isr
+    # The ISR change that completes a reassignment may remove the leader that asked for it, and elect a replica that joins
+    # the ISR with it.
+    is_completion = old.is_reassigning and not new.is_reassigning and old.leader in set(old.isr) - set(new.replicas)
+    is_unclean = new.leader != NO_LEADER and new.leader not in old.isr and not is_completion
     if is_unclean and not after.is_unclean_allowed(after.topics[key.topic_id]):
         raise InvariantViolated("I1", f"{where}; a leader from outside the ISR")
     if old.leader != NO_LEADER and new.leader != old.leader and new.leader != new.replicas[0]:
         broker = after.brokers.get(old.leader)
         if broker is not None and old.leader in new.replicas and broker.may_lead(new.directory(old.leader)):
             raise InvariantViolated("I12", f"{where}; broker {old.leader} could have gone on leading")
+
+
+def check_reassignment(where: str, old: ModelPartition, new: ModelPartition) -> None:
+    """I21: a replica leaves its partition only when every replica that stays is in the ISR, or when the reassignment that
+    added it is reverted."""
+    changing = (*new.adding, *new.removing)
+    if not set(changing) <= set(new.replicas) or not set(new.replicas) - set(new.removing):
+        raise InvariantViolated("I21", f"{where}; it changes {changing} of {new.replicas}")
+    if set(old.replicas) <= set(new.replicas):
+        return
+    is_revert = set(new.replicas) == set(old.replicas) - set(old.adding)
+    if not is_revert and not set(new.replicas) <= set(new.isr):
+        raise InvariantViolated("I21", f"{where}; replicas are removed while others are not in sync")
 
 
 def _starts_empty(old: ModelPartition, new: ModelPartition) -> bool:

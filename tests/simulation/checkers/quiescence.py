@@ -77,6 +77,8 @@ def _partition_problems(
         if any(member in serving for member in part.isr):
             yield "I19", f"{name} has no leader; ISR {list(part.isr)}, in service {serving}"
         return
+    if part.is_reassigning:
+        yield "I19", f"{name} is still being reassigned: replicas {part.replicas}, adding {part.adding}, {part.removing} go"
     if set(serving) != set(part.isr):
         yield "I19", f"{name}: ISR {list(part.isr)}, in service {serving}"
     leader = brokers[part.leader].replicas._partitions.get(key) if part.leader in brokers else None
@@ -132,10 +134,13 @@ def _differences(who: str, state: MetadataState, image: ImageModel) -> Iterator[
     for topic_id, topic in state.topics.items():
         for index, part in topic.partitions.items():
             known = image.partitions.get(TopicIdPartition(topic_id, index))
-            facts = (part.replicas, part.directories, part.isr, part.leader, part.leader_epoch, part.partition_epoch)
+            placed = (part.replicas, part.directories, part.adding_replicas, part.removing_replicas)
+            facts = (*placed, part.isr, part.leader, part.leader_epoch, part.partition_epoch)
             if known is None or facts != (
                 known.replicas,
                 known.directories,
+                known.adding,
+                known.removing,
                 known.isr,
                 known.leader,
                 known.leader_epoch,

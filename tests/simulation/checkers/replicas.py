@@ -251,6 +251,9 @@ class ReplicaChecker:
             part = image.partitions.get(key)
             if part is None or broker_id not in part.replicas or part.created_at > registered_at:
                 continue
+            if broker_id in part.adding:
+                # The replica may have been placed there after the registration, which is not awaited either.
+                continue
             assigned = part.directory(broker_id)
             # A replica about to change its directory has a full copy in the directory that it reports.
             if assigned not in (directory_id, LOST, broker.replicas._known.movement.reported(key)):

@@ -1,0 +1,139 @@
+"""kafka-python's admin client: partitions are added, moved to other brokers while a producer writes, and led anew."""
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.interop.topics import create_topic
+
+with warnings.catch_warnings():
+    # kafka-python loads its schemas with a function that Python 3.11 deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+    from kafka.errors import (
+        ElectionNotNeededError,
+        InvalidPartitionsError,
+        InvalidReplicationAssignmentError,
+        NoReassignmentInProgressError,
+    )
+
+MS_MAX = 60_000
+POLL_SECONDS = 0.05
+PREFERRED = 0
+
+
+@pytest.fixture
+def servers(bootstrap: str) -> list[str]:
+    return bootstrap.split(",")
+
+
+@pytest.fixture
+def admin(servers: list[str]) -> Iterator[Any]:
+    client = KafkaAdminClient(bootstrap_servers=servers, request_timeout_ms=MS_MAX)
+    yield client
+    client.close()
+
+
+class Writer:
+    """Writes numbered records to partition 0 in a thread of its own, each of them acknowledged by all replicas in sync."""
+
+    def __init__(self, servers: list[str], topic: str) -> None:
+        self.acknowledged: dict[int, bytes] = {}
+        self._servers = servers
+        self._topic = topic
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> "Writer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        producer = KafkaProducer(bootstrap_servers=self._servers, enable_idempotence=False, acks="all", retries=100)
+        while not self._is_over.is_set():
+            value = b"value %d" % len(self.acknowledged)
+            sent = producer.send(self._topic, value, partition=0).get(MS_MAX / 1000)
+            self.acknowledged[sent.offset] = value
+        producer.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + MS_MAX / 1000
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {MS_MAX / 1000:g} s"
+        time.sleep(POLL_SECONDS)
+
+
+def described(admin: Any, topic: str, index: int) -> dict[str, Any]:
+    (found,) = admin.describe_topics([topic])
+    parts: dict[int, dict[str, Any]] = {part["partition_index"]: part for part in found["partitions"]}
+    return parts[index]
+
+
+def test_a_partition_moves_while_records_are_written(
+    admin: Any, servers: list[str], bootstrap: str, new_topic_name: Callable[[], str]
+) -> None:
+    """The leader's replica moves. When nothing is listed any more, the new brokers lead and follow, and every acknowledged
+    record is read back at its offset."""
+    topic = create_topic(bootstrap, new_topic_name(), partitions=1, replication_factor=2, assignments={0: [1, 2]})
+    partition = TopicPartition(topic, 0)
+    with Writer(servers, topic) as writer:
+        wait_until(lambda: len(writer.acknowledged) > 20)
+        assert admin.alter_partition_reassignments({partition: [3, 2]}) == {partition: None}
+        listed = admin.list_partition_reassignments([partition])
+        assert listed in ({}, {partition: {"replicas": [3, 2, 1], "adding_replicas": [3], "removing_replicas": [1]}})
+        wait_until(lambda: admin.list_partition_reassignments() == {})
+        moved = len(writer.acknowledged)
+        wait_until(lambda: len(writer.acknowledged) > moved + 20)
+    found = described(admin, topic, 0)
+    assert found["replica_nodes"] == [3, 2]
+    assert sorted(found["isr_nodes"]) == [2, 3]
+    assert found["leader_id"] in (2, 3)
+    consumer = KafkaConsumer(bootstrap_servers=servers, check_crcs=True, auto_offset_reset="none")
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    read: dict[int, bytes] = {}
+    while len(read) < len(writer.acknowledged):
+        batch = consumer.poll(timeout_ms=MS_MAX)
+        assert batch, f"{len(read)} of {len(writer.acknowledged)} records came"
+        read |= {record.offset: record.value for record in batch[partition]}
+    consumer.close()
+    assert writer.acknowledged.items() <= read.items()
+
+
+def test_reassignments_that_are_refused(admin: Any, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
+    """Each partition has its own error."""
+    topic = create_topic(bootstrap, new_topic_name(), partitions=2, replication_factor=2, assignments={0: [1, 2], 1: [2, 3]})
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    results = admin.alter_partition_reassignments({first: [1, 77], second: None})
+    assert results == {first: InvalidReplicationAssignmentError, second: NoReassignmentInProgressError}
+    assert described(admin, topic, 0)["replica_nodes"] == [1, 2]
+
+
+def test_the_preferred_leader_changes(admin: Any, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
+    """Another order of the replicas needs no move. The new first replica leads after an election, which is needed once."""
+    topic = create_topic(bootstrap, new_topic_name(), partitions=1, assignments={0: [1, 2, 3]})
+    assert admin.alter_partition_reassignments({TopicPartition(topic, 0): [2, 1, 3]}) == {TopicPartition(topic, 0): None}
+    assert described(admin, topic, 0)["leader_id"] == 1
+    admin.elect_leaders(PREFERRED, {topic: [0]})
+    assert described(admin, topic, 0)["leader_id"] == 2
+    (elected,) = admin.elect_leaders(PREFERRED, {topic: [0]}).replica_election_results
+    assert elected.partition_result[0].error_code == ElectionNotNeededError.errno
+
+
+def test_partitions_are_added(admin: Any, topic: str) -> None:
+    """By number, and with given replicas. A number that is no increase is refused."""
+    admin.create_partitions({topic: 4}, validate_only=True)
+    admin.create_partitions({topic: 4})
+    admin.create_partitions({topic: {"count": 5, "assignments": [[3, 1, 2]]}})
+    assert described(admin, topic, 4)["replica_nodes"] == [3, 1, 2]
+    with pytest.raises(InvalidPartitionsError):
+        admin.create_partitions({topic: 5})
