@@ -61,7 +61,8 @@ def _estimated_size(records: Sequence[ApiMessageAndVersion]) -> int:
     for written in records:
         record = written.record
         if isinstance(record, PartitionChangeRecord):
-            size += 5 * len(record.isr or ()) + 16 * len(record.directories or ())
+            # Replicas that are added or removed occur twice.
+            size += 5 * len(record.isr or ()) + 10 * len(record.replicas or ()) + 16 * len(record.directories or ())
         elif isinstance(record, PartitionRecord):
             size += 10 * len(record.replicas) + 16 * len(record.directories)
         elif isinstance(record, ConfigRecord):

@@ -113,3 +113,27 @@ def test_a_disk_that_waits_for_its_format_gets_it_although_it_was_in_another_bro
             lab.end()
 
     SimulatedWorld(seed=1).run(scenario)
+
+
+def test_only_replicas_that_a_reassignment_leaves_count() -> None:
+    """Broker 2 is about to be removed, so only broker 1 would be left. Its disk stays until that is over. While its disk is
+    being replaced, no reassignment may leave it alone."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = await two_brokers_with_a_topic(world)
+        untouched = UntouchedReplicas(cluster)
+        untouched.look()
+        assert not untouched.begin_reassignment("unknown", 0, [1])
+        assert untouched.begin_reassignment("t", 0, [1])
+        assert untouched.why_not(REPLACED) == "t-0"
+        untouched.end_reassignment("t", 0, is_certain=False)
+        assert untouched.why_not(REPLACED) == "t-0"
+        untouched.end_reassignment("t", 0, is_certain=True)
+        assert untouched.why_not(REPLACED) == "t-0"
+        await world.sleep(5)
+        assert untouched.why_not(REPLACED) is None
+        untouched.begin(REPLACED)
+        assert not untouched.begin_reassignment("t", 0, [1])
+        assert untouched.begin_reassignment("t", 0, [2, 1])
+
+    SimulatedWorld(seed=1).run(scenario)

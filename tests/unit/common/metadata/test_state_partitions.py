@@ -249,6 +249,20 @@ def test_indexes_follow_every_change() -> None:
     check_indexes(state)
 
 
+def test_reassignments_are_indexed() -> None:
+    """From the record that begins one, or from a snapshot's record, until it is completed or its topic is removed."""
+    moving = partition(2, 0, [1, 2])
+    moving.adding_replicas = [2]
+    state = replay(topic(1), topic(2), partition(1, 0, [1, 2]), partition(1, 1, [1, 2]), moving)
+    assert state.reassigning_partitions() == [TopicIdPartition(topic_id(2), 0)]
+    replay(change(1, removing=[2]), change(0, isr=[1]), into=state)
+    assert state.reassigning_partitions() == [TopicIdPartition(topic_id(2), 0), TopicIdPartition(T, 1)]
+    check_indexes(state)
+    replay(change(1, replicas=[1], isr=[1], removing=[]), RemoveTopicRecord(topic_id=topic_id(2)), into=state)
+    assert state.reassigning_partitions() == []
+    check_indexes(state)
+
+
 def test_removing_a_topic_removes_all_of_it() -> None:
     """Partitions, index entries and the topic's configs are gone, and the name can be reused."""
     state = replay(
