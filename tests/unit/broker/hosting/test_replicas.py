@@ -275,6 +275,33 @@ def test_a_topic_created_anew_inherits_nothing_from_checkpoints() -> None:
     )
 
 
+def test_a_replica_that_moves_away_is_deleted() -> None:
+    """A produce that waits for the ISR, and any later one, gets NOT_LEADER_OR_FOLLOWER, and not that there is no such
+    partition: its client is to look for the new leader. Broker 2, which keeps its replica, leads on."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.start(2)
+        cluster.controller.create_topic([1, 2], configs={"file.delete.delay.ms": "3000"})
+        await cluster.started()
+        await cluster.produce(1, "kept")
+        cluster.world.network.cut("broker-2", "broker-1")
+        waiting = cluster.world.loop.create_task(cluster.produce(1, "not replicated"))
+        await cluster.world.sleep(1)
+        assert not waiting.done()
+        cluster.controller.change(replicas=[2], directories=[UNASSIGNED], isr=[2], leader=2)
+        assert (await waiting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await cluster.produce(1, "x")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert cluster[1].replicas.hosted_directories() == {}
+        disk = cluster.world.disk(path(1, "a"))
+        await cluster.until(lambda: not any(name.startswith("t-0/") for name in disk.files()))
+        await cluster.until(lambda: not any("-delete" in name for name in disk.files()))
+        cluster.world.network.mend()
+        assert (await cluster.produce(2, "after")).error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
 def test_a_topic_deleted_before_its_log_is_created() -> None:
     """By the time the creation runs, the metadata no longer places the log here, so nothing is created."""
 
