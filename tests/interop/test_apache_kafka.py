@@ -16,9 +16,17 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tests.interop.metadata_files import copy_metadata
 from tests.interop.our_tools import ROOT, Done, run_tool
-from tests.interop.topics import create_topic
+from tests.interop.topics import create_topic, wait_until_in_sync
+from tools.kafka.admin_client import AdminClient
 from tools.lab.local_cluster import LocalCluster
 
 ATTEMPTS_MAX = 5
@@ -161,6 +169,86 @@ def test_kafka_configs_changes_and_describes_as_ours_does(kafka: Kafka, bootstra
     refused = kafka.run(tool, *server, "--alter", *of_broker, "--add-config", "node.id=7")
     assert refused.status == 1
     assert any("Cannot update these configs dynamically: Set(node.id)" in line for line in refused.errors), refused
+
+
+def test_kafka_topics_adds_partitions_as_ours_does(kafka: Kafka, bootstrap: str, topic: str) -> None:
+    """Neither tool prints anything when it adds partitions. Both give the controller's reason when that is refused."""
+    alter = ("--bootstrap-server", bootstrap, "--alter", "--topic", topic, "--partitions")
+    tool = "org.apache.kafka.tools.TopicCommand"
+    assert kafka.run(tool, *alter, "4") == Done(0, [], [])
+    assert run_tool("topics", *alter, "5") == Done(0, [], [])
+    reason = (
+        f"Error while executing topic command : The topic {topic} currently has 5 partition(s); 4 would not be an increase."
+    )
+    theirs, ours = kafka.run(tool, *alter, "4"), run_tool("topics", *alter, "4")
+    assert (theirs.status, theirs.lines) == (1, [reason]), theirs
+    assert ours == Done(1, [], [reason])
+
+
+def test_kafka_leader_election_says_the_same_as_ours(
+    kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str], tmp_path: Path
+) -> None:
+    """Each outcome of an election: not needed, successful, failed. The partitions come from the options and from a file."""
+    name = create_topic(bootstrap, new_topic_name(), partitions=1, assignments={0: [1, 2, 3]})
+    tool, elect = "org.apache.kafka.tools.LeaderElectionCommand", ("--bootstrap-server", bootstrap, "--election-type")
+    one = (*elect, "preferred", "--topic", name, "--partition", "0")
+    theirs = kafka.run(tool, *one)
+    assert theirs == run_tool("leader_election", *one)
+    assert theirs.lines == [f"Valid replica already elected for partitions {name}-0"]
+    path = tmp_path / "partitions.json"
+    path.write_text(json.dumps({"partitions": [{"topic": name, "partition": 0}]}))
+    elected = Done(0, [f"Successfully completed leader election (PREFERRED) for partitions {name}-0"], [])
+    for replicas, run in ([2, 1, 3], kafka_runner(kafka, tool)), ([3, 1, 2], our_runner("leader_election")):
+        reorder(bootstrap, name, replicas)
+        assert run(*elect, "preferred", "--path-to-json-file", str(path)) == elected
+    unknown = (*elect, "unclean", "--topic", name, "--partition", "9")
+    theirs, ours = kafka.run(tool, *unknown), run_tool("leader_election", *unknown)
+    assert (theirs.status, theirs.lines, theirs.errors[0]) == (1, ours.lines, "1 replica(s) could not be elected")
+    assert (ours.status, ours.errors) == (1, theirs.errors[:1])
+
+
+def kafka_runner(kafka: Kafka, main_class: str) -> Callable[..., Done]:
+    return lambda *arguments: kafka.run(main_class, *arguments)
+
+
+def our_runner(tool: str) -> Callable[..., Done]:
+    return lambda *arguments: run_tool(tool, *arguments)
+
+
+def reorder(bootstrap: str, topic: str, replicas: list[int]) -> None:
+    """Gives partition 0 another order of its replicas, and so another preferred leader."""
+    partition = ReassignablePartition(partition_index=0, replicas=replicas)
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[partition])])
+    with AdminClient(bootstrap) as admin:
+        response: AlterPartitionReassignmentsResponse = admin.send(request)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_kafka_reassign_partitions_moves_replicas(
+    kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str], tmp_path: Path
+) -> None:
+    """Apache Kafka's tool begins a reassignment, finds it completed, lists none, and is told what cannot be."""
+    name = create_topic(bootstrap, new_topic_name(), partitions=2, replication_factor=2, assignments={0: [1, 2], 1: [2, 3]})
+    tool, server = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand", ("--bootstrap-server", bootstrap)
+    path = tmp_path / "reassignment.json"
+    targets = {0: [3, 2], 1: [1, 2]}
+    partitions = [{"topic": name, "partition": index, "replicas": replicas} for index, replicas in targets.items()]
+    path.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    file = ("--reassignment-json-file", str(path))
+    executed = kafka.run(tool, *server, *file, "--execute")
+    assert executed.status == 0, executed
+    assert f"Successfully started partition reassignments for {name}-0,{name}-1" in executed.lines
+    with AdminClient(bootstrap) as admin:
+        parts = wait_until_in_sync(admin, name, partitions=2, replication_factor=2)
+    assert {part.partition_index: part.replica_nodes for part in parts} == targets
+    verified = kafka.run(tool, *server, *file, "--verify")
+    assert verified.status == 0, verified
+    assert [f"Reassignment of partition {name}-{index} is completed." in verified.lines for index in targets] == [True] * 2
+    assert "No partition reassignments found." in kafka.run(tool, *server, "--list").lines
+    path.write_text(json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "replicas": [1, 77]}]}))
+    refused = kafka.run(tool, *server, *file, "--execute")
+    assert refused.status == 1
+    assert any("77" in line for line in (*refused.lines, *refused.errors)), refused
 
 
 def test_kafka_log_dirs_says_the_same_as_ours(kafka: Kafka, bootstrap: str, topic: str) -> None:
