@@ -644,7 +644,6 @@ class Replicas:
         del self._partitions[partition.key]
         self._fetchers.unfollow(partition)
         self.moves.removed(partition)
-        partition.leave(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         # A partition that has moved to other brokers still exists: clients are to look for its new leader.
         is_moved = self.state.partition(*partition.key) is not None
         partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_moved else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
