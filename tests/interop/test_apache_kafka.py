@@ -23,10 +23,10 @@ from common.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from tests.blocking_admin import BlockingAdmin
 from tests.interop.metadata_files import copy_metadata
 from tests.interop.our_tools import ROOT, Done, run_tool
 from tests.interop.topics import create_topic, wait_until_in_sync
-from tools.kafka.admin_client import AdminClient
 from tools.lab.local_cluster import LocalCluster
 
 ATTEMPTS_MAX = 5
@@ -219,7 +219,7 @@ def reorder(bootstrap: str, topic: str, replicas: list[int]) -> None:
     """Gives partition 0 another order of its replicas, and so another preferred leader."""
     partition = ReassignablePartition(partition_index=0, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[partition])])
-    with AdminClient(bootstrap) as admin:
+    with BlockingAdmin(bootstrap) as admin:
         response: AlterPartitionReassignmentsResponse = admin.send(request)
     assert response.responses[0].partitions[0].error_code == ErrorCode.NONE
 
@@ -238,7 +238,7 @@ def test_kafka_reassign_partitions_moves_replicas(
     executed = kafka.run(tool, *server, *file, "--execute")
     assert executed.status == 0, executed
     assert f"Successfully started partition reassignments for {name}-0,{name}-1" in executed.lines
-    with AdminClient(bootstrap) as admin:
+    with BlockingAdmin(bootstrap) as admin:
         parts = wait_until_in_sync(admin, name, partitions=2, replication_factor=2)
     assert {part.partition_index: part.replica_nodes for part in parts} == targets
     verified = kafka.run(tool, *server, *file, "--verify")

@@ -1,4 +1,4 @@
-"""Tests the checker of configuration (I21): a broker that uses other values than the metadata says is found."""
+"""Tests the checker of configuration (I22): a broker that uses other values than the metadata says is found."""
 
 from dataclasses import replace
 
@@ -18,13 +18,13 @@ def test_values_that_the_metadata_does_not_give() -> None:
             (2, "t", "max.message.bytes"),
         ):
             image.replay(ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value="7"), 0)
-            assert planted.invariants_open() == {"I5", "I21"}
+            assert planted.invariants_open() == {"I5", "I22"}
             image.replay(ConfigRecord(resource_type=resource_type, resource_name=name, name=key, value=None), 0)
             assert planted.invariants_open() == set()
         partition.log.config = replace(partition.config, segment_bytes=7)
-        assert planted.invariants_open() == {"I21"}
+        assert planted.invariants_open() == {"I22"}
         partition.log.config = partition.config
         partition.replica.min_insync_replicas = 7
-        assert "I21" in planted.invariants_open()
+        assert "I22" in planted.invariants_open()
 
     run_planted(plant)

@@ -1,4 +1,4 @@
-"""I21: every replica uses the configuration that the metadata gives it.
+"""I22: every replica uses the configuration that the metadata gives it.
 
 Shell of the tests. The order of the places is written down here once more, for a few keys that need no parsing: the topic,
 the broker, all brokers, and what the broker would use without any of them.

@@ -1,5 +1,5 @@
 """What must hold once everything is healed and has settled: I11, I16 and I19, that all nodes agree (I5), and that each
-broker counts its replicas correctly (I20), and that its replicas use the configuration of the metadata (I21).
+broker counts its replicas correctly (I20), and that its replicas use the configuration of the metadata (I22).
 
 Shell of the tests. `problems` yields everything that is not in its final state yet. The list shrinks while the cluster
 converges and must be empty when the time is up. A broker that is down is ignored: all others must be in sync without it.
@@ -63,7 +63,7 @@ def _broker_problems(broker_id: int, broker: BrokerDaemon, image: ImageModel) ->
     for miscount in miscounts(broker.replicas):
         yield "I20", miscount
     for text in misconfigured(broker_id, broker, image):
-        yield "I21", text
+        yield "I22", text
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------
