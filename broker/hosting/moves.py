@@ -167,10 +167,11 @@ class Moves:
                 self._end(move)
                 self._reconcile(key)
 
-    def acknowledged(self, key: TopicIdPartition) -> None:
-        """Gives the move a turn if the metadata now allows it to swap."""
+    def assignment_changed(self, key: TopicIdPartition) -> None:
+        """Gives the move a turn if the metadata may now allow it to report its target, or to swap. Otherwise a move whose
+        earlier assignment was just taken back would wait for the next append."""
         move = self._moves.get(key)
-        if move is not None and self._known.may_swap(key):
+        if move is not None and (self._known.movement.reported(key) is None or self._known.may_swap(key)):
             self._wake(move)
 
     async def stop(self) -> None:

@@ -397,7 +397,7 @@ class Replicas:
                 self._delete(partition)
         elif partition is not None and registration is not None:
             partition.apply(registration)
-            self.moves.acknowledged(key)
+            self.moves.assignment_changed(key)
         elif directory is not None:
             self._create(key, directory)
 
