@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from broker.core.lifecycle import BrokerState
+from broker.hosting.moves import MoveCounts
 from broker.hosting.partition import IsrCounts
 from broker.hosting.replicas import ReplicaGauges
 from common.ids import DirectoryId, uuid_text
@@ -17,11 +18,28 @@ from common.log_dirs.directories import NodeDirectories
 from common.metrics_exposition import Sample, counter, gauge
 
 
+class CountedMoves(Protocol):
+    """The part of `Moves` that is used here."""
+
+    @property
+    def counts(self) -> Mapping[DirectoryId, MoveCounts]: ...
+
+    @property
+    def max_lag(self) -> int: ...
+
+    def count_into(self, directory_id: DirectoryId) -> int: ...
+
+    def bytes_to_go(self, directory_id: DirectoryId) -> int: ...
+
+
 class CountedReplicas(Protocol):
     """The part of `Replicas` that is used here."""
 
     @property
     def isr_counts(self) -> IsrCounts: ...
+
+    @property
+    def moves(self) -> CountedMoves: ...
 
     def gauges(self) -> ReplicaGauges: ...
 
@@ -73,11 +91,21 @@ def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) 
             logDirectory=directory.path,
         )
         directory_id = directory.directory_id
-        if not directory.is_online or directory_id is None:
+        if directory_id is None:
             continue
         labels = {"logDirectory": directory.path, "directoryId": uuid_text(directory_id)}
+        yield from _move_counters(replicas.moves.counts.get(directory_id, MoveCounts()), labels)
+        if not directory.is_online:
+            continue
         yield gauge(
             "kafka_log_logdir_partitions", "Replicas in the directory.", len(replicas.describe(directory_id)), **labels
+        )
+        yield gauge("kafka_log_logdir_moves", "Replicas that move here.", replicas.moves.count_into(directory_id), **labels)
+        yield gauge(
+            "kafka_log_logdir_move_bytes_to_go",
+            "Bytes that the moves into the directory still have to copy.",
+            replicas.moves.bytes_to_go(directory_id),
+            **labels,
         )
         space = directory.space
         if space is not None:
@@ -92,6 +120,18 @@ def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) 
         )
 
 
+def _move_counters(counts: MoveCounts, labels: Mapping[str, str]) -> Iterator[Sample]:
+    """Yields the counters of the moves into one directory, which stay when it goes offline: its moves failed just then."""
+    values = (
+        ("moves_finished", "Replicas that have moved here.", counts.finished),
+        ("moves_failed", "Moves that ended because the directory failed or was full.", counts.failed),
+        ("move_copied_bytes", "Bytes copied by the moves into the directory.", counts.bytes_copied),
+        ("move_throttled_seconds", "How long the moves waited for the rate.", counts.throttled_ns / 1e9),
+    )
+    for name, about, value in values:
+        yield counter(f"kafka_log_logdir_{name}", about, value, **labels)
+
+
 def _replica_samples(replicas: CountedReplicas) -> Iterator[Sample]:
     counts = asdict(replicas.gauges())
     unplaceable_count = counts.pop("unplaceable_replica_count")
@@ -100,6 +140,12 @@ def _replica_samples(replicas: CountedReplicas) -> Iterator[Sample]:
         name = field_name.replace("_", "")
         yield gauge(f"kafka_server_replicamanager_{name}", f"Kafka's ReplicaManager gauge {name}.", value)
     yield gauge("diskraft_unplaceable_replicas", "Replicas for which no directory has room.", unplaceable_count)
+    yield gauge(
+        "kafka_server_replicaalterlogdirsmanager_maxlag",
+        "Records that the copy furthest behind its log still lacks.",
+        replicas.moves.max_lag,
+        clientId="ReplicaAlterLogDirs",
+    )
 
 
 def _isr_samples(counts: IsrCounts) -> Iterator[Sample]:

@@ -11,7 +11,7 @@ of each move, `ReplicaCopy` copies and swaps, and this module gives the moves th
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -53,7 +53,7 @@ class MoveSettings:
 
 @dataclass(slots=True)
 class MoveCounts:
-    """Counters of the moves of this broker."""
+    """Counters of the moves into one directory."""
 
     finished: int = 0
     failed: int = 0
@@ -97,7 +97,8 @@ class Moves:
         reconcile: Callable[[TopicIdPartition], None],
         follow: Callable[[Partition], None],
     ) -> None:
-        self.counts = MoveCounts()
+        # The counters by target directory.
+        self.counts: dict[DirectoryId, MoveCounts] = defaultdict(MoveCounts)
         self._env = env
         self._settings = settings
         self._known = known
@@ -163,7 +164,7 @@ class Moves:
         for key, move in list(self._moves.items()):
             if move.copy.target.directory_id == directory_id:
                 self._log("move_failed", move, reason="the target directory is offline")
-                self.counts.failed += 1
+                self._counts(move).failed += 1
                 self._end(move)
                 self._reconcile(key)
 
@@ -230,7 +231,24 @@ class Moves:
             **details,
         )
 
+    def _counts(self, move: _Move) -> MoveCounts:
+        return self.counts[move.copy.target.directory_id]
+
     # --- what the metrics and the tools show ---------------------------------------------------------------------
+
+    @property
+    def max_lag(self) -> int:
+        """How many records the copy that is furthest behind its current log still lacks."""
+        lags = (
+            partition.log.log_end_offset - partition.future.log.log_end_offset
+            for partition in (move.copy.partition for move in self._moves.values())
+            if partition.future is not None
+        )
+        return max(0, max(lags, default=0))
+
+    def count_into(self, directory_id: DirectoryId) -> int:
+        """Returns how many replicas move into this directory, including those that wait for a free mover."""
+        return sum(move.copy.target.directory_id == directory_id for move in self._moves.values())
 
     def into(self, directory_id: DirectoryId) -> list[Partition]:
         """Returns the replicas that have a copy in this directory."""
@@ -333,8 +351,8 @@ class Moves:
 
     async def _copy_chunk(self, move: _Move) -> bool:
         before = self._size(move)
-        copied = await move.copy.copy_chunk(self._chunk_bytes(), self._pace)
-        self.counts.bytes_copied += max(self._size(move) - before, 0)
+        copied = await move.copy.copy_chunk(self._chunk_bytes(), lambda size: self._pace(move, size))
+        self._counts(move).bytes_copied += max(self._size(move) - before, 0)
         return copied
 
     @staticmethod
@@ -342,7 +360,7 @@ class Moves:
         future = move.copy.partition.future
         return 0 if future is None else future.log.size_bytes
 
-    async def _pace(self, size: int) -> None:
+    async def _pace(self, move: _Move, size: int) -> None:
         """Waits until the rate allows another chunk, and takes it. Notices a change of the rate within a second."""
         start_ns = self._env.now_ns()
         while not self._is_stopped:
@@ -352,7 +370,7 @@ class Moves:
                 break
             await self._env.sleep_until(now_ns + min(_PACE_STEP_NS if delay_ns is None else delay_ns, _PACE_STEP_NS))
         self._limit.take(size)
-        self.counts.throttled_ns += self._env.now_ns() - start_ns
+        self._counts(move).throttled_ns += self._env.now_ns() - start_ns
 
     def _chunk_bytes(self) -> int:
         """Returns the size of a chunk: a tenth of a second's worth at a low rate, so that the flow is even."""
@@ -365,7 +383,7 @@ class Moves:
     def _give_up(self, move: _Move, reason: str) -> None:
         if self._is_live(move):
             self._log("move_failed", move, reason=reason)
-            self.counts.failed += 1
+            self._counts(move).failed += 1
             self._end_and_delete(move)
             self._reconcile(move.copy.partition.key)
 
@@ -454,7 +472,7 @@ class Moves:
         copy, partition = move.copy, move.copy.partition
         self._end(move)
         copy.source.replicas.remove(partition.key)
-        self.counts.finished += 1
+        self._counts(move).finished += 1
         self._log("move_finished", move, pause_ms=round(pause_ns / NS_PER_MS, 3))
 
         async def remove_old() -> None:

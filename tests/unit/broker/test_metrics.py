@@ -1,9 +1,11 @@
 """A broker's metrics: the names that dashboards use, and the series of a directory over its lifetime."""
 
 import errno
+from collections.abc import Mapping
 
 from broker.core.lifecycle import BrokerState
 from broker.hosting.directory_logs import ReplicaDescription
+from broker.hosting.moves import MoveCounts
 from broker.hosting.partition import IsrCounts
 from broker.hosting.replicas import ReplicaGauges
 from broker.metrics import broker_samples
@@ -18,10 +20,26 @@ from tests.unit.common.metadata.builders import directory
 D1, D2 = directory(1), directory(2)
 
 
+class Moves:
+    """Stands in for Moves, with one replica that moves from D1 to D2."""
+
+    counts: Mapping[DirectoryId, MoveCounts] = {
+        D2: MoveCounts(finished=3, failed=1, bytes_copied=4000, throttled_ns=2_500_000_000)
+    }
+    max_lag = 17
+
+    def count_into(self, directory_id: DirectoryId) -> int:
+        return int(directory_id == D2)
+
+    def bytes_to_go(self, directory_id: DirectoryId) -> int:
+        return 600 if directory_id == D2 else 0
+
+
 class Replicas:
     """Stands in for Replicas, with two replicas in D1 and none in D2."""
 
     def __init__(self) -> None:
+        self.moves = Moves()
         self.isr_counts = IsrCounts()
         self.isr_counts.shrinks = 4
         self.isr_counts.expands = 5
@@ -107,6 +125,7 @@ def test_every_series_without_a_directory_has_its_stock_name_and_value() -> None
         "kafka_server_replicamanager_isrexpands": 5,
         "kafka_server_replicamanager_failedisrupdates": 6,
         "diskraft_unplaceable_replicas": 9,
+        "kafka_server_replicaalterlogdirsmanager_maxlag": 17,
         "kafka_log_logmanager_offlinelogdirectorycount": 1,
     }
     assert {name: broker.values(name) for name in expected} == {name: {"": value} for name, value in expected.items()}
@@ -137,6 +156,30 @@ def test_a_directory_that_fails_keeps_its_offline_series() -> None:
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 1, "/d2": 0, "/d3": 1}
     assert broker.values("kafka_log_logmanager_offlinelogdirectorycount") == {"": 2}
     assert broker.values("kafka_log_logdir_partitions") == {"/d2": 0}
+
+
+def test_moves_are_shown_in_the_directory_that_they_fill() -> None:
+    """Every online directory has all the series, so that a rate exists before the first move."""
+    broker = Broker()
+    expected = {
+        "kafka_log_logdir_moves": 1,
+        "kafka_log_logdir_move_bytes_to_go": 600,
+        "kafka_log_logdir_moves_finished": 3,
+        "kafka_log_logdir_moves_failed": 1,
+        "kafka_log_logdir_move_copied_bytes": 4000,
+        "kafka_log_logdir_move_throttled_seconds": 2.5,
+    }
+    assert {name: broker.values(name) for name in expected} == {
+        name: {"/d1": 0, "/d2": value} for name, value in expected.items()
+    }
+
+
+def test_the_move_counters_of_a_directory_outlive_it() -> None:
+    """A target that dies fails its moves in the same moment, and that must be seen. Nothing moves there any more."""
+    broker = Broker()
+    broker.directories.step(LogDirError("/d2", "append", errno.EIO))
+    assert broker.values("kafka_log_logdir_moves_failed") == {"/d1": 0, "/d2": 1}
+    assert broker.values("kafka_log_logdir_moves") == {"/d1": 0}
 
 
 def test_all_of_it_can_be_exposed() -> None:

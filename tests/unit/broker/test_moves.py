@@ -73,7 +73,7 @@ def test_a_replica_moves_and_keeps_serving() -> None:
         assert await cluster.read_all(1) == ["one", "two", "three", "four"]
         assert folders(cluster, "b") == ["t-0"]
         assert assigned(cluster) is None
-        assert cluster[1].replicas.moves.counts.finished == 1
+        assert cluster[1].replicas.moves.counts[directory(1, "b")].finished == 1
         await cluster.until(lambda: folders(cluster, "a") == ["t-0-delete"])
         await cluster.until(lambda: folders(cluster, "a") == [], within_seconds=100)
 
@@ -265,11 +265,11 @@ def test_moves_wait_for_a_free_mover() -> None:
         began = cluster.world.now_ns()
         for index in moving:
             assert alter(cluster, path(1, "b"), index=index) is ErrorCode.NONE
-        moves = cluster[1].replicas.moves
-        await cluster.until(lambda: moves.counts.bytes_copied > 2000, within_seconds=60)
+        counts = cluster[1].replicas.moves.counts[directory(1, "b")]
+        await cluster.until(lambda: counts.bytes_copied > 2000, within_seconds=60)
         # 1,000 bytes per second: the second copy had to wait until the first one was paid for.
         assert cluster.world.now_ns() - began > 900_000_000
-        assert moves.counts.throttled_ns > 900_000_000
+        assert counts.throttled_ns > 900_000_000
 
     run(
         scenario,
