@@ -16,11 +16,12 @@ from tests.simulation.cluster import CONTROLLER_PORT
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.request_tap import TappedNetwork
 from tests.simulation.scenario_commands import ACTIONS
+from tests.simulation.scenario_moves import MOVES
 from tests.simulation.scenario_requests import REQUESTS
 from tests.simulation.scenario_run import Arguments, Command, ScenarioRun
 from tests.simulation.scenario_shows import SHOWS
 
-COMMANDS: Mapping[str, Command] = MappingProxyType({**ACTIONS, **REQUESTS, **SHOWS})
+COMMANDS: Mapping[str, Command] = MappingProxyType({**ACTIONS, **MOVES, **REQUESTS, **SHOWS})
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 INDENT = "    "

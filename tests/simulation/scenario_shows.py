@@ -152,8 +152,9 @@ async def show_metric(run: ScenarioRun, arguments: Arguments) -> list[str]:
     diskraft.prometheus.listener=0.0.0.0:9404."""
     name = arguments.word()
     (collector,) = run.cluster.env(arguments.broker()).collectors.values()
+    names = run.look()
     return [
-        " ".join([f"{sample.value:g}", *(f"{key}={value}" for key, value in sample.labels.items())])
+        " ".join([f"{sample.value:g}", *(f"{key}={names.in_text(value)}" for key, value in sample.labels.items())])
         for metric in collector.collect()
         for sample in metric.samples
         if sample.name == name

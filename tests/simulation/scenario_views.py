@@ -46,18 +46,21 @@ A_UUID = re.compile(r"(?<![\w-])[A-Za-z0-9_-]{22}(?![\w-])")
 STORY = frozenset(
     """
     broker_controlled_shutdown broker_fenced broker_registered_again broker_running broker_stopped broker_unfenced
-    broker_unregistered controller_active directory_id_added heartbeat_refused isr_change_refused
-    leaders_moved leaderless_partitions_elected log_deleted log_dir_failed log_dir_failure_acknowledged log_dir_offline
-    log_dir_offline_at_start log_dir_reported_offline log_dir_warning log_reloaded node_halted preferred_leaders_elected
-    registration_refused replica_not_placeable replicas_assigned_offline stray_log_put_aside
-    truncating_below_high_watermark unknown_log_dir_reported
+    broker_unregistered controller_active directory_id_added future_replica_left_alone future_replica_promoted
+    future_replica_resumed heartbeat_refused isr_change_refused leaderless_partitions_elected leaders_moved
+    log_deleted log_dir_failed log_dir_failure_acknowledged log_dir_offline log_dir_offline_at_start
+    log_dir_reported_offline log_dir_warning log_reloaded move_cancelled move_caught_up move_delayed move_failed
+    move_finished move_interrupted move_started node_halted preferred_leaders_elected registration_refused
+    replica_not_placeable replicas_assigned_offline stray_log_put_aside truncating_below_high_watermark
+    unknown_log_dir_reported
     """.split()
 )
 
 # Fields that differ from seed to seed, or repeat what the line already says.
 HIDDEN_FIELDS = frozenset(
     """
-    absence_ms advice broker_epoch elapsed_ms end_offset epoch incarnation_id listeners log_dirs renamed_to topic_id
+    absence_ms advice broker_epoch elapsed_ms end_offset epoch incarnation_id listeners log_dirs pause_ms renamed_to
+    source_directory_id topic_id
     """.split()
 )
 

@@ -1,0 +1,78 @@
+"""The scenario commands for replicas that move between the directories of a broker: starting, cancelling, pacing, watching.
+
+Shell of the tests. To stop a move in the middle, let nothing flow (`replica.alter.log.dirs.io.max.bytes.per.second=0`), or
+cut the link to the controller, on which the acknowledgement of the new directory travels.
+"""
+
+from common.protocol.errors import error_name
+from common.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from common.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    ConfigOperation,
+    IncrementalAlterConfigsRequest,
+)
+from common.records.metadata_records import ConfigResourceType
+from tests.simulation.scenario_run import Arguments, CommandTable, ScenarioRun, partition_of
+from tests.simulation.scenario_views import in_columns
+
+MOVES = CommandTable()
+
+command = MOVES.named
+
+
+@command("move")
+async def move(run: ScenarioRun, arguments: Arguments) -> list[str]:
+    """move broker=1 t-0=/b1/d2 [t-1=any ...]: AlterReplicaLogDirs, one request for all replicas."""
+    run.acted_at = len(run.world.events)
+    broker_id = arguments.broker()
+    dirs = []
+    for name, path in arguments.others().items():
+        topic, index = partition_of(name)
+        dirs.append(AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=[index])]))
+    response = await run.client.ask(broker_id, AlterReplicaLogDirsRequest(dirs=dirs))
+    return in_columns(
+        [
+            (f"{result.topic_name}-{part.partition_index}", error_name(part.error_code))
+            for result in response.results
+            for part in result.partitions
+        ]
+    )
+
+
+@command("alter-config")
+async def alter_config(run: ScenarioRun, arguments: Arguments) -> list[str]:
+    """alter-config broker=1 any.configuration.key=value [...]: kafka-configs --alter --add-config."""
+    run.acted_at = len(run.world.events)
+    broker_id = arguments.broker()
+    configs = [
+        AlterableConfig(name=key, config_operation=ConfigOperation.SET, value=value)
+        for key, value in arguments.others().items()
+    ]
+    resource = AlterConfigsResource(resource_type=ConfigResourceType.BROKER, resource_name=str(broker_id), configs=configs)
+    response = await run.client.ask(broker_id, IncrementalAlterConfigsRequest(resources=[resource]))
+    return [error_name(result.error_code) for result in response.responses]
+
+
+@command("show moves")
+async def show_moves(run: ScenarioRun, arguments: Arguments) -> list[str]:
+    """show moves 1: the replicas of which broker 1 has a copy in another directory, as DescribeLogDirs shows them."""
+    response = await run.client.ask(int(arguments.word()), DescribeLogDirsRequest(topics=None))
+    found = [
+        (f"{topic.name}-{part.partition_index}", part, result.log_dir)
+        for result in response.results
+        for topic in result.topics
+        for part in topic.partitions
+    ]
+    current = {name: path for name, part, path in found if not part.is_future_key}
+    rows = [
+        (name, f"{current[name]} -> {path}", f"{part.offset_lag} behind")
+        for name, part, path in sorted(found, key=lambda each: each[0])
+        if part.is_future_key
+    ]
+    return in_columns(rows) or ["none"]
