@@ -251,6 +251,35 @@ def test_a_follower_that_truncates_cuts_its_copy_too() -> None:
     run(scenario)
 
 
+def test_retention_deletes_the_same_segments_of_the_copy() -> None:
+    """While the controller keeps the move waiting, retention.bytes deletes segments of the log. The copy loses them too."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assign_directories(cluster)
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], configs={"segment.bytes": str(1 << 20), "retention.bytes": str(1 << 20)})
+        await cluster.started()
+        cluster.controller.change(directories=[directory(1, "a")])
+        big = "x" * 400_000
+        for _ in range(3):
+            assert (await cluster.produce(1, big)).error_code == ErrorCode.NONE
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        current, future = cluster[1].partition().log, cluster[1].partition().future
+        assert future is not None and future.log.log_start_offset == 0
+        for _ in range(4):
+            assert (await cluster.produce(1, big)).error_code == ErrorCode.NONE
+        await cluster.until(lambda: current.log_start_offset > 0, within_seconds=30)
+        assert (await cluster.produce(1, "last")).error_code == ErrorCode.NONE
+        await cluster.until(lambda: future.log.log_start_offset == current.log_start_offset)
+        await cluster.until(lambda: future.log.size_bytes == current.size_bytes)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        assert cluster[1].partition().log.log_start_offset == current.log_start_offset > 0
+
+    run(scenario, log_retention_check_interval_ms="1000")
+
+
 def test_moves_wait_for_a_free_mover() -> None:
     """With one mover, the second move copies nothing before the first has caught up."""
 
