@@ -116,6 +116,11 @@ class SimulatedEnvironment(Environment):
     def trace(self, *facts: object) -> None:
         self.world.trace(self.name, *facts)
 
+    def note_operation(self, path: str, kind: str, name: str) -> None:
+        """Tells the watchers that an operation of one of this node's disks has taken effect."""
+        for watcher in self.world.operation_watchers:
+            watcher(path, kind, name)
+
     # --- time ----------------------------------------------------------------------------------------------------
     def now_ns(self) -> int:
         return self.loop.now_ns
@@ -297,6 +302,9 @@ class SimulatedWorld:
         self.events: list[SimulatedEvent] = []
         self.event_watchers: list[Callable[[SimulatedEvent], None]] = []
         """Called when an event is logged, in the middle of the daemon's step. They must not raise."""
+        self.operation_watchers: list[Callable[[str, str, str], None]] = []
+        """Called with the directory, the operation and the name when an operation of a disk has taken effect, before the
+        process notices. They may end the process; they must not raise."""
         self.processes: list[SimulatedProcess] = []
         """The processes of all lives that were started."""
         self._rng = random.Random(f"{seed}/world")

@@ -56,6 +56,8 @@ class Owner(Protocol):
 
     def trace(self, *facts: object) -> None: ...
 
+    def note_operation(self, path: str, kind: str, name: str) -> None: ...
+
 
 class _Broken(Exception):
     """The error with which the disk ends an operation."""
@@ -251,6 +253,7 @@ class SimulatedLogDir(LogDir):
             self._owner.trace("disk", self.path, operation.kind, operation.name)
             if not operation.future.done():
                 operation.future.set_result(result)
+            self._owner.note_operation(self.path, operation.kind, operation.name)
 
     def _fail_if_broken(self, operation: Operation) -> None:
         disk = self._attached
