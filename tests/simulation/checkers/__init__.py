@@ -35,6 +35,7 @@ from tests.simulation.checkers.durability import (
 )
 from tests.simulation.checkers.history import BOUNDS_INTERVAL_NS, check_history, check_isr_sizes
 from tests.simulation.checkers.image import ImageChecker
+from tests.simulation.checkers.moves import MoveChecker
 from tests.simulation.checkers.placement import check_spread
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.replicas import ReplicaChecker, hosted
@@ -70,6 +71,7 @@ class Checkers:
             operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * NS_PER_MS,
         )
         self.copies = CopiesChecker(history)
+        self.moves = MoveChecker(cluster.world.disk)
         # Cached, because every look needs these paths and loading the configuration is expensive.
         self._log_dirs = {broker_id: cluster.config(broker_id).log_dirs for broker_id in cluster.broker_ids}
         self._metadata_dir = cluster.config(CONTROLLER_ID).metadata_log_dir
@@ -90,6 +92,7 @@ class Checkers:
     def install(self) -> None:
         """Starts checking every committed batch as it is delivered, and every replica at a fixed interval."""
         self._cluster.world.event_watchers.append(self._happens)
+        self._cluster.world.operation_watchers.append(self._operates)
         self._every(LOOK_INTERVAL_NS, self._look_at_replicas)
         self._every(BOUNDS_INTERVAL_NS, self._look_at_bounds)
         self._every(PLATTERS_INTERVAL_NS, self._look_at_platters)
@@ -156,6 +159,12 @@ class Checkers:
                 self._unjudged.append((self._committed_offset(), event))
                 self._guarded(self._judge_acknowledged)
 
+            self._guarded(lambda: self.moves.happened(event, self.brokers(), self.image.image))
+
+    def _operates(self, path: str, kind: str, name: str) -> None:
+        if not self._is_over and kind == "remove":
+            self._guarded(lambda: self.moves.removed(path, name, self.image.image))
+
     def _committed_offset(self) -> int:
         """Returns the end of the committed records. For a short time a new controller may know of committed records that it
         has not delivered to the checkers yet."""
@@ -221,6 +230,8 @@ class Checkers:
     def _look_at_replicas(self) -> None:
         brokers = self.brokers()
         self.replicas.look(brokers)
+        awake = {id_: each for id_, each in brokers.items() if not self._cluster.env(id_).is_paused}
+        self.moves.look(awake, self.image.image, self._cluster.world.now_ns())
         self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())
 
     def _look_at_logs(self) -> None:
@@ -264,6 +275,7 @@ class Checkers:
         is_news = self.image.committed(node, batch.base_offset, batch.last_offset, batch.epoch, batch.records)
         self._judge_acknowledged()
         if is_news and batch.records:
+            self.moves.committed(self.image.image)
             self.replicas.committed_batch(batch.records, self.brokers())
             self._look_at_replicas()
 

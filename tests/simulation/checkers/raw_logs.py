@@ -162,12 +162,12 @@ def read_directory(broker_id: int, path: str, files: Mapping[str, bytes]) -> Raw
             or folder.endswith(("-delete", "-stray", "-future"))
         ):
             continue
-        topic_id = TopicId(uuid_from_text(_topic_id_line(content)))
+        topic_id = TopicId(uuid_from_text(topic_id_line(content)))
         directory.logs[TopicIdPartition(topic_id, int(folder.rpartition("-")[2]))] = read_log(files, folder)
     return directory
 
 
-def _topic_id_line(content: bytes) -> str:
+def topic_id_line(content: bytes) -> str:
     for line in content.decode().splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "topic_id":

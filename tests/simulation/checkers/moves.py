@@ -1,0 +1,194 @@
+"""Checks the moves of replicas between the directories of a broker (I15).
+
+Shell of the tests. At the end of a move the checker compares the platters, not what the broker believes: a power cut right
+then must leave one current log, with the leader epochs of the old one. After a start it looks for the -delete folders of
+replicas that have no current log.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from broker.daemon import BrokerDaemon
+from common.ids import BrokerId, TopicId, TopicIdPartition, Uuid, uuid_from_text
+from common.protocol.errors import ErrorCode
+from common.storage.log import Log
+from common.time_units import NS_PER_S
+from tests.simulation.checkers.image import ImageModel
+from tests.simulation.checkers.raw_logs import topic_id_line
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk_store import FileNode, FolderNode
+from tests.simulation.environment import SimulatedEvent
+from tests.simulation.violations import InvariantViolated
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+# Within this time after the failure of a directory, its broker must take back every assignment to it.
+REVERTED_BOUND_NS = 1 * NS_PER_S
+
+# A replica of a broker.
+Replica = tuple[int, TopicIdPartition]
+
+
+_FOLDER = re.compile(r"[^/]+-(?P<index>\d+)(\.[0-9a-f]{32}-(?P<mark>delete|future|stray))?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A partition's folder. `mark` is the last part of its name, empty for a current log."""
+
+    name: str
+    mark: str
+    key: TopicIdPartition
+
+
+@dataclass(slots=True)
+class _Move:
+    """What is known about a move whose copy has caught up."""
+
+    # The current log when it was last looked at. At the end of the move it is the old one.
+    old: Log
+    # The directories that the metadata has named since the copy caught up.
+    named: set[Uuid]
+
+
+class MoveChecker:
+    """See the module docstring. `disk_at` returns the disk at a path."""
+
+    def __init__(self, disk_at: Callable[[str], SimulatedDisk]) -> None:
+        self._disk_at = disk_at
+        self._moves: dict[Replica, _Move] = {}
+        self._wrong_since: dict[tuple[BrokerDaemon, TopicIdPartition], int] = {}
+        # The brokers whose start is judged already.
+        self._started: dict[int, BrokerDaemon] = {}
+        # For each path and -delete folder without which its replica had no log at the broker's start: that replica.
+        self._only_copies: dict[tuple[str, str], Replica] = {}
+
+    # --- acknowledgement and swap --------------------------------------------------------------------------------
+
+    def happened(self, event: SimulatedEvent, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
+        """Checks a move that has caught up or finished. Raises InvariantViolated."""
+        if event.name not in ("move_caught_up", "move_finished"):
+            return
+        broker_id = int(event.node.rpartition("-")[2])
+        broker = brokers[broker_id]
+        key = next(key for key, each in broker.replicas._partitions.items() if each.name == event.fields["partition"])
+        target = uuid_from_text(event.fields["directory_id"])
+        where = f"{event.fields['partition']} on broker {broker_id}"
+        if event.name == "move_caught_up":
+            self._begin(where, broker_id, broker, key, target, image)
+        else:
+            self._finish(where, broker.replicas._partitions[key].log, event, self._moves.pop((broker_id, key), None), target)
+
+    def _begin(
+        self, where: str, broker_id: int, broker: BrokerDaemon, key: TopicIdPartition, target: Uuid, image: ImageModel
+    ) -> None:
+        known = broker.state.partition(*key)
+        if known is not None and broker_id in known.replicas and known.directory(BrokerId(broker_id)) == target:
+            raise InvariantViolated(
+                "I15", f"{where}: an older assignment names the target, and the copy may replace the log"
+            )
+        self._moves[broker_id, key] = _Move(broker.replicas._partitions[key].log, set())
+        self.committed(image)
+
+    def committed(self, image: ImageModel) -> None:
+        """Notes the directories that the committed image names."""
+        for (broker_id, key), move in self._moves.items():
+            part = image.partitions.get(key)
+            if part is not None and broker_id in part.replicas:
+                move.named.add(part.directory(broker_id))
+
+    def _finish(self, where: str, log: Log, event: SimulatedEvent, move: _Move | None, target: Uuid) -> None:
+        if move is None or target not in move.named:
+            raise InvariantViolated(
+                "I15", f"{where}: the copy became the current log before the metadata named its directory"
+            )
+        source, placed = self._disk_at(event.fields["source"]), self._disk_at(event.fields["target"])
+        name = event.fields["partition"]
+        if name in _durable_folders(source):
+            raise InvariantViolated("I15", f"{where}: the new log is in use; after a power cut the old one would be current")
+        if name not in _durable_folders(placed):
+            raise InvariantViolated("I15", f"{where}: the new log is in use; a power cut would take its name away")
+        if move.old.name.endswith("-delete"):
+            self._check_epochs(where, move.old, log, placed)
+
+    def _check_epochs(self, where: str, old: Log, new: Log, disk: SimulatedDisk) -> None:
+        """The history of leader epochs goes along, including the epochs without a record."""
+        stored = disk.find(f"{new.name}/{LEADER_EPOCHS}")
+        lines = bytes(stored.content).decode().splitlines()[2:] if isinstance(stored, FileNode) else []
+        found = {(int(epoch), int(start)) for epoch, start in map(str.split, lines)}
+        lost = [entry for entry in old.leader_epochs.entries if entry[1] > new.log_start_offset and entry not in found]
+        if lost:
+            raise InvariantViolated("I15", f"{where}: the new log lacks the leader epochs {lost}")
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    def look(self, brokers: Mapping[int, BrokerDaemon], image: ImageModel, now_ns: int) -> None:
+        """Looks at brokers that are alive and not paused. Raises InvariantViolated."""
+        before, self._wrong_since = self._wrong_since, {}
+        for broker_id, broker in brokers.items():
+            if broker.replicas._is_loaded and self._started.get(broker_id) is not broker:
+                self._started[broker_id] = broker
+                self._find_only_copies(broker_id, broker, image)
+            offline = {each.directory_id for each in broker._directories.known.offline} - {None}
+            for key, partition in broker.replicas._partitions.items():
+                move = self._moves.get((broker_id, key))
+                if move is not None and key in broker.replicas._known.movement:
+                    move.old = partition.log
+                if partition.gone is ErrorCode.NONE and _reported(broker, broker_id, key) in offline:
+                    since_ns = self._wrong_since[broker, key] = before.get((broker, key), now_ns)
+                    if now_ns - since_ns > REVERTED_BOUND_NS:
+                        raise InvariantViolated(
+                            "I15",
+                            f"broker {broker_id} serves {partition.name} and reports it in a directory that is offline",
+                        )
+
+    # --- the only copy -------------------------------------------------------------------------------------------
+
+    def _find_only_copies(self, broker_id: int, broker: BrokerDaemon, image: ImageModel) -> None:
+        self._only_copies = {place: each for place, each in self._only_copies.items() if each[0] != broker_id}
+        found = [
+            (path, folder)
+            for path in broker._directories.known.online.values()
+            for folder in _partition_folders(self._disk_at(path))
+        ]
+        current = {folder.key for _, folder in found if not folder.mark}
+        for path, folder in found:
+            if folder.mark == "delete" and folder.key not in current and _is_placed(image, broker_id, folder.key):
+                self._only_copies[path, folder.name] = broker_id, folder.key
+
+    def removed(self, path: str, name: str, image: ImageModel) -> None:
+        """Checks that a name may be removed from a disk. Raises InvariantViolated."""
+        folder = name.partition("/")[0]
+        replica = self._only_copies.get((path, folder))
+        if replica is not None and _is_placed(image, *replica):
+            raise InvariantViolated(
+                "I15",
+                f"broker {replica[0]} removes {path}/{folder}; it had no other log of {image.name(replica[1])} at its start",
+            )
+
+
+def _reported(broker: BrokerDaemon, broker_id: int, key: TopicIdPartition) -> Uuid | None:
+    """Returns the directory that the broker asks for; what the metadata names if the broker is content with that."""
+    wish = broker.replicas._known._wishes.get(key)
+    known = broker.state.partition(*key)
+    if wish is not None or known is None or broker_id not in known.replicas:
+        return wish
+    return known.directory(BrokerId(broker_id))
+
+
+def _is_placed(image: ImageModel, broker_id: int, key: TopicIdPartition) -> bool:
+    part = image.partitions.get(key)
+    return part is not None and broker_id in part.replicas
+
+
+def _durable_folders(disk: SimulatedDisk) -> set[str]:
+    return {name for name, node in disk.store.walk(durable=True) if isinstance(node, FolderNode) and "/" not in name}
+
+
+def _partition_folders(disk: SimulatedDisk) -> Iterator[_Folder]:
+    """Yields each partition folder that has a partition.metadata."""
+    for name in disk.folders():
+        parsed, metadata = _FOLDER.fullmatch(name), disk.find(f"{name}/partition.metadata")
+        if parsed is not None and isinstance(metadata, FileNode) and metadata.content:
+            topic_id = TopicId(uuid_from_text(topic_id_line(bytes(metadata.content))))
+            yield _Folder(name, parsed["mark"] or "", TopicIdPartition(topic_id, int(parsed["index"])))
