@@ -69,7 +69,9 @@ def _placed(fault: Fault, event: SimulatedEvent) -> Fault:
     if target is Target.NETWORK or node == fault.peer or (node == CONTROLLER_ID and target not in EVERY_NODE):
         return fault
     placed = replace(fault, node=node)
-    disk = str(event.fields.get("log_dir", "")).rpartition("/")[2]
+    # A move is about two directories.
+    path = event.fields.get("log_dir") or event.fields.get("source" if fault.amount % 2 else "target", "")
+    disk = str(path).rpartition("/")[2]
     if target is Target.ANY_DISK or (target is Target.DATA_DISK and disk != METADATA):
         return replace(placed, disk=disk or fault.disk)
     return placed

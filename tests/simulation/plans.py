@@ -40,6 +40,10 @@ MOMENTS = (
     "topic_deleted",
 )
 
+# If replicas move, this share of the moments are moments of a move.
+MOVE_MOMENT_SHARE = 0.5
+MOVE_MOMENTS = ("move_started", "move_caught_up", "assignments_acknowledged", "move_finished")
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -76,17 +80,22 @@ def draw_plan(seed: int) -> Plan:
     rng = random.Random(f"{seed}/plan")
     brokers = rng.randint(3, 5)
     disks = rng.randint(1, 5)
+    move_pause = _draw_move_pause(seed) if disks > 1 else None
+    workload = replace(_draw_workload(rng), move_pause=move_pause, reassignment_pause=_draw_reassignment_pause(seed))
+    overrides = _draw_overrides(random.Random(f"{seed}/overrides"))
+    schedule = _draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks)
+    if move_pause is not None:
+        moves_rng = random.Random(f"{seed}/moves/faults")
+        # Short enough for a -delete folder to go while the run lasts, or long enough for it to stay.
+        overrides["log.segment.delete.delay.ms"] = str(moves_rng.choice([500, 5_000, 60_000]))
+        schedule = tuple(_maybe_at_a_move(moves_rng, fault) for fault in schedule)
     return Plan(
         seed=seed,
         brokers=brokers,
         disks=disks,
-        workload=replace(
-            _draw_workload(rng),
-            move_pause=_draw_move_pause(seed) if disks > 1 else None,
-            reassignment_pause=_draw_reassignment_pause(seed),
-        ),
-        overrides=_draw_overrides(random.Random(f"{seed}/overrides")),
-        schedule=_draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks),
+        workload=workload,
+        overrides=overrides,
+        schedule=schedule,
         refuses=rng.random() < REFUSAL_SHARE,
         outgrows=random.Random(f"{seed}/outgrowth").random() < OUTGROWTH_SHARE,
         # If a broker has a single directory, the controller places the replica, and no broker checks the free space.
@@ -113,6 +122,12 @@ def _draw_move_pause(seed: int) -> float | None:
 
 def _draw_reassignment_pause(seed: int) -> float | None:
     return random.Random(f"{seed}/reassignments").choice([None, None, 0.5, 2.0, 8.0])
+
+
+def _maybe_at_a_move(rng: random.Random, fault: Fault) -> Fault:
+    if not fault.moment or rng.random() > MOVE_MOMENT_SHARE:
+        return fault
+    return replace(fault, moment=rng.choice(MOVE_MOMENTS))
 
 
 def _draw_workload(rng: random.Random) -> WorkloadSettings:
