@@ -6,10 +6,14 @@ workload or a checker is missing, or the bug is harmless.
 """
 
 from broker.controller_link.assignments_sender import AssignmentsSender
-from broker.core import placement, reconcile
+from broker.core import future_at_start, placement, reconcile
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
+from broker.core.replica_movement import ReplicaMovement
+from broker.hosting.moves import Moves
+from broker.hosting.partition import Partition
+from broker.hosting.replica_copy import ReplicaCopy
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
 from broker.requests import fetch, produce
@@ -465,4 +469,93 @@ _BROKER = (
     ),
 )
 
-PLANTED_BUGS: tuple[PlantedBug, ...] = (*_DISKS, *_REPLICATION, *_CONTROLLER, *_BROKER)
+_MOVES = (
+    _bug(
+        "the copy takes over before the controller knows",
+        "The copy has everything, so why wait for an answer?",
+        Edit(
+            ReplicaMovement.may_swap,
+            "return move.state is MoveState.ASSIGNING and assigned == move.target",
+            "return move.state is MoveState.ASSIGNING",
+        ),
+    ),
+    _bug(
+        "an assignment of an earlier attempt acknowledges",
+        "The metadata names the target already, so nothing is left to ask for.",
+        Edit(
+            ReplicaMovement.caught_up,
+            "if move.state is MoveState.ASSIGNING or assigned == move.target:",
+            "if move.state is MoveState.ASSIGNING:",
+        ),
+    ),
+    _bug(
+        "the copy gets its name before the old log loses it",
+        "First make the new one ready, then take the old one away.",
+        Edit(
+            ReplicaCopy.exchange,
+            "await self._rename(old, deleted)\n    try:\n        await self._rename(placed.log, folder)\n",
+            "await self._rename(placed.log, folder)\n    try:\n        await self._rename(old, deleted)\n",
+        ),
+    ),
+    _bug(
+        "the old log goes before the copy's name is durable",
+        "A rename is atomic.",
+        Edit(Log._rename_steps, "yield self.log_dir.fsync_dir()", "pass"),
+    ),
+    _bug(
+        "a copy without the history of leader epochs",
+        "The next start rebuilds it from the batches.",
+        Edit(Log._adopt_epochs, "adopted = LeaderEpochs(epochs.entries)", "adopted = LeaderEpochs()"),
+    ),
+    _bug(
+        "appends go on during the swap",
+        "A swap takes a moment, and nobody wants to wait.",
+        Edit(Partition.when_appendable, "if self.is_swapping:", "if False:"),
+        Edit(
+            ReplicaCopy.exchange,
+            "placed is not None and placed.log.log_end_offset == old.log_end_offset",
+            "placed is not None",
+        ),
+    ),
+    _bug(
+        "a swap forgets appends on their way to the disk",
+        "What is not written yet is not acknowledged yet.",
+        Edit(
+            ReplicaCopy.complete,
+            "while future.log_end_offset < current.log_end_offset:",
+            "while future.log_end_offset < current.written_offset:",
+        ),
+        Edit(Log.take_over, 'assert self.log_end_offset == other.log_end_offset, "the copy is not complete"', "pass"),
+        Edit(
+            ReplicaCopy.exchange,
+            "placed is not None and placed.log.log_end_offset == old.log_end_offset",
+            "placed is not None",
+        ),
+    ),
+    _bug(
+        "the copy keeps what the log has truncated",
+        "The copy was equal once, and appends go at the end.",
+        Edit(ReplicaCopy.align, "if offset < self._future.log_end_offset:", "if False:"),
+    ),
+    _bug(
+        "a copy is promoted beside the current log",
+        "The metadata names its directory, or no longer needs this replica in sync.",
+        Edit(
+            future_at_start.decide_futures,
+            "if situation.current is not None:",
+            "if situation.current is not None and situation.in_isr:",
+        ),
+    ),
+    _bug(
+        "a move that failed keeps its assignment",
+        "The replica's next move replaces the entry.",
+        Edit(Moves._end, "self._known.movement.end(partition.key)", "pass"),
+    ),
+    _bug(
+        "the only copy is deleted as planned",
+        "The name says -delete.",
+        Edit(future_at_start.is_deletion_due, "return has_log or not is_placed_here", "return True"),
+    ),
+)
+
+PLANTED_BUGS: tuple[PlantedBug, ...] = (*_DISKS, *_REPLICATION, *_CONTROLLER, *_BROKER, *_MOVES)

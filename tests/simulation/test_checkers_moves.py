@@ -1,0 +1,107 @@
+"""Tests the checker of moves (I15) on a running cluster: a move as it should be passes, and mistakes in it are found."""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+
+import pytest
+
+from common.ids import BrokerId
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from tests.simulation.checkers import Checkers
+from tests.simulation.cluster import SimulatedClient, SimulatedCluster
+from tests.simulation.environment import SimulatedWorld
+from tests.simulation.history import History
+from tests.simulation.planted_bugs import PLANTED_BUGS
+from tests.simulation.violations import InvariantViolated
+
+pytestmark = pytest.mark.slow
+
+Course = Callable[[SimulatedCluster, str], Awaitable[None]]
+
+
+async def undisturbed(cluster: SimulatedCluster, _: str) -> None:
+    """The move ends by itself."""
+    await cluster.world.event("move_finished")
+
+
+async def killed_before_the_swap(cluster: SimulatedCluster, _: str) -> None:
+    """The broker is killed when the metadata has just named the target."""
+    await cluster.world.event("assignments_acknowledged")
+    assert not cluster.world.events_named("move_finished")
+    await restart(cluster)
+    await cluster.world.event("move_finished")
+
+
+async def target_lost_before_the_swap(cluster: SimulatedCluster, target: str) -> None:
+    """The target dies before the metadata names it."""
+    await cluster.world.event("move_caught_up")
+    cluster.world.disk(target).fail_with(errno.EIO)
+    await cluster.world.sleep(5)
+
+
+async def target_lost_after_the_swap(cluster: SimulatedCluster, target: str) -> None:
+    """The broker is killed when the old log is marked for deletion, and starts without the target."""
+    await undisturbed(cluster, target)
+    cluster.world.disk(target).fail_with(errno.EIO)
+    await restart(cluster)
+    await cluster.world.sleep(5)
+
+
+async def restart(cluster: SimulatedCluster) -> None:
+    cluster.crash(1)
+    cluster.start_node(1)
+    await cluster.until_registered_again(1)
+    await cluster.until_running()
+
+
+@pytest.mark.parametrize(
+    ("course", "bug", "found"),
+    [
+        (undisturbed, "the copy takes over before the controller knows", "before the metadata named its directory"),
+        (undisturbed, "the old log goes before the copy's name is durable", "after a power cut the old one"),
+        (undisturbed, "a copy without the history of leader epochs", "lacks the leader epochs"),
+        (killed_before_the_swap, "an assignment of an earlier attempt acknowledges", "an older assignment names the target"),
+        (
+            target_lost_before_the_swap,
+            "a move that failed keeps its assignment",
+            "reports it in a directory that is offline",
+        ),
+        (target_lost_after_the_swap, "the only copy is deleted as planned", "it had no other log of t-0"),
+    ],
+)
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_a_mistake_in_a_move_is_found(*, course: Course, bug: str, found: str, is_planted: bool) -> None:
+    """The only replica of a partition moves on a broker with two disks."""
+    planted = next(each for each in PLANTED_BUGS if each.name == bug).planted() if is_planted else nullcontext()
+    expected = pytest.raises(InvariantViolated, match=f"I15: .*{found}") if is_planted else nullcontext()
+    with planted, expected:
+        SimulatedWorld(seed=1).run(lambda world: move(world, course))
+
+
+async def move(world: SimulatedWorld, course: Course) -> None:
+    cluster = SimulatedCluster(world, brokers=1, disks=2, overrides={"log.segment.delete.delay.ms": "500"})
+    await cluster.start()
+    checkers = Checkers(cluster, History())
+    checkers.install()
+    async with asyncio.TaskGroup() as group:
+        client = SimulatedClient(cluster, group)
+        await client.create_topic("t", partitions=1, replication_factor=1)
+        for value in (b"before", b"after"):
+            await client.produce("t", 0, value)
+            # The next leader epoch begins at an offset above the log start.
+            await restart(cluster)
+        source = cluster.disk_of(BrokerId(1), cluster.partition("t", 0).directories[0])
+        target = next(cluster.disk(1, number).path for number in (1, 2) if cluster.disk(1, number) is not source)
+        topics = [AlterReplicaLogDirTopic(name="t", partitions=[0])]
+        answer = await client.ask(1, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=target, topics=topics)]))
+        assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
+        await course(cluster, target)
+        client.close()
+    checkers.stop()
