@@ -6,7 +6,6 @@ test here is skipped with a message.
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,45 +23,17 @@ from common.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from tests.blocking_admin import BlockingAdmin
+from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, NoJars, find_jars, find_java, write_logging
 from tests.interop.metadata_files import copy_metadata
-from tests.interop.our_tools import ROOT, Done, run_tool
+from tests.interop.our_tools import Done, run_tool
 from tests.interop.topics import create_topic, wait_until_in_sync
 from tools.lab.local_cluster import LocalCluster
 
 ATTEMPTS_MAX = 5
-POM = Path(__file__).with_name("apache_kafka_pom.xml")
-JARS = ROOT / "build" / "apache-kafka"
-DOWNLOAD_SECONDS_MAX = 240
 TOOL_SECONDS_MAX = 120
 SEGMENT = "0".zfill(20)
 
 pytestmark = pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + 3 * TOOL_SECONDS_MAX)
-
-
-class NoJars(Exception):
-    """The reason why the jars are missing."""
-
-
-def download() -> Path:
-    """Returns the folder with the jars. Downloads them if the folder does not exist; a failed download leaves no folder."""
-    if JARS.is_dir():
-        return JARS
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise NoJars("mvn is missing (Debian: apt install maven) and KAFKA_HOME is not set")
-    unfinished = JARS.with_name(f"{JARS.name}-{os.getpid()}")
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={unfinished}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False)
-        if done.returncode != 0:
-            lines = (done.stdout + done.stderr).strip().splitlines()
-            raise NoJars(f"mvn failed: {lines[0] if lines else f'exit status {done.returncode}'}")
-        unfinished.rename(JARS)
-    except subprocess.TimeoutExpired:
-        raise NoJars(f"mvn took longer than {DOWNLOAD_SECONDS_MAX} s") from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return JARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +63,10 @@ class Kafka:
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Kafka:
     try:
-        java = shutil.which("java")
-        if java is None:
-            raise NoJars("java is missing (Debian: apt install openjdk-17-jre-headless)")
-        home = os.environ.get("KAFKA_HOME")
-        folder = Path(home) / "libs" if home else download()
-        if not any(folder.glob("kafka_2.*.jar")):
-            raise NoJars(f"{folder} holds no kafka_2.*.jar")
+        java, folder = find_java(), find_jars()
     except NoJars as reason:
         pytest.skip(f"NOTHING WAS TESTED AGAINST APACHE KAFKA: {reason}")
-    logging = tmp_path_factory.mktemp("kafka") / "log4j.properties"
-    logging.write_text(
-        "log4j.rootLogger=ERROR, stderr\n"
-        "log4j.appender.stderr=org.apache.log4j.ConsoleAppender\n"
-        "log4j.appender.stderr.Target=System.err\n"
-        "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\n"
-        "log4j.appender.stderr.layout.ConversionPattern=%m%n\n"
-    )
-    return Kafka(java, f"{folder}/*", logging)
+    return Kafka(java, f"{folder}/*", write_logging(tmp_path_factory.mktemp("kafka")))
 
 
 def replica_folder(cluster: LocalCluster, name: str) -> Path:

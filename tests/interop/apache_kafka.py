@@ -1,0 +1,166 @@
+"""Apache Kafka's jars, from KAFKA_HOME or fetched by Maven into build/ within a time limit, and one node of Apache Kafka.
+
+Used by the tests that run Apache Kafka's tools on our brokers, and by the benchmarks that measure its broker beside ours.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.interop.our_tools import ROOT
+from tools.lab.local_cluster import free_ports
+
+POM = Path(__file__).with_name("apache_kafka_pom.xml")
+JARS = ROOT / "build" / "apache-kafka"
+DOWNLOAD_SECONDS_MAX = 240
+START_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 60
+# Any valid id will do, since each node is a cluster of its own.
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+class NoJars(Exception):
+    """The reason why the jars or Java are missing."""
+
+
+def find_java() -> str:
+    """Returns the path of Java. Raises NoJars."""
+    java = shutil.which("java")
+    if java is None:
+        raise NoJars("java is missing (Debian: apt install openjdk-17-jre-headless)")
+    return java
+
+
+def find_jars() -> Path:
+    """Returns the folder with the jars. Downloads them if needed. Raises NoJars."""
+    home = os.environ.get("KAFKA_HOME")
+    folder = Path(home) / "libs" if home else _download()
+    if not any(folder.glob("kafka_2.*.jar")):
+        raise NoJars(f"{folder} holds no kafka_2.*.jar")
+    return folder
+
+
+def write_logging(folder: Path) -> Path:
+    """Writes a log4j configuration that prints errors to stderr, and returns its path."""
+    path = folder / "log4j.properties"
+    path.write_text(
+        "log4j.rootLogger=ERROR, stderr\n"
+        "log4j.appender.stderr=org.apache.log4j.ConsoleAppender\n"
+        "log4j.appender.stderr.Target=System.err\n"
+        "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\n"
+        "log4j.appender.stderr.layout.ConversionPattern=%m%n\n"
+    )
+    return path
+
+
+def _download() -> Path:
+    """Returns the folder with the jars. Downloads them if the folder does not exist; a failed download leaves no folder."""
+    if JARS.is_dir():
+        return JARS
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise NoJars("mvn is missing (Debian: apt install maven) and KAFKA_HOME is not set")
+    unfinished = JARS.with_name(f"{JARS.name}-{os.getpid()}")
+    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={unfinished}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False)
+        if done.returncode != 0:
+            lines = (done.stdout + done.stderr).strip().splitlines()
+            raise NoJars(f"mvn failed: {lines[0] if lines else f'exit status {done.returncode}'}")
+        unfinished.rename(JARS)
+    except subprocess.TimeoutExpired:
+        raise NoJars(f"mvn took longer than {DOWNLOAD_SECONDS_MAX} s") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return JARS
+
+
+class ApacheKafkaNode:
+    """A node of Apache Kafka that is broker and controller in one process. Use it in a with statement, which stops it.
+
+    The constructor creates the files in `folder`, which must be empty or absent, and raises NoJars."""
+
+    def __init__(self, folder: Path, *, disks: int, overrides: dict[str, str]) -> None:
+        self._java, self._jars = find_java(), find_jars()
+        port, controller_port = free_ports(2)
+        self.bootstrap = f"127.0.0.1:{port}"
+        self.disks = [folder / f"disk-{number}" for number in range(1, disks + 1)]
+        metadata = folder / "metadata"
+        for path in (metadata, *self.disks):
+            path.mkdir(parents=True)
+        self._logging = write_logging(folder)
+        self._output = folder / "output.log"
+        self._config = folder / "server.properties"
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller_port}",
+            "log.dirs": ",".join(map(str, self.disks)),
+            "metadata.log.dir": str(metadata),
+        }
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in (properties | overrides).items()))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> "ApacheKafkaNode":
+        """Formats the directories, starts the node and waits until it takes topics."""
+        format_command = self._command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config))
+        subprocess.run(format_command, check=True, capture_output=True, timeout=START_SECONDS_MAX)
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                # The memory that Kafka's own start script gives a broker.
+                self._command("kafka.Kafka", str(self._config), heap="1g"),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_ready()
+        except AssertionError:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self._stop()
+
+    def _command(self, main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
+        java = [self._java, f"-Xmx{heap}", f"-Xms{heap}", f"-Dlog4j.configuration=file:{self._logging}"]
+        return [*java, "-cp", f"{self._jars}/*", main_class, *arguments]
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        # Connections are refused while the node starts, and librdkafka logs each of them.
+        client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            assert self._process.poll() is None, f"Apache Kafka ended: {self._output.read_text()}"
+            assert time.monotonic() < deadline, f"Apache Kafka is not ready after {START_SECONDS_MAX} s"
+            try:
+                # A broker that is still fenced is not listed.
+                if client.list_topics(timeout=1.0).brokers:
+                    return
+            except KafkaException:
+                continue
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
