@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "export": ([], ["--partitions", "10000", "--rounds", "1"]),
     "report": ([], ["--records", "200000", "--rounds", "1"]),
     "startup": ([], ["--quick"]),
+    "moves": ([], ["--quick"]),
     "disk_failure": ([], ["--quick"]),
     "fault_detection": (["--rounds", "2"], ["--quick", "--only", "power cut"]),
 }
