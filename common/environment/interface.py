@@ -185,6 +185,13 @@ class LogDir(ABC):
         fsyncs succeed.
         """
 
+    @abstractmethod
+    def write_back(self, file: LogFile) -> Awaitable[None]:
+        """Syncs like `fsync`, but holds up reads instead of appends. Covers only appends that have completed.
+
+        For a large file that is written in the background: a later `fsync`, which appends wait for, then has little to do.
+        """
+
     # --- names ---------------------------------------------------------------------------------------------------
     @abstractmethod
     def mkdir(self, name: str) -> Awaitable[None]: ...

@@ -268,6 +268,16 @@ class RealLogDir(LogDir):
     def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
         return self._sync("sync_and_forget", file, disk_operations.sync_and_forget)
 
+    def write_back(self, file: LogFile) -> Awaitable[None]:
+        open_file = _opened(file)
+        if open_file is None:
+            return self._failed(self._closed_error("write_back", file.name))
+        work = partial(disk_operations.sync_data, open_file.fd)
+        operation = self._operation("write_back", open_file.name, work, open_file)
+        if self._queue_for_reader(operation, after_writes=False):
+            open_file.reads_in_flight += 1
+        return operation.future
+
     def _sync(self, method: str, file: LogFile, sync: Callable[[int], None]) -> "asyncio.Future[None]":
         open_file = _opened(file)
         if open_file is None:

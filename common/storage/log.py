@@ -528,6 +528,39 @@ class Log:
         self._check_not_failed()
         self.recovery_point = max(self.recovery_point, target)
 
+    def write_back(self) -> asyncio.Future[None]:
+        """Starts syncing what is written of the newest segment, without holding up appends to the directory.
+
+        The recovery point stays; a later `flush` moves it and has little left to sync. The returned future completes when
+        the sync has ended, also if it failed; the log has failed then. Raises LogClosed, and LogDirError if the log has
+        failed before.
+        """
+        self._check_usable()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def end() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def fail(error: LogDirError | None) -> None:
+            self._fail(error)
+            end()
+
+        self._background.run(self._write_back_steps(end), on_failure=fail)
+        return ended
+
+    def _write_back_steps(self, end: Callable[[], None]) -> Steps:
+        segment = self._segments.newest
+        # A segment that was just added has no file yet, and nothing in it.
+        if segment.file is not None:
+            # The kernel reports a failed write to one sync only. If this is the one, the recovery point must not pass the
+            # segment, even if it has been rolled and the other sync succeeds.
+            segment.undone += 1
+            yield self.log_dir.write_back(segment.file.handle)
+            segment.undone -= 1
+            self._advance_recovery_point()
+        end()
+
     def _store_epochs(self) -> None:
         """Replaces leader-epoch-checkpoint, and does so again if the epochs change in the meantime."""
         self._epochs_changed = True

@@ -25,7 +25,9 @@ ANSWERED_BY_A_DEAD_DISK = frozenset({"attach", "list", "stat", "statvfs", "close
 
 # A read-only file system refuses these even when there is nothing to do. It refuses `open` only when that creates a file.
 REFUSED_WHEN_READ_ONLY = frozenset(
-    {"append", "truncate", "fsync", "sync_and_forget", "mkdir", "rename", "fsync_dir", "remove", "replace_file", "probe"}
+    """
+    append truncate fsync sync_and_forget write_back mkdir rename fsync_dir remove replace_file probe
+    """.split()
 )
 
 # The errno of each operation in a process that has run out of descriptors or memory.
@@ -41,7 +43,7 @@ ANSWERED_BY_A_SHORT_PROCESS = {
     "append": errno.ENOMEM,
 }
 
-SLOW_OPERATIONS = frozenset({"fsync", "sync_and_forget", "fsync_dir", "replace_file", "probe"})
+SLOW_OPERATIONS = frozenset({"fsync", "sync_and_forget", "write_back", "fsync_dir", "replace_file", "probe"})
 
 DEFAULT_CAPACITY = 1 << 40
 SMALL_ROOM = 300

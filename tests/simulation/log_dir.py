@@ -32,7 +32,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.disk_store import DiskStore, FileNode, FolderNode, fail
 from tests.simulation.loop import SimulatedLoop
 
-OPERATIONS_THAT_ARE_AN_FSYNC = frozenset({"fsync", "fsync_dir", "sync_and_forget"})
+OPERATIONS_THAT_ARE_AN_FSYNC = frozenset({"fsync", "fsync_dir", "sync_and_forget", "write_back"})
 OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"sync_and_forget", "replace_file", "probe"})
 
 # The name of the real probe's file.
@@ -554,6 +554,9 @@ class SimulatedLogDir(LogDir):
             node.drop_clean_pages()
 
         return self._queue_on_file("sync_and_forget", file, effect)
+
+    def write_back(self, file: LogFile) -> Awaitable[None]:
+        return self._queue_on_file("write_back", file, self._sync)
 
     def _sync(self, node: FileNode) -> None:
         errno_code = self.disk.take_failing_writeback()

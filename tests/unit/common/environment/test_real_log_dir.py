@@ -341,10 +341,33 @@ async def test_every_fsync_of_the_kernel_that_fails_is_final(
     reports = Reports(log_dir)
     monkeypatch.setattr(disk_operations, "_fsync", failing)
     monkeypatch.setattr(disk_operations, "_fdatasync", failing)
-    for operation in (log_dir.fsync(file), log_dir.sync_and_forget(file), log_dir.fsync_dir(), log_dir.probe()):
+    for operation in (
+        log_dir.fsync(file),
+        log_dir.sync_and_forget(file),
+        log_dir.write_back(file),
+        log_dir.fsync_dir(),
+        log_dir.probe(),
+    ):
         with pytest.raises(LogDirError):
             await operation
-    assert [classify(error) for error in reports.errors] == [Verdict.DIRECTORY_FAILED] * 4
+    assert [classify(error) for error in reports.errors] == [Verdict.DIRECTORY_FAILED] * 5
+
+
+async def test_appends_do_not_wait_for_a_write_back(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the reader syncs a file, the writer goes on with that file. A truncation waits."""
+    blocked_sync = Blocker(os.fdatasync)
+    monkeypatch.setattr(disk_operations, "_fdatasync", blocked_sync)
+    file = await log_dir.open("a", create=True)
+    await log_dir.append(file, 0, [b"old"])
+    write_back = asyncio.ensure_future(log_dir.write_back(file))
+    await asyncio.to_thread(blocked_sync.entered.wait)
+    await log_dir.append(file, 3, [b"new"])
+    truncation = asyncio.ensure_future(log_dir.truncate(file, 2))
+    assert not write_back.done() and not truncation.done()
+    blocked_sync.release.set()
+    await write_back
+    await truncation
+    assert await log_dir.read(file, 0, 9) == b"ol"
 
 
 async def test_an_fsync_that_was_never_queued(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,3 +173,41 @@ def test_a_crash_in_the_middle_of_creation_leaves_a_whole_log_or_none_to_speak_o
             assert append(loaded).first_offset == Offset(0)
 
         SimulatedWorld(moment).run(scenario)
+
+
+def test_a_failed_write_back_breaks_the_log() -> None:
+    # Whoever started the write-back learns that it has ended; the log has failed, and no later sync vouches for anything.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        assert await outcome(append(log))
+        await log.write_back()
+        assert log.failure is None
+        assert log.recovery_point == 0, "only a flush moves it"
+        assert await outcome(append(log))
+        world.disk(PATH).fail_next("write_back", errno.EIO)
+        await log.write_back()
+        assert log.failure is not None
+        assert (log.failure.operation, log.failure.errno_code) == ("write_back", errno.EIO)
+        with pytest.raises(LogDirError):
+            await log.flush()
+        with pytest.raises(LogDirError):
+            log.write_back()
+        assert log.recovery_point == 0
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_failed_write_back_keeps_the_recovery_point_below_a_rolled_segment() -> None:
+    # The segment is rolled and synced while its write-back is under way. The kernel reports a failed write only once, so the
+    # second sync succeeds and proves nothing.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        assert await outcome(append(log))
+        world.disk(PATH).fail_next("write_back", errno.EIO)
+        ended = log.write_back()
+        with pytest.raises(LogDirError):
+            await log.roll()
+        await ended
+        assert log.recovery_point == 0
+
+    SimulatedWorld(1).run(scenario)
