@@ -11,8 +11,11 @@ written there, committed or not, so it can have records that the current log tru
    given up at any time, so `complete` has a short deadline. If the second rename fails, the first one is taken back.
 4. The renames do not pass through the directories' lanes, because a swap must not wait for one directory while it holds up
    the other. The lock of the log is enough: a log that was deleted meanwhile cannot be renamed.
+5. The copy is synced while it grows, and not in the lane that the clients' appends wait in. Otherwise one sync of the whole
+   copy would hold up all appends to the target directory.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -34,6 +37,10 @@ from common.time_units import NS_PER_MS, NS_PER_S
 CHUNK_BYTES_MAX = 1 << 20
 CHUNK_BYTES_MIN = 1 << 16
 # How long a swap may hold appends back before anything is renamed. So a slow target costs the clients no more than a pause.
+# How much is copied before the next sync of rule 5 begins. Copying waits while that sync takes longer than copying as much
+# again, so at most twice as much is unsynced.
+WRITE_BACK_BYTES = 16 << 20
+# How long a swap may hold appends back before anything is renamed. A slow target then costs the clients a pause, not more.
 COMPLETION_MAX_NS = 500 * NS_PER_MS
 _RETRY_NS = NS_PER_S
 
@@ -53,6 +60,12 @@ class ReplicaCopy:
         self.unique = unique
         # The generation of the current log that the copy was aligned with; None before the first alignment.
         self._aligned_with: int | None = None
+        # The chunk that is being written while the next one is read; None before the first chunk. Only the last chunk of a
+        # turn is awaited at once.
+        self._in_flight: AwaitedAppend | None = None
+        # The bytes copied since the last sync of rule 5 began, and the end of that sync; None before the first one.
+        self._unsynced_bytes = 0
+        self._write_back: asyncio.Future[None] | None = None
         self._env = env
 
     @property
@@ -101,13 +114,14 @@ class ReplicaCopy:
         self._aligned_with = generation
 
     async def copy_chunk(self, max_bytes: int, pace: Pace) -> bool:
-        """Copies the next batches, at least one and at most `max_bytes` in all. Returns False if there is nothing to copy.
+        """Copies the next batches, at least one and at most `max_bytes` in all. Returns False if everything is copied.
         Raises LogDirError, LogClosed, and BatchError if the current log is damaged."""
         current, future = self.partition.log, self._future
         await self._follow_log_start()
         generation = self.partition.log_generation
         offset = future.log_end_offset
         if offset >= current.written_offset:
+            await self._wait_until_written()
             return False
         try:
             data = await current.read_bytes(offset, max_bytes=max_bytes)
@@ -121,10 +135,28 @@ class ReplicaCopy:
         for header, batch in split_batches(view):
             # A damaged batch must not get a second home: the disk that it comes from may still be able to read it later.
             validate_integrity(header, batch)
-        append = AwaitedAppend()
+        # One chunk is written while the next one is read, and no more: the clients' appends wait behind them.
+        await self._wait_until_written()
+        if self._was_overtaken(generation):
+            return True
+        append = self._in_flight = AwaitedAppend()
         future.append_as_follower(view, on_written=append.written, on_failed=append.failed)
-        await append.ended
+        await self._pace_write_back(future, len(data))
         return True
+
+    async def _wait_until_written(self) -> None:
+        append, self._in_flight = self._in_flight, None
+        if append is not None:
+            await append.ended
+
+    async def _pace_write_back(self, future: Log, size: int) -> None:
+        self._unsynced_bytes += size
+        if self._unsynced_bytes >= WRITE_BACK_BYTES:
+            await self._wait_until_written()
+            if self._write_back is not None:
+                await self._write_back
+            self._unsynced_bytes = 0
+            self._write_back = future.write_back()
 
     def _was_overtaken(self, generation: int) -> bool:
         """Whether what was read no longer counts: the log was restructured since (rule 2), or the move has ended."""
@@ -143,8 +175,8 @@ class ReplicaCopy:
 
     async def flush(self) -> None:
         """Syncs both logs, so that a swap has little left to sync while it holds appends back."""
-        await self._future.flush()
-        await self.partition.log.flush()
+        await _flush_aside(self._future)
+        await _flush_aside(self.partition.log)
 
     # --- swapping ------------------------------------------------------------------------------------------------
 
@@ -217,6 +249,13 @@ async def _first_batch_offset(log: Log) -> Offset:
             return (await log.read(log.log_start_offset, max_bytes=1)).first_offset
         except OffsetOutOfRange:
             continue
+
+
+async def _flush_aside(log: Log) -> None:
+    """Flushes the log while holding up appends to its directory as little as possible (rule 5)."""
+    if log.size_bytes > CHUNK_BYTES_MAX and log.recovery_point < log.log_end_offset:
+        await log.write_back()
+    await log.flush()
 
 
 async def _at_once(_size: int) -> None:

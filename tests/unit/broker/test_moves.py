@@ -5,10 +5,15 @@ Each test drives the metadata by hand, so it decides when the controller acknowl
 
 import asyncio
 import errno
+from itertools import pairwise
 
+import pytest
+
+from broker.hosting import moves, replica_copy
 from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import FeatureLevelRecord
+from common.storage.log import Log
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
 
 KEY = TopicIdPartition(TOPIC, 0)
@@ -278,6 +283,35 @@ def test_retention_deletes_the_same_segments_of_the_copy() -> None:
         assert cluster[1].partition().log.log_start_offset == current.log_start_offset > 0
 
     run(scenario, log_retention_check_interval_ms="1000")
+
+
+def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the sync at the end would hold up all appends to the target directory."""
+    monkeypatch.setattr(replica_copy, "WRITE_BACK_BYTES", 200)
+    monkeypatch.setattr(moves, "CHUNK_BYTES_MAX", 100)
+    monkeypatch.setattr(moves, "CHUNK_BYTES_MIN", 100)
+    synced: list[int] = []
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, *(f"record {number}" * 5 for number in range(20)))
+        write_back = Log.write_back
+
+        def noted(log: Log) -> asyncio.Future[None]:
+            if log.log_dir.path == path(1, "b"):
+                synced.append(log.size_bytes)
+            return write_back(log)
+
+        monkeypatch.setattr(Log, "write_back", noted)
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        size = cluster[1].partition().log.size_bytes
+        steps = [after - before for before, after in pairwise([0, *synced, size])]
+        assert len(steps) > 5
+        assert max(steps) <= 200 + size // 20
+
+    run(scenario)
 
 
 def test_moves_wait_for_a_free_mover() -> None:
