@@ -442,7 +442,8 @@ class Moves:
         """Makes the copy the current log. Gives up for now if that would hold appends back for too long."""
         copy, partition = move.copy, move.copy.partition
         await copy.flush()
-        if not (self._is_live(move) and copy.is_usable) or partition.is_restructuring:
+        if not (self._is_live(move) and copy.is_usable and copy.is_aligned) or partition.is_restructuring:
+            # If the log was truncated meanwhile, its end has asked for another turn.
             return
         old = partition.log
         began_ns = self._env.now_ns()

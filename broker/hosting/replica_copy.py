@@ -84,6 +84,11 @@ class ReplicaCopy:
             and self.partition.directory_id == self.source.directory_id
         )
 
+    @property
+    def is_aligned(self) -> bool:
+        """Whether the current log was not restructured since `align`, so that the two logs still agree."""
+        return self._aligned_with == self.partition.log_generation
+
     # --- creating ------------------------------------------------------------------------------------------------
 
     async def create(self) -> Log:

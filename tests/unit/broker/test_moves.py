@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from broker.hosting import moves, replica_copy
+from broker.hosting.replica_copy import ReplicaCopy
 from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import FeatureLevelRecord
@@ -283,6 +284,49 @@ def test_retention_deletes_the_same_segments_of_the_copy() -> None:
         assert cluster[1].partition().log.log_start_offset == current.log_start_offset > 0
 
     run(scenario, log_retention_check_interval_ms="1000")
+
+
+def test_a_log_that_is_truncated_just_before_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The truncation comes while the swap is prepared. The swap waits until the copy is truncated too."""
+    flush = ReplicaCopy.flush
+    cuts: list[asyncio.Event] = []
+
+    async def flush_and_wait(copy: ReplicaCopy) -> None:
+        await flush(copy)
+        for cut in cuts:
+            await cut.wait()
+
+    monkeypatch.setattr(ReplicaCopy, "flush", flush_and_wait)
+
+    async def scenario(cluster: Cluster) -> None:
+        assign_directories(cluster)
+        for broker_id, letters in ((1, "ab"), (2, "a")):
+            await cluster.start(broker_id, letters)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        cluster.controller.change(directories=[directory(1, "a"), directory(2, "a")])
+        assert (await cluster.produce(1, "both")).error_code == ErrorCode.NONE
+        cluster.world.network.cut("broker-1", "broker-2")
+        lost = asyncio.ensure_future(cluster.produce(1, "only here", timeout_ms=1000))
+        partition = cluster[1].partition()
+        await cluster.until(lambda: partition.log.written_offset == 2)
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        await cluster.world.sleep(5)
+        cuts.append(asyncio.Event())
+        cluster.controller.change(leader=2, isr=[2], directories=[directory(1, "b"), directory(2, "a")])
+        await lost
+        await cluster.world.sleep(1)
+        assert partition.future is not None and not partition.is_swapping
+        cluster.world.network.mend("broker-1", "broker-2")
+        await cluster.until(lambda: partition.log.log_end_offset == 1 and not partition.is_restructuring)
+        cuts[0].set()
+        assert (await cluster.produce(2, "new", acks=1)).error_code == ErrorCode.NONE
+        await finished(cluster)
+        await cluster.until(lambda: partition.log.written_offset == 2)
+        assert cluster.log_bytes(1, "b") == cluster.log_bytes(2, "a")
+
+    run(scenario)
 
 
 def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
