@@ -441,7 +441,7 @@ class Moves:
     async def _swap(self, move: _Move) -> None:
         """Makes the copy the current log. Gives up for now if that would hold appends back for too long."""
         copy, partition = move.copy, move.copy.partition
-        await copy.flush()
+        await copy.prepare(self._hosted.in_directory(copy.target.directory_id))
         if not (self._is_live(move) and copy.is_usable and copy.is_aligned) or partition.is_restructuring:
             # If the log was truncated meanwhile, its end has asked for another turn.
             return
@@ -449,10 +449,7 @@ class Moves:
         began_ns = self._env.now_ns()
         partition.begin_swap()
         try:
-            is_complete = await copy.complete(
-                log_changed=lambda: self._wait_for_change(move),
-                placed_in_target=self._hosted.in_directory(copy.target.directory_id),
-            )
+            is_complete = await copy.complete(log_changed=lambda: self._wait_for_change(move))
             if not is_complete or not self._is_live(move):
                 self._wake_later(move, _RETRY_NS)
                 return

@@ -8,7 +8,8 @@ written there, committed or not, so it can have records that the current log tru
 2. What was read before a restructuring is thrown away (`Partition.log_generation`).
 3. A swap holds the partition's appends back, completes and syncs the copy, renames the old folder to -delete, and then the
    copy's folder to the partition's name. Each rename is durable before the next step. Until the first rename the swap can be
-   given up at any time, so `complete` has a short deadline. If the second rename fails, the first one is taken back.
+   given up at any time, so `complete` has a short deadline. If the second rename fails, the first one is taken back. What
+   need not wait for the last records happens before, in `prepare`.
 4. The renames do not pass through the directories' lanes, because a swap must not wait for one directory while it holds up
    the other. The lock of the log is enough: a log that was deleted meanwhile cannot be renamed.
 5. The copy is synced while it grows, and not in the lane that the clients' appends wait in. Otherwise one sync of the whole
@@ -185,11 +186,26 @@ class ReplicaCopy:
 
     # --- swapping ------------------------------------------------------------------------------------------------
 
-    async def complete(self, *, log_changed: Callable[[], Awaitable[None]], placed_in_target: Sequence[Partition]) -> bool:
-        """Copies the rest of the current log and makes the copy its equal, durably, with the checkpoints of the target
-        directory. Call it while the partition is swapping. `log_changed` returns after the current log has changed;
-        `placed_in_target` are the partitions whose current log is in the target directory. Returns False if it took too long
-        or the move has ended. Raises like `copy_chunk`."""
+    async def prepare(self, placed_in_target: Sequence[Partition]) -> None:
+        """Syncs both logs and stores the checkpoints of the target directory, so that a swap has little left to do while it
+        holds appends back. `placed_in_target` are the partitions whose current log is in the target directory.
+
+        The offsets in the checkpoints may be behind when the swap comes, as they always may; after a crash the log is
+        recovered from there. They must not be beyond what the copy then has, so the swap needs `is_aligned` afterwards."""
+        await self.flush()
+        partition = self.partition
+        await self.target.files.expect(
+            (partition.topic, partition.index),
+            placed_in_target,
+            recovery_point=self._future.recovery_point,
+            log_start_offset=self._future.log_start_offset,
+            high_watermark=partition.high_watermark,
+        )
+
+    async def complete(self, *, log_changed: Callable[[], Awaitable[None]]) -> bool:
+        """Copies the rest of the current log and makes the copy its equal, durably. Call it while the partition is swapping,
+        after `prepare`. `log_changed` returns after the current log has changed. Returns False if it took too long or the
+        move has ended. Raises like `copy_chunk`."""
         current, future = self.partition.log, self._future
         try:
             async with self._env.timeout_at(self._env.now_ns() + COMPLETION_MAX_NS):
@@ -200,20 +216,9 @@ class ReplicaCopy:
                     if not self.is_usable:
                         return False
                 await future.take_over(current)
-                await self._store_checkpoints(placed_in_target)
         except TimeoutError:
             return False
         return self.is_usable
-
-    async def _store_checkpoints(self, placed_in_target: Sequence[Partition]) -> None:
-        partition = self.partition
-        await self.target.files.expect(
-            (partition.topic, partition.index),
-            placed_in_target,
-            recovery_point=self._future.recovery_point,
-            log_start_offset=self._future.log_start_offset,
-            high_watermark=partition.high_watermark,
-        )
 
     async def exchange(self) -> str:
         """Gives the copy the partition's name and makes it the current log. Returns the old log's folder. Call it after
