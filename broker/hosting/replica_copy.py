@@ -37,11 +37,10 @@ from common.time_units import NS_PER_MS, NS_PER_S
 # Large enough to read and write at the disk's speed, small enough to hold up a client's append for a few milliseconds only.
 CHUNK_BYTES_MAX = 1 << 20
 CHUNK_BYTES_MIN = 1 << 16
-# How long a swap may hold appends back before anything is renamed. So a slow target costs the clients no more than a pause.
 # How much is copied before the next sync of rule 5 begins. Copying waits while that sync takes longer than copying as much
 # again, so at most twice as much is unsynced.
 WRITE_BACK_BYTES = 16 << 20
-# How long a swap may hold appends back before anything is renamed. A slow target then costs the clients a pause, not more.
+# How long a swap may hold appends back before anything is renamed. So a slow target costs the clients no more than a pause.
 COMPLETION_MAX_NS = 500 * NS_PER_MS
 _RETRY_NS = NS_PER_S
 

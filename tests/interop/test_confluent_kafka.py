@@ -267,10 +267,20 @@ def test_consumer_groups_are_refused_cleanly(bootstrap: str, topic: str, admin: 
     assert produce(bootstrap, topic, records()[:3], {"acks": "all"}) == [0, 1, 2]
 
 
-def test_configuration_changes_are_refused_cleanly(topic: str, admin: AdminClient) -> None:
-    """Changing a configuration is not supported yet, and the client reports this error instead of waiting in vain."""
-    entry = ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)
+def test_a_configuration_is_changed(topic: str, admin: AdminClient) -> None:
+    """The change is in effect when the client gets its answer, and the client names the topic as its source."""
+    entry = ConfigEntry("retention.ms", "123456", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(SECONDS_MAX)
+    described = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)])
+    [configs] = [future.result(SECONDS_MAX) for future in described.values()]
+    assert configs["retention.ms"].value == "123456"
+    assert not configs["retention.ms"].is_default
+
+
+def test_a_configuration_that_is_not_valid_is_refused(topic: str, admin: AdminClient) -> None:
+    entry = ConfigEntry("retention.ms", "soon", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     with pytest.raises(KafkaException) as refused:
         admin.incremental_alter_configs([resource])[resource].result(SECONDS_MAX)
-    assert refused.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
+    assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
