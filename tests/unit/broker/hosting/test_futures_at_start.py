@@ -218,6 +218,23 @@ def test_a_promoted_log_gets_the_checkpoints_of_the_old_one() -> None:
     run(scenario)
 
 
+def test_the_old_log_does_not_come_back_after_a_promotion() -> None:
+    """The crash came before the name of the -delete folder was durable. The start makes it durable: otherwise a power cut
+    later would leave two current logs."""
+
+    async def scenario(cluster: Cluster) -> None:
+        put_log(cluster, "a", "t-0", 5)
+        source = cluster.world.disk(path(1, "a")).store
+        source.rename("t-0", DELETED)
+        put_log(cluster, "b", FUTURE, 5)
+        create_topic(cluster, names="b", in_isr=True)
+        await cluster.start(1, "ab")
+        await cluster.world.event("future_replica_promoted")
+        assert {name for name, _ in source.walk(durable=True) if name in ("t-0", DELETED)} == {DELETED}
+
+    run(scenario)
+
+
 def test_a_disk_that_fails_at_the_promotion_goes_offline() -> None:
     """The replica counts as offline, and the -delete folder is kept until the disk is back."""
 
