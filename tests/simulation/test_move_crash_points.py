@@ -47,7 +47,7 @@ OVERRIDES = {
     "replica.alter.log.dirs.io.max.bytes.per.second": "655360",
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
-    "log.segment.delete.delay.ms": "1500",
+    "log.segment.delete.delay.ms": "300",
 }
 
 
