@@ -162,8 +162,12 @@ class Checkers:
             self._guarded(lambda: self.moves.happened(event, self.brokers(), self.image.image))
 
     def _operates(self, path: str, kind: str, name: str) -> None:
-        if not self._is_over and kind == "remove":
+        if self._is_over:
+            return
+        if kind == "remove":
             self._guarded(lambda: self.moves.removed(path, name, self.image.image))
+        elif kind == "rename":
+            self._guarded(lambda: self.moves.renamed(path, name, self.brokers()))
 
     def _committed_offset(self) -> int:
         """Returns the end of the committed records. For a short time a new controller may know of committed records that it

@@ -120,6 +120,25 @@ class MoveChecker:
         if lost:
             raise InvariantViolated("I15", f"{where}: the new log lacks the leader epochs {lost}")
 
+    def renamed(self, path: str, old_name: str, brokers: Mapping[int, BrokerDaemon]) -> None:
+        """Checks that a copy which has got the partition's name is the only log of that name that a power cut would leave.
+        Raises InvariantViolated."""
+        parsed = _FOLDER.fullmatch(old_name)
+        if parsed is None or parsed["mark"] != "future":
+            return
+        name = old_name.rpartition(".")[0]
+        got_name = next((each for each in _partition_folders(self._disk_at(path)) if each.name == name), None)
+        paths = next((found for broker in brokers.values() if path in (found := _online(broker))), [])
+        for other in paths:
+            if (
+                got_name is not None
+                and other != path
+                and _durable_topic(self._disk_at(other), name) == got_name.key.topic_id
+            ):
+                raise InvariantViolated(
+                    "I15", f"the copy {path}/{old_name} gets its name; on the platter {other} has a {name} too"
+                )
+
     # --- looking -------------------------------------------------------------------------------------------------
 
     def look(self, brokers: Mapping[int, BrokerDaemon], image: ImageModel, now_ns: int) -> None:
@@ -146,11 +165,7 @@ class MoveChecker:
 
     def _find_only_copies(self, broker_id: int, broker: BrokerDaemon, image: ImageModel) -> None:
         self._only_copies = {place: each for place, each in self._only_copies.items() if each[0] != broker_id}
-        found = [
-            (path, folder)
-            for path in broker._directories.known.online.values()
-            for folder in _partition_folders(self._disk_at(path))
-        ]
+        found = [(path, folder) for path in _online(broker) for folder in _partition_folders(self._disk_at(path))]
         current = {folder.key for _, folder in found if not folder.mark}
         for path, folder in found:
             if folder.mark == "delete" and folder.key not in current and _is_placed(image, broker_id, folder.key):
@@ -165,6 +180,10 @@ class MoveChecker:
                 "I15",
                 f"broker {replica[0]} removes {path}/{folder}; it had no other log of {image.name(replica[1])} at its start",
             )
+
+
+def _online(broker: BrokerDaemon) -> list[str]:
+    return list(broker._directories.known.online.values())
 
 
 def _reported(broker: BrokerDaemon, broker_id: int, key: TopicIdPartition) -> Uuid | None:
@@ -183,6 +202,14 @@ def _is_placed(image: ImageModel, broker_id: int, key: TopicIdPartition) -> bool
 
 def _durable_folders(disk: SimulatedDisk) -> set[str]:
     return {name for name, node in disk.store.walk(durable=True) if isinstance(node, FolderNode) and "/" not in name}
+
+
+def _durable_topic(disk: SimulatedDisk, folder: str) -> TopicId | None:
+    """Returns the topic id in a folder on the platter; None without a folder of this name or a topic id in it."""
+    for name, node in disk.store.walk(durable=True):
+        if name == f"{folder}/partition.metadata" and isinstance(node, FileNode) and node.durable:
+            return TopicId(uuid_from_text(topic_id_line(bytes(node.durable))))
+    return None
 
 
 def _partition_folders(disk: SimulatedDisk) -> Iterator[_Folder]:
