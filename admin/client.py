@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from admin import brokers, configs, elections, log_dirs, topics
+from admin import brokers, configs, elections, log_dirs, reassignments, topics
 from admin.config import AdminConfig, parse_bootstrap_servers
 from admin.errors import AdminError, RequestFailed, check, failure
 from admin.known_nodes import Destination, Role
@@ -27,6 +27,7 @@ from common.environment.interface import Environment
 from common.environment.real import RealEnvironment
 from common.ids import Uuid
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from common.protocol.messages.create_partitions import CreatePartitionsResponse
 from common.protocol.messages.create_topics import CreateTopicsResponse
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
@@ -34,7 +35,7 @@ from common.protocol.messages.describe_cluster import DescribeClusterRequest, De
 from common.protocol.messages.describe_configs import DescribeConfigsResponse
 from common.protocol.messages.elect_leaders import ElectionType, ElectLeadersResponse
 from common.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
-from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.protocol.schema import Struct
@@ -187,16 +188,49 @@ class AdminClient:
         self._start("createPartitions", results, results, create)
         return results
 
+    # --- reassignments and elections -----------------------------------------------------------------------------
+    def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout_ms: int | None = None,
+    ) -> Results[TopicPartition, None]:
+        """Starts to move partitions to these brokers, preferred leader first; None cancels a reassignment in progress.
+
+        Success means that the controller has accepted it: `list_partition_reassignments` shows what is not completed yet.
+        Without `allow_replication_factor_change` a partition whose number of replicas would change is refused (KIP-860).
+        """
+        results: Results[TopicPartition, None] = Results(targets)
+        request = reassignments.alter_request(
+            targets,
+            allow_replication_factor_change=allow_replication_factor_change,
+            timeout_ms=self._server_timeout_ms(timeout_ms),
+        )
+
+        async def alter() -> None:
+            response: AlterPartitionReassignmentsResponse = await self._send(
+                "alterPartitionReassignments", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_top_level
+            )
+            check(response.error_code, response.error_message)
+            for topic in response.responses:
+                for each in topic.partitions:
+                    partition = TopicPartition(topic.name, each.partition_index)
+                    _settle(results, partition, each.error_code, each.error_message, None)
+
+        self._start("alterPartitionReassignments", results, results, alter)
+        return results
+
     async def list_partition_reassignments(
-        self, *, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, topics.PartitionReassignment]:
-        """Returns the reassignments in progress."""
-        request = ListPartitionReassignmentsRequest(timeout_ms=self._server_timeout_ms(timeout_ms))
-        response = await self._send(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, reassignments.PartitionReassignment]:
+        """Returns the reassignments in progress: those of these partitions, or all."""
+        request = reassignments.list_request(partitions, timeout_ms=self._server_timeout_ms(timeout_ms))
+        response: ListPartitionReassignmentsResponse = await self._send(
             "listPartitionReassignments", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_top_level
         )
         check(response.error_code, response.error_message)
-        return topics.reassignments(response)
+        return reassignments.reassignments(response)
 
     async def elect_leaders(
         self,

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from admin.partitions import TopicPartition
 from common.ids import Uuid
 from common.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -17,7 +16,6 @@ from common.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from common.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 BROKER_DEFAULT = -1
@@ -80,15 +78,6 @@ class NewPartitions:
     new_assignments: Sequence[Sequence[int]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionReassignment:
-    """A reassignment in progress."""
-
-    replicas: tuple[int, ...]
-    adding_replicas: tuple[int, ...]
-    removing_replicas: tuple[int, ...]
-
-
 def partitions_request(wanted: Mapping[str, NewPartitions], *, timeout_ms: int) -> CreatePartitionsRequest:
     return CreatePartitionsRequest(
         topics=[
@@ -103,16 +92,6 @@ def partitions_request(wanted: Mapping[str, NewPartitions], *, timeout_ms: int) 
         ],
         timeout_ms=timeout_ms,
     )
-
-
-def reassignments(response: ListPartitionReassignmentsResponse) -> dict[TopicPartition, PartitionReassignment]:
-    return {
-        TopicPartition(topic.name, each.partition_index): PartitionReassignment(
-            tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
-        )
-        for topic in response.topics
-        for each in topic.partitions
-    }
 
 
 def create_request(topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:

@@ -14,12 +14,12 @@ from typing import Any
 from admin.client import AdminClient
 from admin.configs import ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from admin.errors import AdminError
+from admin.reassignments import PartitionReassignment
 from admin.topics import (
     BROKER_DEFAULT,
     NewPartitions,
     NewTopic,
     PartitionDescription,
-    PartitionReassignment,
     TopicDescription,
     TopicListing,
 )

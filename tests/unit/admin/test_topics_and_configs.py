@@ -5,7 +5,8 @@ import pytest
 from admin.configs import ConfigChange, ConfigEntry, ConfigResource, ConfigSource, ConfigSynonym, ResourceType
 from admin.errors import RequestFailed
 from admin.partitions import TopicPartition
-from admin.topics import NewPartitions, NewTopic, PartitionDescription, PartitionReassignment, TopicListing, TopicMetadata
+from admin.reassignments import PartitionReassignment
+from admin.topics import NewPartitions, NewTopic, PartitionDescription, TopicListing, TopicMetadata
 from common.ids import Uuid
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
