@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from common.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from tests.blocking_admin import BlockingAdmin
+from tests.integration.cluster import until
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, NoJars, find_jars, find_java, write_logging
 from tests.interop.metadata_files import copy_metadata
 from tests.interop.our_tools import Done, run_tool
@@ -206,6 +208,50 @@ def test_kafka_reassign_partitions_moves_replicas(
     refused = kafka.run(tool, *server, *file, "--execute")
     assert refused.status == 1
     assert any("77" in line for line in (*refused.lines, *refused.errors)), refused
+
+
+def test_kafka_reassign_partitions_says_the_same_as_ours(
+    kafka: Kafka, cluster: LocalCluster, bootstrap: str, new_topic_name: Callable[[], str], tmp_path: Path
+) -> None:
+    """Both move a replica to a directory of another broker and back, verify it, find nothing to cancel, and refuse the same
+    for the same reason. Ours prints the current directories as releases after this Apache Kafka do, and ends its lines."""
+    name = create_topic(bootstrap, new_topic_name(), partitions=1, replication_factor=2, assignments={0: [1, 2]})
+    tool, path = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand", tmp_path / "reassignment.json"
+
+    def wish(replicas: list[int], log_dirs: list[str]) -> None:
+        entry = {"topic": name, "partition": 0, "replicas": replicas, "log_dirs": log_dirs}
+        path.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+
+    arguments = ("--bootstrap-server", bootstrap, "--reassignment-json-file", str(path))
+    theirs, ours = partial(kafka.run, tool, *arguments), partial(run_tool, "reassign_partitions", *arguments)
+    there, here = cluster.broker(3).files.data_dirs[1], cluster.broker(1).files.data_dirs[1]
+    # Both are throttled, so that all lines are printed, but not so much that it matters.
+    throttled = ("--throttle", "100000000", "--replica-alter-log-dirs-throttle", "100000000")
+    for broker_id, log_dir in ((3, there), (1, here)):
+        wish([broker_id, 2], [log_dir, "any"])
+        first, second = (theirs, ours) if broker_id == 3 else (ours, theirs)
+        executed = first("--execute", *throttled)
+        assert (executed.status, executed.lines[-1]) == (
+            0,
+            f"Successfully started moving log directory to {log_dir} for replica {name}-0 with broker {broker_id} ",
+        ), executed
+        until(lambda: any("completed successfully" in each for each in ours("--verify").lines), f"the move to {log_dir}")
+        assert theirs("--verify") == ours("--verify")
+        # The second finds everything where it should be, and says what the first said.
+        again = second("--execute", *throttled)
+        assert (again.status, again.lines[:2], again.lines[3:]) == (0, executed.lines[:2], executed.lines[3:])
+        assert theirs("--verify") == ours("--verify")
+    assert "".join(theirs("--cancel").lines) == "".join(ours("--cancel").lines)
+    wish([1, 2], [there, "any"])
+    assert theirs("--verify") == ours("--verify")
+    refused = theirs("--execute")
+    assert (refused.status, ours("--execute").status) == (1, 1)
+    assert f"Error: Failed to alter dir for {name}-0-1" in refused.lines
+    for replicas, log_dirs in (([1, 77], ["any", "any"]), ([1], ["any", "any"]), ([1, 1], ["any", "any"]), ([], [])):
+        wish(replicas, log_dirs)
+        reason = ours("--execute").errors
+        assert len(reason) == 1
+        assert reason[0] in theirs("--execute").lines
 
 
 def test_kafka_log_dirs_says_the_same_as_ours(kafka: Kafka, bootstrap: str, topic: str) -> None:
