@@ -2,10 +2,10 @@
 
 import sys
 
-from tools import metadata, reports
+from tools import disks, metadata, reports
 from tools.arguments import ToolParser
 from tools.errors import run_tool
-from tools.lab import demo, disks, local
+from tools.lab import demo, local
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
     texts = {
         "demo": "a cluster, a client, a disk that dies, and proof that no data was lost",
         "local": "run a cluster of real daemons on this machine",
-        "disks": "create, kill, revive and replace loop-mounted disks",
+        "disks": "show the disks of a cluster, move replicas between them; create, kill and revive loop-mounted ones",
         "metadata": "export the metadata log as Parquet files",
         "reports": "report on the cluster's history, from those files",
     }

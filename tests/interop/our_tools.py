@@ -1,4 +1,4 @@
-"""Runs our tools that have Kafka's names as a user does, each in its own process. Returns output and exit status."""
+"""Runs our tools as a user does, each in its own process. Returns output and exit status."""
 
 import os
 import subprocess
@@ -21,8 +21,17 @@ class Done:
 
 def run_tool(module: str, *arguments: str) -> Done:
     """Runs `module` of tools.kafka, for example "topics"."""
+    return _run(f"tools.kafka.{module}", *arguments)
+
+
+def run_diskraft(*arguments: str) -> Done:
+    """Runs the command `diskraft`."""
+    return _run("tools.diskraft", *arguments)
+
+
+def _run(module: str, *arguments: str) -> Done:
     done = subprocess.run(
-        [sys.executable, "-m", f"tools.kafka.{module}", *arguments],
+        [sys.executable, "-m", module, *arguments],
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.interop.our_tools import Done, run_tool
+from tests.interop.our_tools import Done, run_diskraft, run_tool
 from tests.interop.topics import create_topic
 from tools.lab.local_cluster import LocalCluster
 
@@ -229,3 +229,43 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     assert tool("--verify", "--preserve-throttles").lines[2:] == [
         f"Reassignment of replica {name}-0-{broker_id} completed successfully." for broker_id in (1, 2)
     ]
+
+
+def disks(bootstrap: str) -> dict[tuple[int, str], dict[str, Any]]:
+    """Returns what `diskraft disks list` says of each directory."""
+    done = run_diskraft("disks", "list", "--bootstrap-server", bootstrap, "--format", "json")
+    assert (done.status, done.errors, len(done.lines)) == (0, [], 1), done
+    return {
+        (broker["broker"], disk["path"]): disk for broker in json.loads(done.lines[0])["brokers"] for disk in broker["disks"]
+    }
+
+
+def test_diskraft_disks_lists_and_moves(cluster: LocalCluster, bootstrap: str, one_partition: str) -> None:
+    """A replica moves to another disk of its broker, and one of another broker in the place of that. The list has every
+    directory of the cluster, with its id and what it holds."""
+    name = one_partition
+    target = elsewhere(cluster, 1, name)
+    before = disks(bootstrap)
+    assert sorted(before) == sorted((node.files.node_id, path) for node in cluster.brokers for path in node.files.data_dirs)
+    assert {disk["state"] for disk in before.values()} == {"online"}
+    assert len({disk["directory_id"] for disk in before.values()} - {None}) == len(before)
+    move = ("disks", "move", "--bootstrap-server", bootstrap, f"{name}-0")
+    started = f"Successfully started moving log directory to {target} for replica {name}-0 with broker 1 "
+    assert run_diskraft(*move, f"1:{target}") == Done(0, [started], [])
+    _until(lambda: disks(bootstrap)[1, target]["leaders"] == before[1, target]["leaders"] + 1)
+    assert place(cluster, 1, name) == target
+    aside = cluster.broker(3).files.data_dirs[0]
+    refused = run_diskraft(*move, f"3:{aside}")
+    message = f"{name}-0 is on brokers 1,2; --from says which of them moves to broker 3"
+    assert refused == Done(1, [], [message])
+    done = run_diskraft(*move, f"3:{aside}", "--from", "2")
+    assert (done.status, done.lines[0]) == (0, f"Successfully started partition reassignment for {name}-0")
+    _until(lambda: disks(bootstrap)[3, aside]["partitions"] == before[3, aside]["partitions"] + 1)
+    assert place(cluster, 3, name) == aside
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(POLL_SECONDS)

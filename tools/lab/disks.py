@@ -1,15 +1,15 @@
-"""`diskraft disks`: loop-mounted disks for trying out failures (shell)."""
+"""The subcommands of `diskraft disks` for loop-mounted disks, on which failures can be tried out (shell)."""
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from tools.lab.disk_faults import HOWS, SECONDS, make_happen, make_room
 from tools.lab.disk_lab import FILE_SYSTEMS, heal_disk, make_disk, remove_disk, replace_disk, revive_disk
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the subcommands."""
-    commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+def add_commands(commands: Any) -> None:
+    """Declares the subcommands. `commands` is what argparse's add_subparsers returns."""
     make = commands.add_parser("make", help="create an image with a file system beside PATH and mount it at PATH")
     make.add_argument("--size", type=int, default=256, metavar="MIB", help="size of each disk in MiB (default 256)")
     make.add_argument("--fs", choices=FILE_SYSTEMS, default="ext4", help="file system (default ext4)")
