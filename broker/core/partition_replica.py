@@ -157,6 +157,13 @@ class PartitionReplica:
     leader_recovery_state: int = LeaderRecoveryState.RECOVERED
     # As configured; may exceed the number of replicas, see `min_isr`. Changes when: the topic's configuration changes.
     min_insync_replicas: int = 1
+    # Whether the topic's configuration throttles what this replica sends as leader and receives as follower (KIP-73).
+    # Changes when: the topic's configuration changes.
+    is_leader_throttled: bool = False
+    is_follower_throttled: bool = False
+    # On a follower: whether the log reached the leader's high watermark at the leader's last answer. Until the first answer
+    # in a leader epoch, the ISR decides. Changes when: the leader answers, or a leader epoch begins.
+    has_reached_leader: bool = False
     # The ISR change in flight. Invariant: only a leader has one, with its current leader epoch. Changes when: see rule 4.
     proposal: IsrProposal | None = None
     followers: dict[BrokerId, FollowerState] = field(default_factory=dict)
@@ -202,6 +209,8 @@ class PartitionReplica:
         """Applies metadata that names another leader, or none."""
         if partition.leader_epoch < self.leader_epoch:
             return
+        if self.role is not Role.FOLLOWER or partition.leader_epoch > self.leader_epoch:
+            self.has_reached_leader = self.local_id in partition.isr
         self.role = Role.FOLLOWER
         self._take_over(partition)
         self.followers = {}
@@ -243,8 +252,11 @@ class PartitionReplica:
 
     def leader_high_watermark(self, high_watermark: Offset) -> list[Effect]:
         """On a follower: adopts the leader's high watermark, but not beyond the end of its own log."""
+        if self.role is not Role.FOLLOWER:
+            return []
+        self.has_reached_leader = self.log_end_offset >= high_watermark
         bounded = min(high_watermark, self.log_end_offset)
-        if self.role is not Role.FOLLOWER or bounded <= self.high_watermark:
+        if bounded <= self.high_watermark:
             return []
         self.high_watermark = bounded
         return [HighWatermarkAdvanced(bounded)]
@@ -428,6 +440,19 @@ class PartitionReplica:
         if self.has_enough_in_sync():
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    # --- throttles -----------------------------------------------------------------------------------------------
+
+    def is_paced_to(self, follower: BrokerId) -> bool:
+        """On a leader: whether what this follower fetches has to wait for the leader's replication quota. A proposed member
+        of the ISR is exempt as well, because the high watermark waits for it."""
+        return self.is_leader_throttled and follower not in self.maximal_isr
+
+    @property
+    def is_paced(self) -> bool:
+        """On a follower: whether its fetches have to wait for the follower's replication quota. Like in Kafka, a follower
+        that has reached the high watermark counts as in sync."""
+        return self.is_follower_throttled and not self.has_reached_leader
 
     # --- gauges --------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ is still owed is counted in bytes, so a higher rate shortens a wait that has beg
 from common.time_units import NS_PER_MS, NS_PER_S
 
 BURST_NS = 100 * NS_PER_MS
+DEBT_MAX_NS = NS_PER_S
 
 
 class RateLimit:
@@ -22,11 +23,21 @@ class RateLimit:
         """Adds a chunk to what is owed. Call it when `delay_ns` returns 0."""
         self._owed_bytes += size
 
+    def count(self, size: int, bytes_per_s: int, now_ns: int) -> None:
+        """Adds bytes that share the budget but do not wait for it. They delay the next chunk by at most DEBT_MAX_NS:
+        otherwise, if they exceeded the rate for an hour, the flow would stand still for hours afterwards."""
+        self._pay(bytes_per_s, now_ns)
+        debt_max_bytes = bytes_per_s * DEBT_MAX_NS / NS_PER_S
+        self._owed_bytes = max(self._owed_bytes, min(self._owed_bytes + size, debt_max_bytes))
+
     def delay_ns(self, bytes_per_s: int, now_ns: int) -> int | None:
         """Returns how long the next chunk has to wait if the rate stays as it is; None if nothing may flow at all."""
-        elapsed_ns, self._as_of_ns = now_ns - self._as_of_ns, now_ns
-        burst_bytes = bytes_per_s * BURST_NS / NS_PER_S
-        self._owed_bytes = max(self._owed_bytes - bytes_per_s * elapsed_ns / NS_PER_S, -burst_bytes)
+        self._pay(bytes_per_s, now_ns)
         if bytes_per_s == 0:
             return None
         return max(int(self._owed_bytes * NS_PER_S / bytes_per_s), 0)
+
+    def _pay(self, bytes_per_s: int, now_ns: int) -> None:
+        elapsed_ns, self._as_of_ns = now_ns - self._as_of_ns, now_ns
+        burst_bytes = bytes_per_s * BURST_NS / NS_PER_S
+        self._owed_bytes = max(self._owed_bytes - bytes_per_s * elapsed_ns / NS_PER_S, -burst_bytes)

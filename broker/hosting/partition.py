@@ -29,6 +29,7 @@ from broker.core.partition_replica import (
     ProposeIsr,
     Role,
 )
+from broker.core.replication_quota import is_throttled
 from broker.hosting.purgatory import FetchWaiters, ReplicationWaiters
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment
@@ -101,6 +102,7 @@ class Partition:
         # The topic's configuration. Invariant: the current log and the replica use this configuration too.
         self.config = config
         replica.min_insync_replicas = config.min_insync_replicas
+        self._take_over_throttles()
         # NONE while the partition is served; afterwards the error that every request gets. Changes only in `leave`.
         self.gone = ErrorCode.NONE
         # Whether the log is being truncated or replaced (rule 2). At most one task does that at a time.
@@ -261,7 +263,17 @@ class Partition:
         self.log.config = config
         if self.future is not None:
             self.future.log.config = config
+        self._take_over_throttles()
         self._carry_out(self.replica.set_min_insync_replicas(config.min_insync_replicas, self._env.now_ns()))
+
+    def _take_over_throttles(self) -> None:
+        replica, config = self.replica, self.config
+        replica.is_leader_throttled = is_throttled(
+            config.leader_replication_throttled_replicas, self.index, replica.local_id
+        )
+        replica.is_follower_throttled = is_throttled(
+            config.follower_replication_throttled_replicas, self.index, replica.local_id
+        )
 
     def load_high_watermark(self, checkpointed: Offset) -> None:
         """Sets the high watermark from a checkpoint, for a log that was just loaded."""

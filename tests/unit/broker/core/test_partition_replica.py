@@ -618,3 +618,47 @@ def test_a_completed_reassignment_is_no_reassignment() -> None:
     leader.lead(partition((2, 1), replicas=(2, 1), partition_epoch=9))
     assert not leader.replica.is_reassigning
     assert not leader.replica.is_under_replicated
+
+
+# --- throttles (KIP-73) ------------------------------------------------------------------------------------------
+
+
+def test_a_leader_paces_only_followers_that_may_not_be_in_the_isr() -> None:
+    """Broker 3 lags. Once it has caught up and is proposed, the high watermark waits for it, so it is no longer paced."""
+    leader = LeaderContext((1, 2), log_end=10, high_watermark=10)
+    assert not leader.replica.is_paced_to(THREE), "the topic throttles nothing"
+    leader.replica.is_leader_throttled = True
+    assert (leader.replica.is_paced_to(TWO), leader.replica.is_paced_to(THREE)) == (False, True)
+    [_] = proposed(leader.fetch(THREE, 10))
+    assert not leader.replica.is_paced_to(THREE)
+
+
+def test_a_follower_is_paced_until_it_has_reached_the_leaders_high_watermark() -> None:
+    """What the leader last answered decides."""
+    replica = PartitionReplica(TWO, nobody, LAG_MAX, log_end_offset=Offset(10))
+    replica.become_follower(partition((1,)))
+    assert not replica.is_paced, "the topic throttles nothing"
+    replica.is_follower_throttled = True
+    assert replica.is_paced
+    replica.leader_high_watermark(Offset(11))
+    assert replica.is_paced
+    replica.written(Offset(11), 0)
+    replica.leader_high_watermark(Offset(11))
+    assert not replica.is_paced
+    replica.leader_high_watermark(Offset(20))
+    assert replica.is_paced
+
+
+def test_a_new_leader_epoch_asks_the_isr_whether_a_follower_is_paced() -> None:
+    """Before the new leader's first answer. A change within the epoch, such as a larger ISR, leaves it to the answers."""
+    replica = PartitionReplica(TWO, nobody, LAG_MAX, is_follower_throttled=True)
+    replica.become_follower(partition())
+    assert not replica.is_paced
+    replica.leader_high_watermark(Offset(1))
+    assert replica.is_paced
+    replica.become_follower(partition(partition_epoch=8))
+    assert replica.is_paced
+    replica.become_follower(partition(leader=3, leader_epoch=6, partition_epoch=9))
+    assert not replica.is_paced
+    replica.become_follower(partition((3,), leader=3, leader_epoch=7, partition_epoch=10))
+    assert replica.is_paced

@@ -40,6 +40,25 @@ def test_a_higher_rate_shortens_a_wait_that_has_begun() -> None:
     assert limit.delay_ns(1_000_000, START_NS + NS_PER_S) == 0
 
 
+def test_bytes_that_do_not_wait_delay_the_next_chunk_by_a_second_at_most() -> None:
+    """The other traffic carries ten times the rate for a minute. The flow stands still meanwhile, and for a second more."""
+    limit = RateLimit()
+    for second in range(60):
+        now_ns = START_NS + second * NS_PER_S
+        limit.count(10_000, 1000, now_ns)
+        assert limit.delay_ns(1000, now_ns) == NS_PER_S
+    assert limit.delay_ns(1000, START_NS + 60 * NS_PER_S) == 0
+
+
+def test_bytes_that_do_not_wait_forgive_no_debt() -> None:
+    """The flow owes ten seconds' worth, more than the others may add."""
+    limit = RateLimit()
+    taken(limit, 10_000, 1000, START_NS)
+    before_ns = limit.delay_ns(1000, START_NS)
+    limit.count(1000, 1000, START_NS)
+    assert limit.delay_ns(1000, START_NS) == before_ns
+
+
 def test_a_rate_of_zero_stops_the_flow_and_the_next_rate_starts_it() -> None:
     limit = RateLimit()
     assert limit.delay_ns(0, START_NS) is None
