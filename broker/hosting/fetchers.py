@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from broker.core.partition_replica import Role
+from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.partition import Partition
 from broker.hosting.replica_fetcher import Channel, FetcherSettings, ReplicaFetcher
 from common.environment.interface import Environment
@@ -33,6 +34,7 @@ class Fetchers:
         listener_name: str,
         connect: Callable[[str, int], Channel],
         settings: FetcherSettings,
+        quota: ReplicationQuota,
         task_group: asyncio.TaskGroup,
         lower_checkpoints: Callable[[Partition], Awaitable[None]],
         raise_log_start: Callable[[Partition, Offset], None],
@@ -44,6 +46,7 @@ class Fetchers:
         self._listener_name = listener_name
         self._connect = connect
         self._settings = settings
+        self._quota = quota
         self._task_group = task_group
         self._lower_checkpoints = lower_checkpoints
         self._raise_log_start = raise_log_start
@@ -113,6 +116,7 @@ class Fetchers:
             leader_id=leader,
             connect=lambda: self._connect(*address),
             settings=self._settings,
+            quota=self._quota,
             lower_checkpoints=self._lower_checkpoints,
             raise_log_start=self._raise_log_start,
         )

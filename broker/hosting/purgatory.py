@@ -90,7 +90,8 @@ class FetchWaiters:
     last notification."""
 
     def __init__(self) -> None:
-        self._waiting: dict[FetchWaiter, int] = {}
+        # None in place of the count: no new bytes end that wait.
+        self._waiting: dict[FetchWaiter, int | None] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -102,6 +103,10 @@ class FetchWaiters:
         if readable_bytes > seen_bytes:
             waiter.more_bytes(readable_bytes - seen_bytes)
 
+    def add_held_back(self, waiter: FetchWaiter) -> None:
+        """Adds a fetch that gets no records of this partition for now, so that new bytes must not end its wait."""
+        self._waiting[waiter] = None
+
     def discard(self, waiter: FetchWaiter) -> None:
         self._waiting.pop(waiter, None)
 
@@ -111,7 +116,7 @@ class FetchWaiters:
         # loop, but we do not want to depend on that.
         for waiter, seen_bytes in list(self._waiting.items()):
             now_bytes = written_bytes if waiter.wants_uncommitted else committed_bytes
-            if now_bytes > seen_bytes:
+            if seen_bytes is not None and now_bytes > seen_bytes:
                 self._waiting[waiter] = now_bytes
                 waiter.more_bytes(now_bytes - seen_bytes)
 

@@ -9,6 +9,7 @@ connection, so a hung disk stalls only the replicas on it.
    append has completed.
 3. When a partition is added, a poll without this partition may be waiting at the leader. We abandon such a poll. Otherwise
    the new leader's first acks=all produce would have to wait until the poll ends.
+4. A partition that waits for the follower's replication quota (KIP-73) is left out of the fetch, like one that backs off.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from broker.core.partition_replica import Role
+from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.partition import Partition
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId, TopicIdPartition
@@ -93,6 +95,7 @@ class ReplicaFetcher:
         leader_id: BrokerId,
         connect: Callable[[], Channel],
         settings: FetcherSettings,
+        quota: ReplicationQuota,
         lower_checkpoints: Callable[[Partition], Awaitable[None]],
         raise_log_start: Callable[[Partition, Offset], None],
     ) -> None:
@@ -102,6 +105,7 @@ class ReplicaFetcher:
         self._leader_id = leader_id
         self._connect = connect
         self._settings = settings
+        self._quota = quota
         self._lower_checkpoints = lower_checkpoints
         self._raise_log_start = raise_log_start
         self._followed: dict[TopicIdPartition, _Followed] = {}
@@ -179,23 +183,35 @@ class ReplicaFetcher:
 
     def _ready(self) -> list[_Followed]:
         now_ns = self._env.now_ns()
+        is_quota_exceeded = self._quota.allowed_bytes(now_ns) == 0
         return [
             followed
             for followed in self._followed.values()
             if followed.not_before_ns <= now_ns
+            and not (is_quota_exceeded and followed.partition.replica.is_paced)
             and not followed.is_appending
             and not followed.partition.is_restructuring
             and followed.partition.log.written_offset == followed.partition.log.log_end_offset
         ]
 
     async def _wait_until_ready(self) -> None:
-        times = [each.not_before_ns for each in self._followed.values() if each.not_before_ns > self._env.now_ns()]
+        times = self._due_times()
         cancel = self._env.call_at(min(times), self._wake.set) if times else None
         try:
             await self._wake.wait()
         finally:
             if cancel is not None:
                 cancel()
+
+    def _due_times(self) -> list[int]:
+        """Returns when partitions that back off or wait for the quota may be fetched again."""
+        now_ns = self._env.now_ns()
+        times = [each.not_before_ns for each in self._followed.values() if each.not_before_ns > now_ns]
+        if self._quota.allowed_bytes(now_ns) == 0 and any(
+            each.partition.replica.is_paced for each in self._followed.values()
+        ):
+            times.append(self._quota.resume_ns(now_ns))
+        return times
 
     async def _fetch(self, ready: list[_Followed]) -> FetchResponse | None:
         request = self._request(ready)
@@ -232,6 +248,8 @@ class ReplicaFetcher:
 
     def _request(self, ready: list[_Followed]) -> FetchRequest:
         topics: dict[TopicId, FetchTopic] = {}
+        bytes_max = self._settings.partition_max_bytes
+        paced_bytes_max = min(bytes_max, self._quota.allowed_bytes(self._env.now_ns()))
         for followed in ready:
             partition = followed.partition
             log = partition.log
@@ -245,7 +263,7 @@ class ReplicaFetcher:
                     fetch_offset=log.written_offset,
                     last_fetched_epoch=log.leader_epochs.latest_epoch,
                     log_start_offset=log.log_start_offset,
-                    partition_max_bytes=self._settings.partition_max_bytes,
+                    partition_max_bytes=paced_bytes_max if partition.replica.is_paced else bytes_max,
                 )
             )
         epoch = self._broker_epoch()
@@ -258,10 +276,10 @@ class ReplicaFetcher:
         )
 
     def _wait_ms(self) -> int:
-        """Returns how long the leader may hold the poll: at most until the first backed-off partition is due again."""
+        """Returns how long the leader may hold the poll: at most until the first partition left out is due again."""
         now_ns = self._env.now_ns()
-        waits = [each.not_before_ns - now_ns for each in self._followed.values() if each.not_before_ns > now_ns]
-        return min([self._settings.wait_max_ms, *(wait_ns // NS_PER_MS + 1 for wait_ns in waits)])
+        waits = [(due_ns - now_ns) // NS_PER_MS + 1 for due_ns in self._due_times()]
+        return min([self._settings.wait_max_ms, *waits])
 
     # --- the response --------------------------------------------------------------------------------------------
 
@@ -311,6 +329,8 @@ class ReplicaFetcher:
         if batches is None:
             self._follow_leader_marks(followed, data)
             return
+        if partition.replica.is_follower_throttled:
+            self._quota.count(len(batches), self._env.now_ns(), is_paced=partition.replica.is_paced)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def appended(is_written: bool) -> None:

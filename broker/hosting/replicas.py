@@ -20,6 +20,7 @@ from broker.core.hosted_replicas import HostedReplicas
 from broker.core.partition_replica import AlterPartitionResult, IsrProposal, PartitionReplica, Role
 from broker.core.placement import DirectoryLoad, choose_directory, replica_kind
 from broker.core.reconcile import Action
+from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.directory_logs import LoadedLog, ReplicaDescription, close_directory, create_log
 from broker.hosting.fetchers import Fetchers
 from broker.hosting.hosted import Hosted, HostedDirectory
@@ -105,6 +106,8 @@ class Replicas:
         self.state = state
         self.isr_counts = IsrCounts()
         self.traffic = Traffic()
+        self.leader_quota = ReplicationQuota(lambda: configuration.server.leader_replication_throttled_rate)
+        self.follower_quota = ReplicationQuota(lambda: configuration.server.follower_replication_throttled_rate)
         self._env = env
         self._config = config
         self._configuration = configuration
@@ -153,6 +156,7 @@ class Replicas:
             listener_name=config.inter_broker_listener_name or "",
             connect=connect,
             settings=_fetcher_settings(config),
+            quota=self.follower_quota,
             task_group=task_group,
             lower_checkpoints=self._upkeep.lower_checkpoints,
             raise_log_start=self._upkeep.raise_log_start,

@@ -9,6 +9,8 @@ as regions of the log's files; a read here only looks up where they are.
    confirm the follower's offset again: that confirmation would carry the time after the wait, not that of the request.
 2. A fetch cut short by a limit or by the end of a segment must not wait. The missing bytes are already there, and waiting
    would not add them to this response.
+3. A follower outside the ISR gets no records of a throttled partition while the leader's replication quota is exceeded
+   (KIP-73). Such a fetch waits until the quota allows more, and new bytes of that partition do not end the wait.
 """
 
 from collections.abc import Iterator
@@ -62,24 +64,27 @@ class FetchHandler:
         deadline_ns = self._env.now_ns() + min(max(request.max_wait_ms, 0), _WAIT_MAX_MS) * NS_PER_MS
         fetch.look_up()
         fetch.confirm_follower_offsets()
-        await fetch.read_all()
+        await fetch.read_all(self._env.now_ns())
         if not fetch.is_answered() and self._env.now_ns() < deadline_ns:
             await self._wait(fetch, deadline_ns)
             fetch.look_up()
-            await fetch.read_all()
-        return fetch.response()
+            await fetch.read_all(self._env.now_ns())
+        return fetch.response(self._env.now_ns())
 
     async def _wait(self, fetch: "_Fetch", deadline_ns: int) -> None:
         waiter = FetchWaiter(
             self._env,
             min_bytes=fetch.missing_bytes(),
-            deadline_ns=deadline_ns,
+            deadline_ns=min([deadline_ns, *fetch.resume_times(self._env.now_ns())]),
             wants_uncommitted=fetch.is_follower,
         )
         waited_at = list(fetch.readable())
         for item, partition in waited_at:
-            readable = partition.readable_bytes(uncommitted=fetch.is_follower)
-            partition.fetch_waiters.add(waiter, seen_bytes=item.seen_bytes, readable_bytes=readable)
+            if item.is_held_back:
+                partition.fetch_waiters.add_held_back(waiter)
+            else:
+                readable = partition.readable_bytes(uncommitted=fetch.is_follower)
+                partition.fetch_waiters.add(waiter, seen_bytes=item.seen_bytes, readable_bytes=readable)
             if partition.leader_error(item.wanted.current_leader_epoch) is not ErrorCode.NONE:
                 # The partition changed before this waiter was added, while other partitions were read. Nothing else would
                 # wake the waiter.
@@ -102,6 +107,9 @@ class _Item:
     size: int = 0
     # Whether a limit or the end of a segment stopped the read before the end of the readable records.
     is_cut: bool = False
+    # Whether the client is a follower that has to wait for the replication quota, and whether it got nothing because of it.
+    is_paced: bool = False
+    is_held_back: bool = False
 
 
 class _Fetch:
@@ -109,6 +117,7 @@ class _Fetch:
 
     def __init__(self, replicas: Replicas, context: RequestContext, request: FetchRequest, response_bytes_max: int) -> None:
         self._replicas = replicas
+        self._quota = replicas.leader_quota
         self._context = context
         self._request = request
         self._bytes_max = min(request.max_bytes, response_bytes_max)
@@ -211,15 +220,20 @@ class _Fetch:
             if item.partition is not None and item.data.diverging_epoch.epoch < 0:
                 yield item, item.partition
 
-    async def read_all(self) -> None:
-        """Looks up where the records are, within the limits of each partition and of the whole response."""
+    async def read_all(self, now_ns: int) -> None:
+        """Looks up where the records are, within the limits of each partition, of the whole response and of the quota."""
         left = self._bytes_max
+        paced_left = self._quota.allowed_bytes(now_ns)
         is_empty = True
         for item, partition in self.readable():
             upper_offset = partition.log.written_offset if self.is_follower else partition.high_watermark
             if item.wanted.fetch_offset >= upper_offset:
                 continue
-            limit = min(item.wanted.partition_max_bytes, left)
+            item.is_paced = self.is_follower and partition.replica.is_paced_to(self._replica_id)
+            item.is_held_back = item.is_paced and paced_left <= 0
+            if item.is_held_back:
+                continue
+            limit = min(item.wanted.partition_max_bytes, left, paced_left if item.is_paced else left)
             if limit <= 0 and not is_empty:
                 item.is_cut = True
                 continue
@@ -227,6 +241,7 @@ class _Fetch:
             # past it.
             await self._read(item, partition, upper_offset=upper_offset, limit=limit, whole_batch=is_empty)
             left -= item.size
+            paced_left -= item.size if item.is_paced else 0
             is_empty = is_empty and item.size == 0
 
     async def _read(self, item: _Item, partition: Partition, *, upper_offset: Offset, limit: int, whole_batch: bool) -> None:
@@ -244,6 +259,10 @@ class _Fetch:
             item.data.records = read.parts
             item.size = read.size
             item.is_cut = read.next_offset < upper_offset
+
+    def resume_times(self, now_ns: int) -> list[int]:
+        """Returns when the quota may allow more, if it holds back a partition of this fetch."""
+        return [self._quota.resume_ns(now_ns)] if any(item.is_held_back for item in self._items) else []
 
     # --- answering -----------------------------------------------------------------------------------------------
 
@@ -266,9 +285,11 @@ class _Fetch:
         """Returns how many more bytes the client waits for, as far as they fit in one response."""
         return min(self._request.min_bytes, self._bytes_max) - sum(item.size for item in self._items)
 
-    def response(self) -> FetchResponse:
+    def response(self, now_ns: int) -> FetchResponse:
         for item in self._items:
             if item.partition is not None:
+                if self.is_follower and item.partition.replica.is_leader_throttled:
+                    self._quota.count(item.size, now_ns, is_paced=item.is_paced)
                 self._replicas.traffic.fetched(item.partition.topic, size=item.size, is_follower=self.is_follower)
         response = FetchResponse(responses=self._topics)
         if self._context.api_version >= _CURRENT_LEADER_FIRST_VERSION:

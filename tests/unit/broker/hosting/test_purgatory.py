@@ -73,6 +73,28 @@ def test_a_fetch_waits_for_bytes_of_its_own_kind() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+def test_bytes_of_a_partition_that_is_held_back_end_no_wait() -> None:
+    """Ten bytes in that partition change nothing; one byte in another partition, or a change of the partition, does."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        env = world.node("a")
+        deadline_ns = world.now_ns() + 1000 * NS_PER_MS
+        one, two = (FetchWaiter(env, min_bytes=1, deadline_ns=deadline_ns, wants_uncommitted=True) for _ in range(2))
+        held_back, other = FetchWaiters(), FetchWaiters()
+        for waiter in (one, two):
+            held_back.add_held_back(waiter)
+        other.add(one, seen_bytes=0, readable_bytes=0)
+        held_back.readable(written_bytes=10, committed_bytes=10)
+        assert not one.is_complete
+        other.readable(written_bytes=1, committed_bytes=0)
+        assert one.is_complete
+        assert not two.is_complete
+        held_back.complete_all()
+        assert two.is_complete
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_fetch_ends_at_its_deadline() -> None:
     """The fetch ends exactly at its deadline."""
 
