@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from broker.core.lifecycle import BrokerState
+from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.moves import MoveCounts
 from broker.hosting.partition import IsrCounts
 from broker.hosting.replicas import ReplicaGauges
@@ -41,6 +42,12 @@ class CountedReplicas(Protocol):
     @property
     def moves(self) -> CountedMoves: ...
 
+    @property
+    def leader_quota(self) -> ReplicationQuota: ...
+
+    @property
+    def follower_quota(self) -> ReplicationQuota: ...
+
     def gauges(self) -> ReplicaGauges: ...
 
     def describe(self, directory_id: DirectoryId) -> Sized: ...
@@ -61,6 +68,7 @@ def broker_samples(
     yield from _directory_samples(directories, replicas)
     yield from _replica_samples(replicas)
     yield from _isr_samples(replicas.isr_counts)
+    yield from _throttle_samples(replicas)
     for name in ("assignmentsmanager", "kafkaserver"):
         # Export the metric under both of its names: Apache Kafka's, then KIP-858's.
         yield gauge(
@@ -152,3 +160,17 @@ def _isr_samples(counts: IsrCounts) -> Iterator[Sample]:
     yield counter("kafka_server_replicamanager_isrshrinks", "ISR shrinks asked for and accepted.", counts.shrinks)
     yield counter("kafka_server_replicamanager_isrexpands", "ISR expansions asked for and accepted.", counts.expands)
     yield counter("kafka_server_replicamanager_failedisrupdates", "ISR changes that were refused.", counts.failed_updates)
+
+
+def _throttle_samples(replicas: CountedReplicas) -> Iterator[Sample]:
+    """Yields counters whose rates are the byte-rate of Kafka's LeaderReplication and FollowerReplication."""
+    yield counter(
+        "kafka_server_leaderreplication_bytes",
+        "Bytes of throttled partitions sent to followers.",
+        replicas.leader_quota.throttled_bytes,
+    )
+    yield counter(
+        "kafka_server_followerreplication_bytes",
+        "Bytes of throttled partitions received from leaders.",
+        replicas.follower_quota.throttled_bytes,
+    )

@@ -4,6 +4,7 @@ import errno
 from collections.abc import Mapping
 
 from broker.core.lifecycle import BrokerState
+from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.directory_logs import ReplicaDescription
 from broker.hosting.moves import MoveCounts
 from broker.hosting.partition import IsrCounts
@@ -44,6 +45,10 @@ class Replicas:
         self.isr_counts.shrinks = 4
         self.isr_counts.expands = 5
         self.isr_counts.failed_updates = 6
+        self.leader_quota = ReplicationQuota(lambda: 1)
+        self.leader_quota.count(16, 0, is_paced=True)
+        self.follower_quota = ReplicationQuota(lambda: 1)
+        self.follower_quota.count(17, 0, is_paced=False)
 
     def gauges(self) -> ReplicaGauges:
         return ReplicaGauges(
@@ -124,6 +129,8 @@ def test_every_series_without_a_directory_has_its_stock_name_and_value() -> None
         "kafka_server_replicamanager_isrshrinks": 4,
         "kafka_server_replicamanager_isrexpands": 5,
         "kafka_server_replicamanager_failedisrupdates": 6,
+        "kafka_server_leaderreplication_bytes": 16,
+        "kafka_server_followerreplication_bytes": 17,
         "diskraft_unplaceable_replicas": 9,
         "kafka_server_replicaalterlogdirsmanager_maxlag": 17,
         "kafka_log_logmanager_offlinelogdirectorycount": 1,

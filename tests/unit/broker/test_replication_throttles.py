@@ -72,6 +72,8 @@ def test_a_follower_catches_up_at_the_rate(side: str, replica: str) -> None:
         await in_sync(cluster)
         assert since_s(cluster, begun_ns) == pytest.approx(size / RATE, rel=0.05)
         assert cluster.log_bytes(2) == cluster.log_bytes(1)
+        throttled = (cluster[1].replicas.leader_quota.throttled_bytes, cluster[2].replicas.follower_quota.throttled_bytes)
+        assert throttled == {"leader": (size, 0), "follower": (0, size)}[side]
         assert cluster[1].replicas.traffic.all.total_fetch_requests - before < 4 * size / CHUNK_BYTES_MIN
 
     run(scenario)
