@@ -123,6 +123,11 @@ class UntouchedReplicas:
         return bool(at_risk) and all(self._is_touched(member, faults) for member in whole)
 
     # --- reassignments -------------------------------------------------------------------------------------------
+    def may_move(self, broker_id: int) -> bool:
+        """Whether replicas of the broker may move between its disks now. While a fault is going to destroy a disk's data, a
+        replica that moved there would be lost although the fault was allowed without it."""
+        return not any(KINDS[fault.kind].loses_data and broker_id in (fault.node, fault.peer) for fault in self._active)
+
     def begin_reassignment(self, topic: str, index: int, target: Sequence[int] | None) -> bool:
         """Records that a client is about to ask for this reassignment. Returns whether it may do so now."""
         topic_id = self._state.topic_ids.get(topic)

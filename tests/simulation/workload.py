@@ -419,8 +419,10 @@ def _records_from(records: Any, offset: int) -> tuple[tuple[int, bytes], ...]:
     return tuple(found)
 
 
-class ReassignmentGuard(Protocol):
+class ReplicaGuard(Protocol):
     """Knows which replicas may have lost their data (`UntouchedReplicas`)."""
+
+    def may_move(self, broker_id: int) -> bool: ...
 
     def begin_reassignment(self, topic: str, index: int, target: Sequence[int] | None) -> bool: ...
 
@@ -436,7 +438,7 @@ class Workload:
         history: History,
         settings: WorkloadSettings,
         task_group: asyncio.TaskGroup,
-        guard: ReassignmentGuard | None = None,
+        guard: ReplicaGuard | None = None,
     ) -> None:
         self._cluster = cluster
         self._history = history
@@ -548,6 +550,8 @@ class Workload:
             destination = self._cluster.disk(broker_id, rng.randint(1, self._cluster.disks)).path
             if rng.random() < CANCEL_SHARE:
                 destination = ANY_DIRECTORY
+            if self._guard is not None and not self._guard.may_move(broker_id):
+                continue
             await client.move(rng.choice(self.topics), rng.randrange(self._settings.partitions), broker_id, destination)
 
     async def _change_topics(self, client: WorkloadClient) -> None:
