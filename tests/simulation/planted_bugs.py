@@ -500,7 +500,11 @@ _MOVES = (
     _bug(
         "the old log goes before the copy's name is durable",
         "A rename is atomic.",
-        Edit(Log._rename_steps, "yield self.log_dir.fsync_dir()", "pass"),
+        Edit(
+            ReplicaCopy.exchange,
+            "await self._rename(placed.log, folder)",
+            "await placed.log.log_dir.rename(placed.log.name, folder)\n        placed.log.name = folder",
+        ),
     ),
     _bug(
         "a copy without the history of leader epochs",
@@ -550,6 +554,7 @@ _MOVES = (
         "a move that failed keeps its assignment",
         "The replica's next move replaces the entry.",
         Edit(Moves._end, "self._known.movement.end(partition.key)", "pass"),
+        seed=12,
     ),
     _bug(
         "the only copy is deleted as planned",

@@ -65,7 +65,7 @@ async def restart(cluster: SimulatedCluster) -> None:
     ("course", "bug", "found"),
     [
         (undisturbed, "the copy takes over before the controller knows", "before the metadata named its directory"),
-        (undisturbed, "the old log goes before the copy's name is durable", "after a power cut the old one"),
+        (undisturbed, "the old log goes before the copy's name is durable", "a power cut would take its name away"),
         (undisturbed, "the copy gets its name before the old log loses it", "on the platter"),
         (undisturbed, "a copy without the history of leader epochs", "lacks the leader epochs"),
         (killed_before_the_swap, "an assignment of an earlier attempt acknowledges", "an older assignment names the target"),

@@ -102,11 +102,8 @@ class MoveChecker:
             raise InvariantViolated(
                 "I15", f"{where}: the copy became the current log before the metadata named its directory"
             )
-        source, placed = self._disk_at(event.fields["source"]), self._disk_at(event.fields["target"])
-        name = event.fields["partition"]
-        if name in _durable_folders(source):
-            raise InvariantViolated("I15", f"{where}: the new log is in use; after a power cut the old one would be current")
-        if name not in _durable_folders(placed):
+        placed = self._disk_at(event.fields["target"])
+        if event.fields["partition"] not in _durable_folders(placed):
             raise InvariantViolated("I15", f"{where}: the new log is in use; a power cut would take its name away")
         if move.old.name.endswith("-delete"):
             self._check_epochs(where, move.old, log, placed)
