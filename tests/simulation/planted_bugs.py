@@ -99,7 +99,7 @@ _DISKS = (
         "no probe of idle disks",
         "Somebody will notice when somebody writes.",
         Edit(probe.probe_log_dir, "while is_online():", "while False:"),
-        seed=12,
+        seed=13,
     ),
     _bug(
         "an empty log for a member of the ISR",
