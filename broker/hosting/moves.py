@@ -21,7 +21,7 @@ from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.log_deletion import LogDeletion
 from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import Partition, PlacedLog
-from broker.hosting.replica_copy import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, ReplicaCopy
+from broker.hosting.replica_copy import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, MoveEnded, ReplicaCopy
 from common.environment.interface import Environment, LogDirError, SpaceStat
 from common.ids import DirectoryId, TopicIdPartition, uuid_text
 from common.protocol.errors import ErrorCode
@@ -309,6 +309,9 @@ class Moves:
         move.is_changed = False
         try:
             await self._advance(move)
+        except MoveEnded:
+            # The code that ended the move has cleaned up after it.
+            pass
         except (LogDirError, LogClosed, UnexpectedOffset) as error:
             self._turn_failed(move, error)
         except BatchError as error:

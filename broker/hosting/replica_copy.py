@@ -48,6 +48,10 @@ Pace = Callable[[int], Awaitable[None]]
 """Waits until this many bytes may be copied."""
 
 
+class MoveEnded(Exception):
+    """The partition or its copy has gone while a step of the move waited. There is nothing left to do."""
+
+
 class ReplicaCopy:
     """The copy of one replica. `unique` is the 16 bytes in the names of its folders."""
 
@@ -70,7 +74,8 @@ class ReplicaCopy:
 
     @property
     def _future(self) -> Log:
-        assert self.partition.future is not None
+        if not self.is_usable or self.partition.future is None:
+            raise MoveEnded
         return self.partition.future.log
 
     @property

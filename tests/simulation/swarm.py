@@ -198,6 +198,12 @@ class SeedRun:
         back."""
         part = self._cluster.partition(topic, 0)
         self._is_refusing = True
+        lost = {(member, part.directory(member)) for member in part.isr}
+        for topic_id, described in self._cluster.state.topics.items():
+            for index, each in described.partitions.items():
+                # With unclean elections such a partition gets a leader again, but its records are gone.
+                if all((member, each.directory(member)) in lost for member in each.isr):
+                    self._lost[TopicIdPartition(topic_id, index)] = None
         await self._lab.lose_disks({member: self._cluster.disk_of(member, part.directory(member)) for member in part.isr})
         await self._converge()
         await self.world.sleep(REFUSAL_SECONDS)
