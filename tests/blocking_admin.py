@@ -1,7 +1,8 @@
-"""The AdminClient for tests and benchmarks that block: the integration tests watch daemons of other processes and poll them.
+"""An AdminClient with blocking calls, for tests and benchmarks that are not asynchronous.
 
-The client lives in a task of its own loop, and the loop runs only during a call. Connections that the brokers close between
-two calls are therefore noticed by the next call, which reconnects.
+The integration tests, for example, poll daemons that run in other processes. The client lives in a task of its own event
+loop, and the loop runs only during a call. If a broker closes a connection between two calls, the next call notices it and
+reconnects.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class BlockingAdmin:
-    """Use it in a with statement. All errors are AdminErrors."""
+    """An AdminClient whose calls block. Use it in a with statement. Every error that it raises is an AdminError."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._admin = AdminClient(bootstrap_servers)
@@ -39,21 +40,22 @@ class BlockingAdmin:
         self._loop.close()
 
     async def _hold(self, opened: "asyncio.Future[None]") -> None:
-        # One task opens and closes the client, because a task group belongs to one task.
+        # The same task must open and close the client, because the client has a task group.
         async with self._admin:
             opened.set_result(None)
             await self._closing
 
     def run(self, call: Coroutine[Any, Any, Result]) -> Result:
-        """Runs a coroutine of the client, or one that uses the client, and returns its result."""
+        """Runs a coroutine that uses the client, and returns its result."""
         return self._loop.run_until_complete(call)
 
     def send(self, request: Struct, destination: Destination = Role.ANY_BROKER) -> Any:
-        """Returns the response of any broker, of the controller, or of the broker with this id."""
+        """Sends the request and returns the response. The destination is any broker, the controller, or the id of a
+        broker."""
         return self.run(self._admin.send(request, destination))
 
     def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
-        """Returns the metadata of all topics, or of those named. Never creates a topic."""
+        """Returns the metadata of all topics, or of the named topics. Never creates a topic."""
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         response: MetadataResponse = self.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
         return response

@@ -1,21 +1,22 @@
-"""How fast replicas move between two directories of one broker, and what clients notice, beside `cp` and Apache Kafka.
+"""Measures moves of replicas between two directories of one broker, compared with `cp` and Apache Kafka.
 
     python -m tests.benchmarks.bench_moves [--quick] [--megabytes 400] [--rounds 5] [--partitions 1000] [--folder FOLDER]
 
-One broker of ours and a node of Apache Kafka (left out if its jars or Java are missing) keep their directories on the same
-file system. kafka-python sends AlterReplicaLogDirs to both. A move counts from the request until the replica's folder is in
-the target directory. What counts are the ratios; all rounds alternate.
+One broker of ours and one node of Apache Kafka keep their directories on the same file system. Apache Kafka is left out if
+its jars or Java are missing. kafka-python sends AlterReplicaLogDirs to both. The time of a move runs from the request until
+the replica's folder is in the target directory. The rounds alternate between the brokers; only the ratios are meaningful.
 
-copy         one replica at full speed, beside `cp -r` of its folder into the other directory. Before each of them the source
-             is synced, and read into the page cache ("warm") or dropped from it ("cold"). "copied" ends when our broker has
-             copied everything and has synced nothing, as `cp` has then. "moved" includes the syncs, so it is also compared
-             to `cp` and an fsync of each file. Apache Kafka syncs nothing. The goal is half of the rate of `cp`.
-throttle     the bytes copied in the first 10 s of a move at a given rate. The goal is within 10 % of the rate.
-latency      of single records at a low rate to four partitions, one of which moves, before the move and during it. The goal
-             is that a move at full speed at most doubles the p99.
-pause        how long a swap holds appends back, from the broker's events, while a client writes to all partitions that move.
-             The goal is a p99 below 50 ms.
-many         1,000 replicas moved by one request, until the last of them is in its place.
+copy         moves one replica at full speed and, for comparison, copies its folder with `cp -r`. Before each
+             of the two, the source is synced, and read into the page cache ("warm") or dropped from it ("cold").
+             "copied" is the time until our broker has copied everything but synced nothing, which is what `cp` does. "moved"
+             includes the syncs, so it is also compared with `cp` plus an fsync of each file. Apache Kafka does not sync.
+             The goal is at least half of the rate of `cp`.
+throttle     counts the bytes copied in the first 10 s of a throttled move. The goal is to be within 10 % of the given rate.
+latency      writes single records at a low rate to four partitions and moves one of the partitions. The goal is that a move
+             at full speed at most doubles the p99 of the latency before the move.
+pause        measures how long a swap holds appends back, according to the broker's events, while a client writes to all the
+             partitions that move. The goal is a p99 below 50 ms.
+many         moves 1,000 replicas with one request, and measures the time until the last of them has moved.
 """
 
 import argparse
@@ -48,7 +49,7 @@ from tools.lab.local_cluster import LocalCluster
 PARTS = ("copy", "throttle", "latency", "pause", "many")
 BROKER_ID = 1
 RATE_KEY = "replica.alter.log.dirs.io.max.bytes.per.second"
-# Deleted folders disappear soon after a move, or else many rounds would fill the disk.
+# Delete the folders of finished moves soon. Otherwise many rounds would fill the disk.
 OVERRIDES = {"log.segment.delete.delay.ms": "1000"}
 VALUE_BYTES = 1024
 SECONDS_MAX = 300.0
@@ -96,18 +97,18 @@ class Target:
         return next(each for each in self.disks if each != disk)
 
     def start_move(self, topic: str, partitions: Iterable[int], to: Path) -> None:
-        """Sends the request. Raises AssertionError if the broker refuses a part of it."""
+        """Sends AlterReplicaLogDirs. Raises AssertionError if the broker refuses to move any of the replicas."""
         asked = {(topic, partition, BROKER_ID): str(to) for partition in partitions}
         deadline = time.monotonic() + SECONDS_MAX
         while asked:
             answers = self.admin.alter_replica_log_dirs(asked)
             assert set(answers.values()) <= {NoError, ReplicaNotAvailableError}, f"{self.name}: {answers}"
             assert time.monotonic() < deadline, f"{self.name}: {answers}"
-            # The last move of the replica may be ending at this moment.
+            # The broker may still be finishing this replica's previous move. Then ask again.
             asked = {tuple(replica): str(to) for replica, error in answers.items() if error is not NoError}
 
     def move(self, topic: str, partitions: Iterable[int], to: Path) -> float:
-        """Moves replicas and waits until all are in their place. Returns the seconds."""
+        """Moves replicas and waits until all of them are in the target directory. Returns how many seconds that took."""
         asked = list(partitions)
         started = time.perf_counter()
         self.start_move(topic, asked, to)
@@ -122,7 +123,7 @@ class Target:
                 time.sleep(POLL_SECONDS)
 
     def wait_until_deleted(self) -> None:
-        """Waits until the folders of finished moves are gone, and everything is synced."""
+        """Waits until the broker has deleted the folders of finished moves, then syncs everything."""
         deadline = time.monotonic() + SECONDS_MAX
         while any(path.name.endswith("-delete") for disk in self.disks for path in disk.iterdir()):
             assert time.monotonic() < deadline, f"{self.name} does not delete the old copies"
@@ -142,7 +143,7 @@ class Target:
 
 
 def fill(target: Target, topic: str, megabytes: float, partitions: Sequence[int] = (0,)) -> None:
-    """Writes this much, spread evenly over the partitions."""
+    """Writes this many megabytes to the topic, spread evenly over the partitions."""
     producer = Producer({"bootstrap.servers": target.bootstrap, "linger.ms": 5, "acks": "all"})
     value = os.urandom(VALUE_BYTES)
     for _ in range(max(int(megabytes * MB / VALUE_BYTES / len(partitions)), 1)):
@@ -218,7 +219,8 @@ def _prepare(target: Target, folder: Path, cache: str) -> None:
 
 
 def measure_throttle(target: Target, topic: str, rate_mb_s: int) -> None:
-    """Measures what is copied in the first seconds of a throttled move, then lets the move finish at full speed."""
+    """Measures how many bytes are copied in the first seconds of a throttled move. Then lets the move finish at full
+    speed."""
     target.wait_until_deleted()
     to = target.other(target.directory_of(topic))
     target.set_rate(rate_mb_s * MB)
@@ -235,7 +237,7 @@ def measure_throttle(target: Target, topic: str, rate_mb_s: int) -> None:
 
 
 def _wait_for_future(to: Path, topic: str) -> Path:
-    """Waits for the first bytes of the copy, and returns its folder."""
+    """Waits for the first bytes of the copy, and returns the copy's folder."""
     deadline = time.monotonic() + SECONDS_MAX
     while True:
         for folder in to.glob(f"{topic}-0.*-future"):
@@ -249,7 +251,7 @@ def _wait_for_future(to: Path, topic: str) -> Path:
 
 
 class SteadyWriter:
-    """Writes single records at a low rate to partitions in turn, and notes when each was due and how long it took."""
+    """Writes single records at a low rate to the partitions in turn. Notes when each record was due and how long it took."""
 
     def __init__(self, target: Target, topic: str, partitions: int) -> None:
         self._producer = Producer({"bootstrap.servers": target.bootstrap, "acks": "all", "linger.ms": 0})
@@ -273,7 +275,7 @@ class SteadyWriter:
         assert left == 0 and not self.failures, (left, self.failures[:1])
 
     def between(self, start: float, end: float) -> list[float]:
-        """Returns the milliseconds of the records that were due in this time."""
+        """Returns the latencies, in milliseconds, of the records that were due between these two times."""
         return [latency for due, latency in self.latencies if start <= due < end]
 
     def _write(self) -> None:
@@ -298,11 +300,11 @@ class SteadyWriter:
 
 
 def measure_latency(target: Target, topic: str) -> None:
-    """Writes for a while, then moves the first partition there and back while writing goes on."""
+    """Writes for a while. Then moves the first partition to the other directory and back while writing continues."""
     target.wait_until_deleted()
     writer = SteadyWriter(target, topic, LATENCY_PARTITIONS)
     with writer.writing():
-        # The first records wait until the client has connected.
+        # Do not count the first records. They wait until the client has connected.
         time.sleep(0.5)
         quiet = time.perf_counter()
         time.sleep(BEFORE_SECONDS)
@@ -317,7 +319,7 @@ def measure_latency(target: Target, topic: str) -> None:
 
 
 def measure_pauses(target: Target, topic: str) -> None:
-    """Moves all partitions to one directory while a client writes to all of them."""
+    """Moves all partitions to the other directory while a client writes to all of them."""
     assert target.events is not None
     target.wait_until_deleted()
     to = target.other(target.directory_of(topic))
@@ -349,7 +351,7 @@ def our_broker(folder: Path) -> Iterator[Target]:
 
 @contextmanager
 def apache_kafka(folder: Path) -> Iterator[Target | None]:
-    """Yields None, after a line that says why, if Apache Kafka cannot be run here."""
+    """Yields the node. If Apache Kafka cannot be run here, prints the reason and yields None."""
     try:
         node = ApacheKafkaNode(folder, disks=2, overrides=OVERRIDES)
     except NoJars as reason:
@@ -363,13 +365,13 @@ def apache_kafka(folder: Path) -> Iterator[Target | None]:
 
 
 def gather(target: Target, topic: str, partitions: int) -> None:
-    """Brings all partitions of a new topic into the first directory."""
+    """Moves all partitions of a new topic into the first directory."""
     away = [each for each in range(partitions) if target.directory_of(topic, each) != target.disks[0]]
     target.move(topic, away, target.disks[0])
 
 
 def take_turns(targets: Sequence[Target], arguments: argparse.Namespace) -> None:
-    """Measures everything in alternating rounds, so that a busy moment of the machine affects all alike."""
+    """Measures everything in alternating rounds. A moment in which the machine is busy then affects both brokers alike."""
     only = arguments.only or PARTS
     for target in targets:
         create_topic(target.bootstrap, "copy", partitions=1, replication_factor=1)
@@ -379,7 +381,7 @@ def take_turns(targets: Sequence[Target], arguments: argparse.Namespace) -> None
         create_topic(target.bootstrap, "pause", partitions=PAUSE_PARTITIONS, replication_factor=1)
         fill(target, "pause", arguments.megabytes / 4, range(PAUSE_PARTITIONS))
         gather(target, "pause", PAUSE_PARTITIONS)
-        # The first move of a broker warms up.
+        # Do not measure the first move. It only warms the broker up.
         target.move("copy", [0], target.other(target.directory_of("copy")))
     for number in range(arguments.rounds):
         for target in targets:
@@ -410,7 +412,7 @@ def take_turns(targets: Sequence[Target], arguments: argparse.Namespace) -> None
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Returns the median of the ratios of the rounds."""
+    """Returns the median of the ratios ours/theirs, one ratio for each round."""
     return round(statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True)), 2)
 
 
@@ -452,7 +454,7 @@ def figures_of(target: Target) -> dict[str, Any]:
 
 
 def text_of(target: Target, partitions: int) -> str:
-    """Returns the medians for people."""
+    """Returns the medians as readable text."""
     parts: list[str] = []
     for cache in ("warm", "cold"):
         cp, moved, copied = target.cp_mb_s[cache], target.moved_mb_s[cache], target.copied_mb_s[cache]

@@ -1,6 +1,7 @@
-"""Apache Kafka's jars, from KAFKA_HOME or fetched by Maven into build/ within a time limit, and one node of Apache Kafka.
+"""Finds the jars of Apache Kafka, and runs one node of Apache Kafka.
 
-Used by the tests that run Apache Kafka's tools on our brokers, and by the benchmarks that measure its broker beside ours.
+The jars come from KAFKA_HOME. Without KAFKA_HOME, Maven downloads them into build/ within a time limit. This module serves
+the tests that run Apache Kafka's tools against our brokers, and the benchmarks that compare its broker with ours.
 """
 
 import os
@@ -21,16 +22,16 @@ JARS = ROOT / "build" / "apache-kafka"
 DOWNLOAD_SECONDS_MAX = 240
 START_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 60
-# Any valid id will do, since each node is a cluster of its own.
+# Every node is a cluster of its own, so all of them may use the same id.
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
 class NoJars(Exception):
-    """The reason why the jars or Java are missing."""
+    """The jars or Java are missing. The message gives the reason."""
 
 
 def find_java() -> str:
-    """Returns the path of Java. Raises NoJars."""
+    """Returns the path of Java. Raises NoJars if Java is not installed."""
     java = shutil.which("java")
     if java is None:
         raise NoJars("java is missing (Debian: apt install openjdk-17-jre-headless)")
@@ -60,7 +61,8 @@ def write_logging(folder: Path) -> Path:
 
 
 def _download() -> Path:
-    """Returns the folder with the jars. Downloads them if the folder does not exist; a failed download leaves no folder."""
+    """Returns the folder with the jars. Downloads the jars if the folder does not exist. A failed download leaves no folder
+    behind."""
     if JARS.is_dir():
         return JARS
     maven = shutil.which("mvn")
@@ -82,9 +84,10 @@ def _download() -> Path:
 
 
 class ApacheKafkaNode:
-    """A node of Apache Kafka that is broker and controller in one process. Use it in a with statement, which stops it.
+    """A node of Apache Kafka that is both broker and controller. Use it in a with statement, which stops it at the end.
 
-    The constructor creates the files in `folder`, which must be empty or absent, and raises NoJars."""
+    The constructor creates the node's files in `folder`, which must be empty or absent. It raises NoJars if the jars or Java
+    are missing."""
 
     def __init__(self, folder: Path, *, disks: int, overrides: dict[str, str]) -> None:
         self._java, self._jars = find_java(), find_jars()
@@ -115,12 +118,12 @@ class ApacheKafkaNode:
         return self._process.pid
 
     def __enter__(self) -> "ApacheKafkaNode":
-        """Formats the directories, starts the node and waits until it takes topics."""
+        """Formats the directories, starts the node and waits until it is ready for clients."""
         format_command = self._command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config))
         subprocess.run(format_command, check=True, capture_output=True, timeout=START_SECONDS_MAX)
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                # The memory that Kafka's own start script gives a broker.
+                # Kafka's own start script also gives a broker this much memory.
                 self._command("kafka.Kafka", str(self._config), heap="1g"),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -143,14 +146,14 @@ class ApacheKafkaNode:
 
     def _wait_until_ready(self) -> None:
         assert self._process is not None
-        # Connections are refused while the node starts, and librdkafka logs each of them.
+        # Connections are refused while the node starts. Do not let librdkafka log each refusal.
         client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             assert self._process.poll() is None, f"Apache Kafka ended: {self._output.read_text()}"
             assert time.monotonic() < deadline, f"Apache Kafka is not ready after {START_SECONDS_MAX} s"
             try:
-                # A broker that is still fenced is not listed.
+                # A fenced broker is not listed, so the list is empty until the broker is unfenced.
                 if client.list_topics(timeout=1.0).brokers:
                     return
             except KafkaException:

@@ -1,6 +1,7 @@
-"""Configuration that real clients and kafka-configs change while the cluster runs.
+"""Real clients and kafka-configs change configuration while the cluster runs.
 
-The cluster is shared, so whatever is changed for brokers is harmless to other tests and deleted again.
+The tests share one cluster. Every configuration that a test changes for brokers is therefore harmless to other tests, and
+the test deletes it again.
 """
 
 import warnings
@@ -45,20 +46,20 @@ def kafka_python(bootstrap: str) -> Iterator[Any]:
 
 
 def change(admin: Any, resource_type: ResourceType, name: str, *changes: tuple[str, str | None, AlterConfigOpType]) -> None:
-    """Changes keys with librdkafka's IncrementalAlterConfigs, each given as (key, value, operation)."""
+    """Changes configuration keys with librdkafka's IncrementalAlterConfigs. Each change is (key, value, operation)."""
     entries = [ConfigEntry(key, value, incremental_operation=operation) for key, value, operation in changes]
     resource = ConfigResource(resource_type, name, incremental_configs=entries)
     admin.incremental_alter_configs([resource])[resource].result(SECONDS_MAX)
 
 
 def configs(admin: Any, resource_type: ResourceType, name: str) -> Any:
-    """Returns the entries by key, as librdkafka describes them."""
+    """Returns the configuration entries by key, as librdkafka describes them."""
     resource = ConfigResource(resource_type, name)
     return admin.describe_configs([resource])[resource].result(SECONDS_MAX)
 
 
 def test_librdkafka_changes_a_topic(librdkafka: Any, topic: str) -> None:
-    """Set, append, subtract and delete, each visible at once, with the source of the value."""
+    """Each of the operations set, append, subtract and delete is visible at once, and so is the source of the value."""
     change(
         librdkafka,
         ResourceType.TOPIC,
@@ -82,7 +83,7 @@ def test_librdkafka_changes_a_topic(librdkafka: Any, topic: str) -> None:
 
 
 def test_librdkafka_replaces_a_topics_configuration(librdkafka: Any, topic: str) -> None:
-    """The older AlterConfigs deletes what it leaves out."""
+    """The older AlterConfigs deletes every key that the request leaves out."""
     change(librdkafka, ResourceType.TOPIC, topic, ("retention.ms", "1000000", AlterConfigOpType.SET))
     resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"segment.ms": "3600000"})
     with pytest.warns(DeprecationWarning, match="incremental_alter_configs"):
@@ -93,7 +94,7 @@ def test_librdkafka_replaces_a_topics_configuration(librdkafka: Any, topic: str)
 
 
 def test_librdkafka_changes_a_broker(librdkafka: Any) -> None:
-    """The value is in effect on the broker that was changed, and nowhere else."""
+    """The value is in effect only on the broker that was changed."""
     change(librdkafka, ResourceType.BROKER, "2", (RATE, "1000000", AlterConfigOpType.SET))
     entry = configs(librdkafka, ResourceType.BROKER, "2")[RATE]
     assert (entry.value, entry.source, entry.is_read_only) == ("1000000", ConfigSource.DYNAMIC_BROKER_CONFIG.value, False)
@@ -115,14 +116,15 @@ def test_librdkafka_changes_a_broker(librdkafka: Any) -> None:
 def test_what_cannot_be_changed(
     librdkafka: Any, topic: str, resource_type: ResourceType, name: str | None, key: str, value: str, code: int
 ) -> None:
-    """Each is refused with Kafka's code."""
+    """Each change is refused with Kafka's error code."""
     with pytest.raises(KafkaException) as refused:
         change(librdkafka, resource_type, name or topic, (key, value, AlterConfigOpType.SET))
     assert refused.value.args[0].code() == code
 
 
 def test_kafka_python_changes_a_topic_and_a_broker(kafka_python: Any, topic: str) -> None:
-    """With both requests. kafka-python refuses by itself what DescribeConfigs does not list as changeable."""
+    """Changes the configuration with both requests, the incremental and the older one. kafka-python itself refuses keys that
+    DescribeConfigs does not list as changeable."""
     for incremental in (True, False):
         wanted = {"retention.ms": "86400000" if incremental else "172800000"}
         result = kafka_python.alter_configs([PythonResource(PythonType.TOPIC, topic, wanted)], incremental=incremental)
@@ -139,7 +141,7 @@ def test_kafka_python_changes_a_topic_and_a_broker(kafka_python: Any, topic: str
 
 
 def test_the_tool_sets_shows_and_deletes(bootstrap: str, topic: str) -> None:
-    """On a topic, on a broker and on all brokers, where a broker's own value beats that of all."""
+    """Changes a topic, one broker and all brokers. A broker's own value takes precedence over the value for all brokers."""
     server = ("--bootstrap-server", bootstrap)
     of_topic = ("--entity-type", "topics", "--entity-name", topic)
     added = run_tool("configs", *server, *of_topic, "--alter", "--add-config", f"{THROTTLED}=[0:1,1:2],segment.ms=3600000")

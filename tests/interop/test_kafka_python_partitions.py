@@ -1,4 +1,4 @@
-"""kafka-python's admin client: partitions are added, moved to other brokers while a producer writes, and led anew."""
+"""kafka-python's admin client adds partitions, moves them to other brokers while a producer writes, and elects leaders."""
 
 import threading
 import time
@@ -39,7 +39,7 @@ def admin(servers: list[str]) -> Iterator[Any]:
 
 
 class Writer:
-    """Writes numbered records to partition 0 in a thread of its own, each of them acknowledged by all replicas in sync."""
+    """Writes numbered records to partition 0 with acks=all, in a thread of its own."""
 
     def __init__(self, servers: list[str], topic: str) -> None:
         self.acknowledged: dict[int, bytes] = {}
@@ -81,8 +81,8 @@ def described(admin: Any, topic: str, index: int) -> dict[str, Any]:
 def test_a_partition_moves_while_records_are_written(
     admin: Any, servers: list[str], bootstrap: str, new_topic_name: Callable[[], str]
 ) -> None:
-    """The leader's replica moves. When nothing is listed any more, the new brokers lead and follow, and every acknowledged
-    record is read back at its offset."""
+    """One of the two replicas moves, and it is the leader's. When no reassignment is listed any more, the replicas are on
+    the new brokers, one of which leads, and every acknowledged record can be read at its offset."""
     topic = create_topic(bootstrap, new_topic_name(), partitions=1, replication_factor=2, assignments={0: [1, 2]})
     partition = TopicPartition(topic, 0)
     with Writer(servers, topic) as writer:
@@ -110,7 +110,7 @@ def test_a_partition_moves_while_records_are_written(
 
 
 def test_reassignments_that_are_refused(admin: Any, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
-    """Each partition has its own error."""
+    """A broker that does not exist is refused as a target. A cancellation is refused if no reassignment is in progress."""
     topic = create_topic(bootstrap, new_topic_name(), partitions=2, replication_factor=2, assignments={0: [1, 2], 1: [2, 3]})
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     results = admin.alter_partition_reassignments({first: [1, 77], second: None})
@@ -119,7 +119,8 @@ def test_reassignments_that_are_refused(admin: Any, bootstrap: str, new_topic_na
 
 
 def test_the_preferred_leader_changes(admin: Any, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
-    """Another order of the replicas needs no move. The new first replica leads after an election, which is needed once."""
+    """Changing only the order of the replicas moves no data. The new first replica becomes the leader through an election; a
+    second election is not needed."""
     topic = create_topic(bootstrap, new_topic_name(), partitions=1, assignments={0: [1, 2, 3]})
     assert admin.alter_partition_reassignments({TopicPartition(topic, 0): [2, 1, 3]}) == {TopicPartition(topic, 0): None}
     assert described(admin, topic, 0)["leader_id"] == 1
@@ -130,7 +131,8 @@ def test_the_preferred_leader_changes(admin: Any, bootstrap: str, new_topic_name
 
 
 def test_partitions_are_added(admin: Any, topic: str) -> None:
-    """By number, and with given replicas. A number that is no increase is refused."""
+    """Partitions can be added by a new count alone, or with given replicas as well. A count that is not an increase is
+    refused."""
     admin.create_partitions({topic: 4}, validate_only=True)
     admin.create_partitions({topic: 4})
     admin.create_partitions({topic: {"count": 5, "assignments": [[3, 1, 2]]}})

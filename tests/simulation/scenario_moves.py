@@ -1,7 +1,8 @@
-"""The scenario commands for replicas that move between the directories of a broker: starting, cancelling, pacing, watching.
+"""Scenario commands for moves between the directories of a broker: start, cancel, throttle and show them.
 
-Shell of the tests. To stop a move in the middle, let nothing flow (`replica.alter.log.dirs.io.max.bytes.per.second=0`), or
-cut the link to the controller, on which the acknowledgement of the new directory travels.
+Shell of the tests. There are two ways to stop a move in the middle. A rate of 0
+(`replica.alter.log.dirs.io.max.bytes.per.second=0`) stops the copying. Cutting the broker's link to the controller stops the
+acknowledgement of the new directory.
 """
 
 from common.protocol.errors import error_name
@@ -28,7 +29,7 @@ command = MOVES.named
 
 @command("move")
 async def move(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """move broker=1 t-0=/b1/d2 [t-1=any ...]: AlterReplicaLogDirs, one request for all replicas."""
+    """move broker=1 t-0=/b1/d2 [t-1=any ...]: sends one AlterReplicaLogDirs for all these replicas."""
     run.acted_at = len(run.world.events)
     broker_id = arguments.broker()
     dirs = []
@@ -47,7 +48,7 @@ async def move(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("alter-config")
 async def alter_config(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """alter-config broker=1 any.configuration.key=value [...]: kafka-configs --alter --add-config."""
+    """alter-config broker=1 any.configuration.key=value [...]: does the same as kafka-configs --alter --add-config."""
     run.acted_at = len(run.world.events)
     broker_id = arguments.broker()
     configs = [
@@ -61,7 +62,7 @@ async def alter_config(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("show moves")
 async def show_moves(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """show moves 1: the replicas of which broker 1 has a copy in another directory, as DescribeLogDirs shows them."""
+    """show moves 1: lists the replicas that broker 1 is copying to another directory, as DescribeLogDirs shows them."""
     response = await run.client.ask(int(arguments.word()), DescribeLogDirsRequest(topics=None))
     found = [
         (f"{topic.name}-{part.partition_index}", part, result.log_dir)

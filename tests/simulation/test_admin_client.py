@@ -1,4 +1,4 @@
-"""The AdminClient on whole clusters of production daemons: what it shows of disks and brokers, healthy and failing."""
+"""The AdminClient against whole clusters of production daemons, with healthy and with failing disks and brokers."""
 
 import errno
 
@@ -21,7 +21,8 @@ def admin_of(cluster: SimulatedCluster) -> AdminClient:
 
 
 def test_a_topic_from_creation_to_deletion() -> None:
-    """Every call sees the effect of the call before it. A replica is in the directory that the brokers' disks show."""
+    """Each call sees the effect of the previous call. The AdminClient shows each replica in the directory where the disks
+    have it."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         async with admin_of(cluster) as admin:
@@ -51,8 +52,8 @@ def test_a_topic_from_creation_to_deletion() -> None:
 
 
 def test_a_hung_disk_does_not_hold_up_the_answer_about_it() -> None:
-    """DescribeLogDirs answers from memory: with the last known sizes while the disk hangs, and with its error once the
-    broker has given it up. The other disks are described all the time."""
+    """DescribeLogDirs answers from memory. It shows the last known sizes while the disk hangs, and an error once the broker
+    has taken the directory offline. The broker's other disks are described in both cases."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)
@@ -83,7 +84,7 @@ def test_a_hung_disk_does_not_hold_up_the_answer_about_it() -> None:
 
 
 def test_a_full_disk_shows_how_little_is_left() -> None:
-    """The sizes are those of the last probe, which runs every second."""
+    """The reported sizes come from the last probe of the disk. The broker probes every second."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         disk = cluster.disk(1, 1)
@@ -99,8 +100,8 @@ def test_a_full_disk_shows_how_little_is_left() -> None:
 
 
 def test_a_dead_broker_is_missing_and_comes_back() -> None:
-    """The bootstrap server dies. Its own description times out, the others answer, and everything that any broker can answer
-    goes on. After its restart the same client reaches it again."""
+    """The bootstrap server dies. Its DescribeLogDirs times out, but the other brokers answer theirs, and requests that any
+    broker can answer still succeed. After its restart the same client reaches it again."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3)
@@ -123,7 +124,7 @@ def test_a_dead_broker_is_missing_and_comes_back() -> None:
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_network_that_breaks_delays_a_call(seed: int) -> None:
-    """Connections are reset while calls are in flight, and disks fail. Every call ends with its answer."""
+    """Connections are reset while calls are in flight, and a disk fails. Every call still gets its answer."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=6)

@@ -1,4 +1,4 @@
-"""Tests the checker of configuration (I22): a broker that uses other values than the metadata says is found."""
+"""Tests the checker of configuration (I22): it finds a broker whose values differ from those in the metadata."""
 
 from dataclasses import replace
 
@@ -7,7 +7,8 @@ from tests.simulation.test_checkers_replicas import Planted, run_planted
 
 
 def test_values_that_the_metadata_does_not_give() -> None:
-    """The broker missed a change of all brokers, of itself or of the topic, or its log missed one."""
+    """The broker missed a change for all brokers, for itself or for the topic. Or its log or its replica missed the
+    change."""
 
     async def plant(planted: Planted) -> None:
         image, partition = planted.checkers.image.image, planted.follower

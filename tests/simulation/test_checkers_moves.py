@@ -1,4 +1,4 @@
-"""Tests the checker of moves (I15) on a running cluster: a move as it should be passes, and mistakes in it are found."""
+"""Tests the checker of moves (I15) on a running cluster: a correct move passes, and planted bugs are found."""
 
 import asyncio
 import errno
@@ -27,12 +27,12 @@ Course = Callable[[SimulatedCluster, str], Awaitable[None]]
 
 
 async def undisturbed(cluster: SimulatedCluster, _: str) -> None:
-    """The move ends by itself."""
+    """Waits until the move has finished, without a fault."""
     await cluster.world.event("move_finished")
 
 
 async def killed_before_the_swap(cluster: SimulatedCluster, _: str) -> None:
-    """The broker is killed when the metadata has just named the target."""
+    """Kills the broker just after the metadata has named the target."""
     await cluster.world.event("assignments_acknowledged")
     assert not cluster.world.events_named("move_finished")
     await restart(cluster)
@@ -40,14 +40,14 @@ async def killed_before_the_swap(cluster: SimulatedCluster, _: str) -> None:
 
 
 async def target_lost_before_the_swap(cluster: SimulatedCluster, target: str) -> None:
-    """The target dies before the metadata names it."""
+    """Fails the target disk before the metadata names it."""
     await cluster.world.event("move_caught_up")
     cluster.world.disk(target).fail_with(errno.EIO)
     await cluster.world.sleep(5)
 
 
 async def target_lost_after_the_swap(cluster: SimulatedCluster, target: str) -> None:
-    """The broker is killed when the old log is marked for deletion, and starts without the target."""
+    """Fails the target disk after the move and restarts the broker while the old log is still there, marked for deletion."""
     await undisturbed(cluster, target)
     cluster.world.disk(target).fail_with(errno.EIO)
     await restart(cluster)
@@ -79,7 +79,7 @@ async def restart(cluster: SimulatedCluster) -> None:
 )
 @pytest.mark.parametrize("is_planted", [False, True])
 def test_a_mistake_in_a_move_is_found(*, course: Course, bug: str, found: str, is_planted: bool) -> None:
-    """The only replica of a partition moves on a broker with two disks."""
+    """Moves the only replica of a partition on a broker with two disks, with and without the planted bug."""
     planted = next(each for each in PLANTED_BUGS if each.name == bug).planted() if is_planted else nullcontext()
     expected = pytest.raises(InvariantViolated, match=f"I15: .*{found}") if is_planted else nullcontext()
     with planted, expected:
@@ -96,7 +96,7 @@ async def move(world: SimulatedWorld, course: Course) -> None:
         await client.create_topic("t", partitions=1, replication_factor=1)
         for value in (b"before", b"after"):
             await client.produce("t", 0, value)
-            # The next leader epoch begins at an offset above the log start.
+            # The restart begins a new leader epoch at an offset above the log start.
             await restart(cluster)
         source = cluster.disk_of(BrokerId(1), cluster.partition("t", 0).directories[0])
         target = next(cluster.disk(1, number).path for number in (1, 2) if cluster.disk(1, number) is not source)

@@ -1,4 +1,4 @@
-"""Configuration that changes while the cluster runs: from a client's request to every broker, and across restarts."""
+"""Configuration changes while the cluster runs. The changes reach every broker and survive restarts."""
 
 import asyncio
 import contextlib
@@ -27,8 +27,8 @@ Setting = tuple[int, str, str, str | None]
 async def alter(
     client: SimulatedClient, broker_id: int, *settings: Setting, validate_only: bool = False, seconds: float = 30
 ) -> list[tuple[str, int, str | None]]:
-    """Sends settings, each as (resource type, resource name, key, value). None deletes. Returns the resource name, the error
-    code and the message of each result."""
+    """Sends changes, each as (resource type, resource name, key, value); the value None deletes the key. Returns the
+    resource name, the error code and the message of each result."""
     resources = [
         incremental.AlterConfigsResource(
             resource_type=resource_type,
@@ -53,7 +53,7 @@ async def described(
 
 
 def rate(cluster: SimulatedCluster, broker_id: int) -> int | None:
-    """Returns the throttle that is in effect on the broker; None while it starts."""
+    """Returns the throttle in effect on the broker, or None while the broker is starting."""
     node = cluster.nodes.get(broker_id)
     return (
         None if node is None or node.broker is None else node.broker.configuration.server.leader_replication_throttled_rate
@@ -61,7 +61,8 @@ def rate(cluster: SimulatedCluster, broker_id: int) -> int | None:
 
 
 def test_a_change_is_in_effect_on_the_broker_that_answers() -> None:
-    """The other brokers follow with the metadata. A broker's own setting beats that of all, also where it came first."""
+    """The broker that answers uses the new value at once. The other brokers apply it when they receive the metadata. A
+    broker's own setting takes precedence over that for all brokers, even if it was set first."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         assert await alter(client, 1, (BROKER, "1", RATE, "7")) == [("1", ErrorCode.NONE, None)]
@@ -77,12 +78,13 @@ def test_a_change_is_in_effect_on_the_broker_that_answers() -> None:
 
     world = run(scenario)
     assert len(world.events_named("config_altered")) == 3
-    # Broker 1 is not affected by the second change, the others not by the first and the third.
+    # The first and the third change affect only broker 1. The second change affects every broker except broker 1, which has
+    # its own setting.
     assert len(world.events_named("broker_config_changed")) == 4
 
 
 def test_a_topics_configuration_is_replaced_and_validated() -> None:
-    """The older AlterConfigs deletes what it leaves out; a request that only validates changes nothing."""
+    """The older AlterConfigs deletes every key that the request leaves out. A validate-only request changes nothing."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=1, retention_ms="5", segment_ms="6")
@@ -98,8 +100,8 @@ def test_a_topics_configuration_is_replaced_and_validated() -> None:
 
 
 def test_what_the_broker_refuses_does_not_keep_the_rest_from_the_controller() -> None:
-    """A broker takes changes of its own configuration, not of another broker's. The controller judges the other resources of
-    the request, each for itself."""
+    """A broker accepts changes of its own configuration but not of another broker's. The request's other resources still
+    reach the controller, which checks each of them separately."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         results = await alter(
@@ -126,7 +128,7 @@ def test_what_the_broker_refuses_does_not_keep_the_rest_from_the_controller() ->
 
 
 def test_configuration_survives_restarts_and_snapshots() -> None:
-    """After a power cut of every node, the controller starts from a snapshot and the brokers apply what it holds."""
+    """Every node loses power. The controller then starts from a snapshot, and the brokers apply the configuration in it."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await alter(client, 1, (BROKER, "1", RATE, "7"), (BROKER, "", "min.insync.replicas", "2"))
@@ -146,7 +148,7 @@ def test_configuration_survives_restarts_and_snapshots() -> None:
 
 
 def test_an_unclean_election_that_is_allowed_at_run_time() -> None:
-    """The partition whose whole ISR is gone gets a leader as soon as unclean elections are allowed for all topics."""
+    """A partition whose ISR is entirely down gets a leader as soon as unclean elections are allowed for all topics."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=1, replication_factor=2)
@@ -163,7 +165,7 @@ def test_an_unclean_election_that_is_allowed_at_run_time() -> None:
         assert cluster.partition("t", 0).leader == NO_LEADER
         await alter(client, bystander, (BROKER, "", "unclean.leader.election.enable", "true"))
         await cluster.world.until(lambda: cluster.partition("t", 0).leader == other, within_seconds=5)
-        # What only the crashed leader held may be lost: that is what was allowed.
+        # The record that only the crashed leader held may be lost, because an unclean election was allowed.
         client.acknowledged.clear()
 
     run(scenario)
@@ -172,8 +174,8 @@ def test_an_unclean_election_that_is_allowed_at_run_time() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_configuration_that_changes_while_nodes_die(seed: int) -> None:
-    """Brokers and the controller are killed while topics, brokers and all brokers get new values. After the repair every
-    replica uses what the metadata gives it, whichever of the changes were carried out."""
+    """Brokers and the controller are killed while configuration changes for a topic, for single brokers and for all brokers.
+    Once everything runs again, every replica uses the configuration in the metadata, no matter which changes succeeded."""
 
     async def scenario(world: SimulatedWorld) -> None:
         rng = random.Random(f"{seed}/configuration")
@@ -204,7 +206,7 @@ def test_configuration_that_changes_while_nodes_die(seed: int) -> None:
 
 
 def drawn_setting(rng: random.Random, broker_id: int | None) -> Setting:
-    """Returns a value, or a deletion, for topic t, for all brokers, or for this broker."""
+    """Returns a change for topic t, for all brokers, or for this broker. The change sets a value or deletes it."""
     resource = rng.choice([(TOPIC, "t"), (BROKER, "")] + ([] if broker_id is None else [(BROKER, str(broker_id))]))
     of_topic, of_broker, values = rng.choice(
         (
@@ -217,6 +219,6 @@ def drawn_setting(rng: random.Random, broker_id: int | None) -> Setting:
 
 
 async def try_to_alter(client: SimulatedClient, broker_id: int, setting: Setting) -> None:
-    """Sends a change that may fail, and whose answer may be lost."""
+    """Sends a change that may fail. The response may also be lost."""
     with contextlib.suppress(ChannelError):
         await alter(client, broker_id, setting, seconds=3)

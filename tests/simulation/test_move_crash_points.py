@@ -1,9 +1,9 @@
-"""A broker ends at every point of a move between its directories, and comes back (I15).
+"""A broker crashes at every point of a move between its directories, and starts again (I15).
 
-Twelve points, each with a kill, with a power cut, and with a kill after which the source or the target disk is missing at
-the next start. Each case runs twice, with the crash in the move of a replicated partition (acks=all) and of the only replica
-of a partition (acks=1). The other partition moves and takes records at the same time. Afterwards nothing may need a step by
-hand.
+There are twelve crash points. At each point the broker is killed, loses power, or is killed and then starts without its
+source or its target disk. Each case runs twice: the crash interrupts the move of a replicated partition (acks=all), or the
+move of a partition with a single replica (acks=1). The other partition moves and takes records at the same time. In every
+case the broker must recover without manual intervention.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ SINGLE = "single"
 ACKS = {REPLICATED: -1, SINGLE: 1}
 VALUE_BYTES = 5_000
 SEGMENT_BYTES = "120000"
-# So many records before the move that the copy needs several chunks.
+# With this many records, the copy takes several chunks.
 RECORDS_BEFORE = 60
 RECORDS_MEANWHILE = 20
 OVERRIDES = {
-    # A tenth of this is one chunk of the copy.
+    # One chunk of the copy is a tenth of this.
     "replica.alter.log.dirs.io.max.bytes.per.second": "655360",
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
@@ -52,7 +52,7 @@ OVERRIDES = {
 
 
 class Ending(Enum):
-    """How the broker ends, and what is missing when it starts again."""
+    """How the broker ends, and which disk is missing when it starts again."""
 
     KILL = auto()
     POWER_CUT = auto()
@@ -62,7 +62,8 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operation that has taken effect on a disk of any node, or an event in the broker's log (`kind` is empty then)."""
+    """An operation that has taken effect on a disk of any node, or an event in the broker's log. For an event, `kind` is
+    empty."""
 
     path: str
     kind: str
@@ -102,7 +103,7 @@ class Replica:
 
     @property
     def is_sent(self) -> bool:
-        """Whether a request that reports the target is on its way."""
+        """Whether a request that assigns the replica to the target is in flight."""
         wish = self.broker.directory_assignments._in_flight.get(self.key)
         return wish is not None and wish.directory_id == self.target_id
 
@@ -113,7 +114,7 @@ class Replica:
         return registration is not None and registration.directory(self._broker_id) == self.target_id
 
     def folders(self, disk: SimulatedDisk, mark: str = "") -> list[str]:
-        """Returns the partition's folders on a disk that have this mark; those of current logs if it is empty."""
+        """Returns the partition's folders with this mark on a disk. An empty mark stands for current logs."""
         found = [name for name in disk.folders() if name.startswith(f"{self.topic}-0") and "/" not in name]
         return [name for name in found if (name.endswith(mark) if mark else name == f"{self.topic}-0")]
 
@@ -147,7 +148,7 @@ POINTS: Mapping[str, Callable[[Replica, Step], bool]] = {
 
 
 class Crash:
-    """Ends the broker when the point is reached."""
+    """Ends the broker when the move reaches the crash point."""
 
     def __init__(self, cluster: SimulatedCluster, broker_id: BrokerId, replica: Replica, point: str, end: Ending) -> None:
         self.is_over = False
@@ -166,7 +167,7 @@ class Crash:
 
     def _event(self, event: SimulatedEvent) -> None:
         if event.node == self._cluster.name(self._broker_id):
-            # An event comes in the middle of a step of the broker. Let it end the step.
+            # Events are logged in the middle of a step of the broker. Let the step finish first.
             strike = partial(self._cluster.world.loop.call_soon, self._strike, context=NO_PROCESS.copy())
             self._step(Step("", "", f"{event.name} {event.fields.get('partition', '')}"), strike)
 
@@ -185,7 +186,7 @@ class Crash:
 
 
 class Writers:
-    """Write to both partitions until `stop`, which may be called again."""
+    """Two tasks that write to both partitions until `stop` is called. `stop` may be called more than once."""
 
     def __init__(self, cluster: SimulatedCluster, client: SimulatedClient, group: asyncio.TaskGroup) -> None:
         self._cluster = cluster
@@ -227,12 +228,12 @@ async def _case(world: SimulatedWorld, topic: str, point: str, end: Ending) -> N
         await _move(client, broker_id, replicas.values())
         await world.until(lambda: crash.is_over and cluster.env(broker_id).is_dead)
         if end is Ending.POWER_CUT:
-            # Nothing but the page cache held the rest.
+            # Records beyond the recovery point were only in the page cache, so the power cut may have lost them.
             written = client.acknowledged[SINGLE, 0]
             client.acknowledged[SINGLE, 0] = {at: value for at, value in written.items() if at < crash.promised}
         missing = {Ending.SOURCE_GONE: replicas[topic].source, Ending.TARGET_GONE: replicas[topic].target}.get(end)
         if missing is None:
-            # The moves must go on although nobody writes.
+            # The moves must continue even without new records.
             await writers.stop()
         else:
             await _live_without(cluster, broker_id, missing, client)
@@ -263,7 +264,7 @@ async def _move(client: SimulatedClient, broker_id: BrokerId, replicas: Collecti
     try:
         response = await client.ask(broker_id, AlterReplicaLogDirsRequest(dirs=dirs))
     except ChannelError:
-        # The broker ended before it could answer. The crash shows that the moves had begun.
+        # The broker crashed before it could answer. The crash point was reached, so the moves had begun.
         return
     codes = [part.error_code for result in response.results for part in result.partitions]
     assert codes == [ErrorCode.NONE] * len(dirs), response
@@ -278,7 +279,7 @@ async def _start(cluster: SimulatedCluster, broker_id: BrokerId) -> None:
 async def _live_without(
     cluster: SimulatedCluster, broker_id: BrokerId, missing: SimulatedDisk, client: SimulatedClient
 ) -> None:
-    """Runs the broker without one of its disks while clients write, and kills it again."""
+    """Runs the broker without one of its disks while clients write. Then kills it again."""
     missing.fail_with(errno.EIO)
     await _start(cluster, broker_id)
     written = len(client.acknowledged[REPLICATED, 0])
@@ -296,6 +297,6 @@ def _current_logs(cluster: SimulatedCluster, broker_id: BrokerId, replica: Repli
 @pytest.mark.parametrize("end", Ending, ids=lambda end: end.name.lower())
 @pytest.mark.parametrize("point", POINTS)
 def test_one_replica_is_current_after_a_crash(point: str, end: Ending, topic: str) -> None:
-    """The broker starts at once and serves the replica from one of the two directories, with every acknowledged record. The
-    move goes on or has ended, and leaves nothing behind."""
+    """The broker starts and serves the replica from one of the two directories, with every acknowledged record. The move
+    finishes, and no -future, -delete or -stray folder remains."""
     SimulatedWorld(seed=1).run(lambda world: _case(world, topic, point, end))

@@ -1,4 +1,4 @@
-"""Reassignments, new partitions and elections on whole clusters of production daemons, while clients write."""
+"""Reassignments, added partitions and elections on whole clusters of production daemons, while clients write."""
 
 import asyncio
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def is_completed(cluster: SimulatedCluster, topic: str, index: int, target: Sequ
 
 
 def hosts(cluster: SimulatedCluster, topic: str, index: int) -> list[int]:
-    """Returns the brokers that host a replica of the partition."""
+    """Returns the ids of the brokers that host a replica of the partition."""
     found = []
     for broker_id in cluster.broker_ids:
         broker = cluster.nodes[broker_id].broker
@@ -55,7 +55,7 @@ def hosts(cluster: SimulatedCluster, topic: str, index: int) -> list[int]:
 
 
 def folders(cluster: SimulatedCluster, broker_id: int, folder: str) -> list[str]:
-    """Returns the paths of the files in this partition's folder on any disk of the broker."""
+    """Returns the paths of all files in the partition's folder, on all disks of the broker."""
     return [
         path
         for number in range(1, cluster.disks + 1)
@@ -67,8 +67,8 @@ def folders(cluster: SimulatedCluster, broker_id: int, folder: str) -> list[str]
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_partition_moves_to_other_brokers_while_clients_write(seed: int) -> None:
-    """Both replicas move, the leader's included. Every acknowledged record can be read from the new leader, each new replica
-    has a directory, and the old ones stop and delete their logs."""
+    """Both replicas move, including the leader's. Every acknowledged record can be read from the new leader. Each new
+    replica has a directory. The old brokers stop their replicas and delete the logs."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=1, replication_factor=2, min_insync_replicas="2")
@@ -103,7 +103,8 @@ def test_a_partition_moves_to_other_brokers_while_clients_write(seed: int) -> No
 
 
 def test_all_replicas_are_visible_while_one_is_added() -> None:
-    """The new replica's broker is stopped, so that the reassignment stays in progress. Cancelled, it leaves no trace."""
+    """The new replica's broker is paused, so the reassignment stays in progress until it is cancelled. The cancellation
+    restores the original replicas."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=1, replication_factor=2)
@@ -130,7 +131,7 @@ def test_all_replicas_are_visible_while_one_is_added() -> None:
 
 
 def test_a_replica_is_added_on_a_broker_with_a_dead_disk() -> None:
-    """KAFKA-10314: one of the broker's two directories is offline. The new replica is created in the other one."""
+    """KAFKA-10314: one of the broker's two directories is offline. The new replica is created in the other directory."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=1, replication_factor=1)
@@ -149,7 +150,8 @@ def test_a_replica_is_added_on_a_broker_with_a_dead_disk() -> None:
 
 
 def test_a_reassignment_survives_the_brokers_and_the_controller() -> None:
-    """The broker of the new replica, the old leader and the controller restart in the middle of it. It is completed."""
+    """The new replica's broker, the old leader and the controller restart in the middle of the reassignment. It still
+    completes."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3, replication_factor=2, min_insync_replicas="1")
@@ -173,7 +175,7 @@ def test_a_reassignment_survives_the_brokers_and_the_controller() -> None:
 
 
 def test_partitions_are_added_and_served() -> None:
-    """The client is answered when its broker knows them. They take records at once."""
+    """The client gets its response when the broker that it asked knows the new partitions. They accept records at once."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=1, replication_factor=2)
@@ -193,7 +195,7 @@ def test_partitions_are_added_and_served() -> None:
 
 
 def test_the_preferred_leader_is_elected() -> None:
-    """After a restart of the preferred leader another replica leads, until an administrator asks for the election."""
+    """The preferred leader restarts. Another replica leads until an administrator requests a preferred election."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=1)

@@ -1,7 +1,7 @@
 """I22: every replica uses the configuration that the metadata gives it.
 
-Shell of the tests. The order of the places is written down here once more, for a few keys that need no parsing: the topic,
-the broker, all brokers, and what the broker would use without any of them.
+Shell of the tests. For a few keys that need no parsing, this module repeats the order of precedence in its own code: the
+topic, then the broker, then all brokers, then the broker's static configuration.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from common.configuration.topic import default_topic_config
 from tests.simulation.checkers.image import ImageModel
 from tests.simulation.checkers.replicas import hosted
 
-# The key of a topic, the key of a broker, and the field.
+# The key of a topic, the broker key that gives its default, and the field of the configuration.
 KEYS = (
     ("max.message.bytes", "message.max.bytes", "max_message_bytes"),
     ("min.insync.replicas", "min.insync.replicas", "min_insync_replicas"),
@@ -21,7 +21,7 @@ KEYS = (
 
 
 def misconfigured(broker_id: int, broker: BrokerDaemon, image: ImageModel) -> Iterator[str]:
-    """Yields a text for every value that a broker does not use as the metadata says."""
+    """Yields a text for every replica or log of the broker whose value differs from what the metadata says."""
     static = default_topic_config(broker._config)
     for _, partition in hosted(broker):
         for topic_key, broker_key, field in KEYS:

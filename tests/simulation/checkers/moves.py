@@ -1,8 +1,9 @@
 """Checks the moves of replicas between the directories of a broker (I15).
 
-Shell of the tests. At the end of a move the checker compares the platters, not what the broker believes: a power cut right
-then must leave one current log, with the leader epochs of the old one. After a start it looks for the -delete folders of
-replicas that have no current log.
+Shell of the tests. At the end of a move the checker compares what is durable on the disks, not what the broker believes.
+After a power cut at that moment there must be exactly one current log, and it must have the leader epochs of the old log.
+When a broker has started, the checker looks for -delete folders of replicas that have no current log. Such a folder may be
+the only copy.
 """
 
 import re
@@ -22,10 +23,10 @@ from tests.simulation.environment import SimulatedEvent
 from tests.simulation.violations import InvariantViolated
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
-# Within this time after the failure of a directory, its broker must take back every assignment to it.
+# Within this time after a directory has failed, the broker must have taken back every assignment to the directory.
 REVERTED_BOUND_NS = 1 * NS_PER_S
 
-# A replica of a broker.
+# The id of a broker, and a partition of which it has a replica.
 Replica = tuple[int, TopicIdPartition]
 
 
@@ -34,7 +35,8 @@ _FOLDER = re.compile(r"[^/]+-(?P<index>\d+)(\.[0-9a-f]{32}-(?P<mark>delete|futur
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A partition's folder. `mark` is the last part of its name, empty for a current log."""
+    """A partition's folder. `mark` is the suffix after the last hyphen ("delete", "future" or "stray"), or empty for a
+    current log."""
 
     name: str
     mark: str
@@ -43,30 +45,31 @@ class _Folder:
 
 @dataclass(slots=True)
 class _Move:
-    """What is known about a move whose copy has caught up."""
+    """A move whose copy has caught up."""
 
-    # The current log when it was last looked at. At the end of the move it is the old one.
+    # The current log when the checker last looked. When the move has ended, this is the old log.
     old: Log
     # The directories that the metadata has named since the copy caught up.
     named: set[Uuid]
 
 
 class MoveChecker:
-    """See the module docstring. `disk_at` returns the disk at a path."""
+    """Checks moves as the module docstring describes. `disk_at` returns the disk at a path."""
 
     def __init__(self, disk_at: Callable[[str], SimulatedDisk]) -> None:
         self._disk_at = disk_at
         self._moves: dict[Replica, _Move] = {}
         self._wrong_since: dict[tuple[BrokerDaemon, TopicIdPartition], int] = {}
-        # The brokers whose start is judged already.
+        # By broker id: the daemon whose start has already been checked.
         self._started: dict[int, BrokerDaemon] = {}
-        # For each path and -delete folder without which its replica had no log at the broker's start: that replica.
+        # The -delete folders that were a replica's only log when its broker started. Maps the directory's path and the
+        # folder to the replica.
         self._only_copies: dict[tuple[str, str], Replica] = {}
 
     # --- acknowledgement and swap --------------------------------------------------------------------------------
 
     def happened(self, event: SimulatedEvent, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
-        """Checks a move that has caught up or finished. Raises InvariantViolated."""
+        """Checks a move when its copy has caught up, and again when it has finished. Raises InvariantViolated."""
         if event.name not in ("move_caught_up", "move_finished"):
             return
         broker_id = int(event.node.rpartition("-")[2])
@@ -91,7 +94,7 @@ class MoveChecker:
         self.committed(image)
 
     def committed(self, image: ImageModel) -> None:
-        """Notes the directories that the committed image names."""
+        """Records which directories the committed metadata names for the moving replicas."""
         for (broker_id, key), move in self._moves.items():
             part = image.partitions.get(key)
             if part is not None and broker_id in part.replicas:
@@ -109,7 +112,7 @@ class MoveChecker:
             self._check_epochs(where, move.old, log, placed)
 
     def _check_epochs(self, where: str, old: Log, new: Log, disk: SimulatedDisk) -> None:
-        """The history of leader epochs goes along, including the epochs without a record."""
+        """Checks that the new log has taken over the history of leader epochs, including epochs without records."""
         stored = disk.find(f"{new.name}/{LEADER_EPOCHS}")
         lines = bytes(stored.content).decode().splitlines()[2:] if isinstance(stored, FileNode) else []
         found = {(int(epoch), int(start)) for epoch, start in map(str.split, lines)}
@@ -139,7 +142,7 @@ class MoveChecker:
     # --- looking -------------------------------------------------------------------------------------------------
 
     def look(self, brokers: Mapping[int, BrokerDaemon], image: ImageModel, now_ns: int) -> None:
-        """Looks at brokers that are alive and not paused. Raises InvariantViolated."""
+        """Checks the brokers that are alive and not paused. Raises InvariantViolated."""
         before, self._wrong_since = self._wrong_since, {}
         for broker_id, broker in brokers.items():
             if broker.replicas._is_loaded and self._started.get(broker_id) is not broker:
@@ -169,7 +172,7 @@ class MoveChecker:
                 self._only_copies[path, folder.name] = broker_id, folder.key
 
     def removed(self, path: str, name: str, image: ImageModel) -> None:
-        """Checks that a name may be removed from a disk. Raises InvariantViolated."""
+        """Checks that the file or folder `name` may be removed from the disk at `path`. Raises InvariantViolated."""
         folder = name.partition("/")[0]
         replica = self._only_copies.get((path, folder))
         if replica is not None and _is_placed(image, *replica):
@@ -184,7 +187,8 @@ def _online(broker: BrokerDaemon) -> list[str]:
 
 
 def _reported(broker: BrokerDaemon, broker_id: int, key: TopicIdPartition) -> Uuid | None:
-    """Returns the directory that the broker asks for; what the metadata names if the broker is content with that."""
+    """Returns the directory that the broker asks the controller to assign. If it asks for none, returns the one that the
+    metadata names."""
     wish = broker.replicas._known._wishes.get(key)
     known = broker.state.partition(*key)
     if wish is not None or known is None or broker_id not in known.replicas:

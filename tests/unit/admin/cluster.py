@@ -1,4 +1,4 @@
-"""A cluster of request servers with scripted answers, and an AdminClient of it."""
+"""A cluster of fake brokers with scripted answers, and an AdminClient for it."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +14,15 @@ from tests.unit.common.net.worlds import HOST, Server, World
 
 Answer = Callable[[Any], Any]
 
-# Short, so that tests of failures also pass quickly on real sockets.
+# The timeouts are short, so that tests of failures finish quickly even on real sockets.
 QUICK = AdminConfig(
     default_api_timeout_ms=2_000, request_timeout_ms=150, retry_backoff_ms=5, retry_backoff_max_ms=20, client_id="test"
 )
 
 
 class FakeBroker:
-    """Broker `broker_id`, which gives the answers of a table. `asked` has its requests, Metadata for brokers only not
-    included."""
+    """A broker that answers from the table `answers`. `asked` records the requests, except Metadata requests for no
+    topics."""
 
     def __init__(self, cluster: "FakeCluster", broker_id: int) -> None:
         self.broker_id = broker_id
@@ -54,7 +54,7 @@ class FakeBroker:
 
 
 class FakeCluster:
-    """Brokers 1 to n, with the answers of each. Broker 1 is the controller. Brokers in `hidden` are not in the metadata."""
+    """Brokers 1 to n, each with its own answers. Broker 1 is the controller. The metadata omits the brokers in `hidden`."""
 
     def __init__(self, world: World, answers: Sequence[Mapping[ApiKey, Answer]], **options: Any) -> None:
         self.world = world
@@ -83,7 +83,7 @@ class FakeCluster:
         await self._stack.aclose()
 
     def no_answer(self, _request: Any) -> "asyncio.Future[None]":
-        """An answer that never comes."""
+        """Returns a future that never completes, for a request that gets no answer."""
         self._silent.append(asyncio.get_running_loop().create_future())
         return self._silent[-1]
 
@@ -100,7 +100,7 @@ class FakeCluster:
         )
 
     def admin(self, *bootstrap: str, config: AdminConfig = QUICK) -> AdminClient:
-        """Returns a client that knows these addresses, or that of broker 1."""
+        """Returns a client with these bootstrap addresses, or with broker 1's address if none are given."""
         return AdminClient(list(bootstrap) or [self[1].address], config=config, env=self.world.node("client"))
 
 

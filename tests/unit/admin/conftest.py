@@ -1,4 +1,4 @@
-"""The fixture that runs a scenario on ten simulated seeds, and once more on real sockets."""
+"""The fixture that runs a scenario with ten simulated seeds, and once on real sockets."""
 
 from collections.abc import Callable
 

@@ -1,5 +1,5 @@
-"""AdminClient: how it finds its way through a cluster, and how it fails. Each scenario runs on simulated seeds and on real
-sockets."""
+"""AdminClient: how it finds brokers and the controller, and how it fails. Each scenario runs with simulated seeds and on
+real sockets."""
 
 import asyncio
 import errno
@@ -50,7 +50,7 @@ def created(request: CreateTopicsRequest, code: int = ErrorCode.NONE) -> CreateT
 
 
 def test_the_first_bootstrap_server_that_answers_leads_to_the_cluster(run: Run) -> None:
-    """The first address is dead. The cluster is described with its brokers in the order of their ids."""
+    """Nothing listens at the first address. The described brokers are in the order of their ids."""
 
     async def scenario(world: World) -> None:
         async with (
@@ -82,8 +82,8 @@ RUBBISH: dict[str, Callable[[int, int], bytes | None]] = {
 
 @pytest.mark.parametrize("answer", RUBBISH.values(), ids=RUBBISH)
 def test_a_bootstrap_server_that_talks_rubbish_is_passed_over(run: Run, answer: Callable[[int, int], bytes | None]) -> None:
-    """The peer is not Kafka, breaks off, or answers a request that was not sent. The next address is used, and a warning
-    names the peer once."""
+    """The peer does not speak Kafka's protocol, closes the connection within a response, sends a response to another
+    request, or sends nothing. The client uses the next address and logs one warning that names the peer."""
 
     async def scenario(world: World) -> None:
         def breaking_off(number: int, correlation_id: int) -> bytes | None:
@@ -103,8 +103,8 @@ def test_a_bootstrap_server_that_talks_rubbish_is_passed_over(run: Run, answer: 
 
 
 def test_nobody_answering_is_a_timeout_that_names_call_and_reasons(run: Run) -> None:
-    """As in Kafka, the client tries until its time is over. The error says what was waited for, and why each address
-    failed."""
+    """As in Kafka, the client tries until the call times out. The error names the step that did not finish, and gives the
+    reason why each address failed."""
 
     async def scenario(world: World) -> None:
         first, second = unused_address(world), unused_address(world)
@@ -120,7 +120,7 @@ def test_nobody_answering_is_a_timeout_that_names_call_and_reasons(run: Run) -> 
 
 
 def test_a_cluster_that_starts_late_is_found(run: Run) -> None:
-    """The bootstrap server refuses connections at first. The call succeeds once it listens."""
+    """The bootstrap server refuses connections at first. The call succeeds once the server listens."""
 
     async def scenario(world: World) -> None:
         address = unused_address(world)
@@ -134,7 +134,7 @@ def test_a_cluster_that_starts_late_is_found(run: Run) -> None:
 
 
 def test_a_peer_that_serves_no_metadata_is_not_a_broker(run: Run) -> None:
-    """A controller, for example. Waiting would not help, so the call fails at once."""
+    """A controller is an example of such a peer. Waiting would not help, so the call fails at once."""
 
     async def scenario(world: World) -> None:
         versions = [ApiVersion(api_key=ApiKey.DESCRIBE_CLUSTER, min_version=0, max_version=1)]
@@ -148,8 +148,8 @@ def test_a_peer_that_serves_no_metadata_is_not_a_broker(run: Run) -> None:
 
 
 def test_while_all_brokers_are_fenced_the_bootstrap_server_answers(run: Run) -> None:
-    """The metadata has no brokers. A request that any broker can answer goes to the bootstrap server, as a health check
-    needs it."""
+    """The metadata lists no brokers. The bootstrap server then gets the requests that any broker can answer. A health check
+    relies on this."""
 
     async def scenario(world: World) -> None:
         async with FakeCluster(world, [DESCRIBE]) as cluster, cluster.admin() as admin:
@@ -160,7 +160,7 @@ def test_while_all_brokers_are_fenced_the_bootstrap_server_answers(run: Run) -> 
 
 
 def test_a_request_goes_to_the_broker_that_it_is_about(run: Run) -> None:
-    """Each broker answers for itself only, over one connection each."""
+    """Each broker describes only its own directories. The client uses one connection for each broker."""
 
     async def scenario(world: World) -> None:
         def held(number: int) -> Answer:
@@ -179,7 +179,7 @@ def test_a_request_goes_to_the_broker_that_it_is_about(run: Run) -> None:
 
 
 def test_a_broker_that_is_not_known_is_waited_for(run: Run) -> None:
-    """Broker 2 is fenced at first. Broker 9 does not exist: the timeout says so."""
+    """Broker 2 is fenced at first and answers later. Broker 9 does not exist, and the timeout says so."""
 
     async def scenario(world: World) -> None:
         answers = {ApiKey.DESCRIBE_LOG_DIRS: lambda _: ONE_DIRECTORY}
@@ -203,7 +203,8 @@ def test_a_broker_that_is_not_known_is_waited_for(run: Run) -> None:
 
 
 def test_the_controller_is_found_again_when_it_has_moved(run: Run) -> None:
-    """Broker 1 answers NOT_CONTROLLER and has done nothing. The request goes to the controller of fresh metadata."""
+    """Broker 1 answers NOT_CONTROLLER and does nothing else. The client fetches new metadata and sends the request to the
+    controller that it names."""
 
     async def scenario(world: World) -> None:
         def refuse(request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -219,7 +220,7 @@ def test_the_controller_is_found_again_when_it_has_moved(run: Run) -> None:
 
 
 def test_a_cluster_without_a_controller_is_waited_for(run: Run) -> None:
-    """The metadata names no controller for a while."""
+    """The metadata names no controller for a while. The first call times out, the second one succeeds."""
 
     async def scenario(world: World) -> None:
         async with FakeCluster(world, [{ApiKey.CREATE_TOPICS: created}]) as cluster, cluster.admin() as admin:
@@ -235,7 +236,7 @@ def test_a_cluster_without_a_controller_is_waited_for(run: Run) -> None:
 
 @pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE])
 def test_a_retriable_error_leads_to_another_attempt(run: Run, code: ErrorCode) -> None:
-    """The third attempt succeeds."""
+    """The first two attempts fail with the retriable error, the third one succeeds."""
 
     async def scenario(world: World) -> None:
         codes = [code, code, ErrorCode.NONE]
@@ -250,7 +251,7 @@ def test_a_retriable_error_leads_to_another_attempt(run: Run, code: ErrorCode) -
 
 
 def test_a_final_error_is_raised_with_its_code_and_message(run: Run) -> None:
-    """There is one attempt. A code of a newer broker keeps its number."""
+    """The client tries only once. The error message gives the number of a code that the client does not know."""
 
     async def scenario(world: World) -> None:
         response = UnregisterBrokerResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED, error_message="no broker 3")
@@ -269,7 +270,7 @@ def test_a_final_error_is_raised_with_its_code_and_message(run: Run) -> None:
 
 
 def test_a_lost_connection_leads_to_another_attempt(run: Run) -> None:
-    """The broker closes the connection instead of answering, twice. Its third answer arrives."""
+    """The broker closes the connection twice instead of answering. The third attempt gets an answer."""
 
     async def scenario(world: World) -> None:
         def answer(_request: Any) -> Any:
@@ -286,7 +287,8 @@ def test_a_lost_connection_leads_to_another_attempt(run: Run) -> None:
 
 
 def test_a_slow_broker_is_asked_again_until_the_time_is_over(run: Run) -> None:
-    """Each attempt ends at the request timeout. The error names the broker's address and the number of attempts."""
+    """Each attempt ends when the request timeout expires. The error gives the broker's address and the number of
+    attempts."""
 
     async def scenario(world: World) -> None:
         def answer(request: Any) -> Any:
@@ -308,7 +310,8 @@ def test_a_slow_broker_is_asked_again_until_the_time_is_over(run: Run) -> None:
 
 
 def test_another_broker_answers_for_one_that_died(run: Run) -> None:
-    """Broker 1 was the bootstrap server and is gone with its connection. Broker 2 answers what any broker can."""
+    """Broker 1, the bootstrap server, dies, and its connection is closed. Broker 2 answers requests that any broker can
+    answer."""
 
     async def scenario(world: World) -> None:
         async with FakeCluster(world, [DESCRIBE, DESCRIBE]) as cluster, cluster.admin() as admin:
@@ -323,7 +326,7 @@ def test_another_broker_answers_for_one_that_died(run: Run) -> None:
 
 
 def test_pauses_between_attempts_double_up_to_their_limit() -> None:
-    """Kafka's retry.backoff.ms and retry.backoff.max.ms, with jitter of a fifth."""
+    """The pauses follow Kafka's retry.backoff.ms and retry.backoff.max.ms, with a jitter of 20 %."""
 
     async def scenario(world: World) -> None:
         at_ns: list[int] = []
@@ -350,7 +353,8 @@ def test_pauses_between_attempts_double_up_to_their_limit() -> None:
 
 
 def test_an_api_or_a_version_that_the_broker_lacks_is_an_error_at_once(run: Run) -> None:
-    """The error names the broker and the API. Deleting topics by id needs a version that the broker may lack."""
+    """The error names the broker and the API. Deleting topics by id, for example, needs a version that the broker may not
+    have."""
 
     async def scenario(world: World) -> None:
         advertised = {
@@ -369,7 +373,7 @@ def test_an_api_or_a_version_that_the_broker_lacks_is_an_error_at_once(run: Run)
 
 
 def test_a_number_that_does_not_fit_its_field_is_the_callers_mistake(run: Run) -> None:
-    """Nothing is sent, and the connection can still be used."""
+    """Nothing is sent, and the connection remains usable."""
 
     async def scenario(world: World) -> None:
         async with FakeCluster(world, [DESCRIBE | {ApiKey.CREATE_TOPICS: created}]) as cluster, cluster.admin() as admin:
@@ -382,7 +386,7 @@ def test_a_number_that_does_not_fit_its_field_is_the_callers_mistake(run: Run) -
 
 
 def test_any_request_can_be_sent(run: Run) -> None:
-    """The response comes back as it is, errors included."""
+    """`send` returns the response unchanged, even if it contains errors."""
 
     async def scenario(world: World) -> None:
         response = UnregisterBrokerResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
@@ -399,8 +403,8 @@ def test_any_request_can_be_sent(run: Run) -> None:
 
 
 def test_closing_fails_what_is_still_waiting(run: Run) -> None:
-    """A future of a call about many things, and a coroutine that another task awaits: both fail at once with the name of
-    the call."""
+    """Closing the client fails the futures of a call for several brokers, and a coroutine that another task awaits. Both
+    fail at once with the name of the call."""
 
     async def scenario(world: World) -> None:
         def answer(request: Any) -> Any:
@@ -423,7 +427,8 @@ def test_closing_fails_what_is_still_waiting(run: Run) -> None:
 
 
 def test_an_exception_of_the_block_comes_out_as_it_is(run: Run) -> None:
-    """Not wrapped into a group, although the client has a task group, and with calls in progress."""
+    """The exception is not wrapped into an exception group, although the client has a task group and calls are in
+    progress."""
 
     async def scenario(world: World) -> None:
         def answer(request: Any) -> Any:
@@ -444,7 +449,7 @@ def test_an_exception_of_the_block_comes_out_as_it_is(run: Run) -> None:
 
 
 def test_a_client_cannot_be_used_outside_of_its_block() -> None:
-    """A mistake of the program, not of the cluster."""
+    """Using the client outside its `async with` block is a programming error, so it raises RuntimeError."""
 
     async def scenario(world: World) -> None:
         admin = AdminClient("h:1", env=world.node("client"))
@@ -457,7 +462,8 @@ def test_a_client_cannot_be_used_outside_of_its_block() -> None:
 
 
 def test_all_results_or_the_first_error(run: Run) -> None:
-    """`all` raises what the first failed key raises. The error of a key that nobody looks at is not logged."""
+    """`all` raises the error of the first key that failed. If no caller looks at a key, asyncio does not log the key's
+    error."""
 
     async def scenario(world: World) -> None:
         def answer(request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -479,7 +485,7 @@ def test_all_results_or_the_first_error(run: Run) -> None:
 
 @pytest.mark.parametrize("servers", ["", ",", "host", "host:port", "host:99999", "::1:9092", ":9092", "host:0", []])
 def test_bootstrap_servers_that_are_none(servers: str | list[str]) -> None:
-    """The error says what is wrong, before any connection."""
+    """The error explains what is wrong. It is raised before the client connects."""
     with pytest.raises(InvalidSetting, match="bootstrap server") as caught:
         AdminClient(servers)
     assert caught.value.code is ErrorCode.INVALID_CONFIG

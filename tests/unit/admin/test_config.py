@@ -1,4 +1,4 @@
-"""The settings of an AdminClient from a properties file: Kafka's keys, and one line for what is wrong."""
+"""The settings of an AdminClient, read from a properties file: Kafka's keys, and a one-line error for an invalid value."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from admin.errors import InvalidSetting
 
 
 def test_keys_are_kafkas_and_absent_ones_have_kafkas_defaults() -> None:
-    """Keys that have no effect here are accepted, because one file serves the tools of Kafka as well."""
+    """Keys that have no effect here are accepted too, because the same file may also be used for Kafka's tools."""
     assert AdminConfig.from_properties({}) == AdminConfig("adminclient", 60_000, 30_000, 100, 1_000)
     given = {
         "client.id": "me",
@@ -22,7 +22,7 @@ def test_keys_are_kafkas_and_absent_ones_have_kafkas_defaults() -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "soon", "2147483648", "99999999999999999999"])
 def test_a_timeout_that_is_none_is_named_with_its_key(text: str) -> None:
-    """The line gives the key, the value and what is allowed."""
+    """The error is one line with the key, the value and the allowed range."""
     with pytest.raises(InvalidSetting) as caught:
         AdminConfig.from_properties({"request.timeout.ms": text})
     assert str(caught.value) == f"request.timeout.ms={text} is not a number of milliseconds from 0 to 2147483647"

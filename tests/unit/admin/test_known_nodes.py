@@ -1,4 +1,4 @@
-"""KnownNodes: which address a request goes to, and when the metadata is fetched again."""
+"""KnownNodes: to which address a request goes, and when the metadata is fetched again."""
 
 import random
 from functools import partial
@@ -22,7 +22,7 @@ def nobody(_address: HostPort) -> bool:
 
 
 def test_a_broker_and_the_controller_have_their_addresses() -> None:
-    """An unknown broker has none, and no controller is no address."""
+    """An unknown broker has no address. The controller has none either while the metadata names no controller."""
     known = nodes()
     assert known.address_of(3, nobody) == THREE
     assert known.address_of(Role.CONTROLLER, nobody) == TWO
@@ -32,20 +32,22 @@ def test_a_broker_and_the_controller_have_their_addresses() -> None:
 
 
 def test_any_broker_is_drawn_at_random() -> None:
-    """Without connections and failures every broker has its turn, and no bootstrap server: those are only for the start."""
+    """Without connections and failures, each broker may be drawn. Bootstrap servers are not drawn, since the brokers are
+    known."""
     known = nodes()
     assert {known.address_of(Role.ANY_BROKER, nobody) for _ in range(50)} == {ONE, TWO, THREE}
 
 
 def test_a_live_connection_is_preferred_to_a_new_one() -> None:
-    """The connection to a bootstrap server counts: it is a broker too."""
+    """A connection to a bootstrap server also counts, because a bootstrap server is a broker too."""
     known = nodes()
     for connected in (TWO, BOOT):
         assert {known.address_of(Role.ANY_BROKER, partial(eq, connected)) for _ in range(20)} == {connected}
 
 
 def test_the_source_of_the_metadata_is_preferred_to_other_connections() -> None:
-    """What a program has just changed is visible at the broker that it sent the change to, and later at the others."""
+    """A change that a program has just made is visible at once at the broker to which it sent the change, and only later at
+    the others."""
     known = nodes()
     assert {known.address_of(Role.ANY_BROKER, lambda _: True) for _ in range(20)} == {BOOT}
     known.note_failure(BOOT)
@@ -53,7 +55,7 @@ def test_the_source_of_the_metadata_is_preferred_to_other_connections() -> None:
 
 
 def test_brokers_that_failed_come_last() -> None:
-    """The fewer failures in a row, the sooner. A success forgets them."""
+    """Brokers with fewer consecutive failures come first. A success resets the count."""
     known = nodes()
     assert known.note_failure(ONE)
     assert not known.note_failure(ONE)
@@ -66,7 +68,7 @@ def test_brokers_that_failed_come_last() -> None:
 
 
 def test_without_metadata_only_the_bootstrap_servers_are_asked() -> None:
-    """In the order given."""
+    """The bootstrap servers are asked in the order in which they were given."""
     known = KnownNodes([BOOT, OTHER_BOOT], random.Random(1))
     assert known.needs_metadata(0)
     assert known.to_ask(nobody) == [BOOT, OTHER_BOOT]
@@ -74,7 +76,7 @@ def test_without_metadata_only_the_bootstrap_servers_are_asked() -> None:
 
 
 def test_metadata_is_fetched_again_when_it_is_old_or_distrusted() -> None:
-    """A failed attempt is a reason for distrust: the broker may have left."""
+    """After a failed attempt the metadata is not trusted any more, because the broker may have left the cluster."""
     known = nodes()
     assert not known.needs_metadata(METADATA_AGE_MAX_NS - 1)
     assert known.needs_metadata(METADATA_AGE_MAX_NS)

@@ -1,4 +1,4 @@
-"""The calls of KIP-113: which requests they send to which brokers, and what becomes of each replica."""
+"""The calls of KIP-113: which requests are sent to which brokers, and what result each replica gets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ def partition(index: int, *, lag: int = 0, is_future: bool = False) -> DescribeL
     )
 
 
-# t-0 moves from /d1 to /d2, which also has t-1.
+# t-0 moves from /d1 to /d2. t-1 is in /d2.
 MOVING = DescribeLogDirsResponse(
     results=[
         DescribeLogDirsResult(
@@ -63,7 +63,7 @@ def asked_topics(request: DescribeLogDirsRequest) -> dict[str, list[int]] | None
 
 
 def test_directories_are_described_with_their_replicas_sizes_and_errors(run: Run) -> None:
-    """Unknown sizes are None. An offline directory has its error and nothing else."""
+    """Unknown sizes are None. For an offline directory only the error is known."""
 
     async def scenario(world: World) -> None:
         answers: dict[ApiKey, Answer] = {ApiKey.DESCRIBE_LOG_DIRS: lambda _: MOVING}
@@ -89,7 +89,7 @@ def test_directories_are_described_with_their_replicas_sizes_and_errors(run: Run
 
 
 def test_a_broker_that_refuses_is_an_error_of_that_broker_only(run: Run) -> None:
-    """Broker 2 refuses with an error code, which version 3 introduced. Broker 1 answers."""
+    """Broker 2 refuses with a top-level error code, which exists since version 3. Broker 1 answers."""
 
     async def scenario(world: World) -> None:
         refusal = DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -109,7 +109,7 @@ def test_a_broker_that_refuses_is_an_error_of_that_broker_only(run: Run) -> None
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_an_empty_list_of_directories_is_a_refusal(version: int) -> None:
-    """Up to version 2 a broker has no other way to refuse."""
+    """Up to version 2 the response has no top-level error code, so a broker refuses with an empty list."""
 
     async def scenario(world: World) -> None:
         advertised = {key: VersionRange(0, 12) for key in (ApiKey.METADATA, ApiKey.API_VERSIONS)}
@@ -124,7 +124,8 @@ def test_an_empty_list_of_directories_is_a_refusal(version: int) -> None:
 
 
 def test_a_replica_is_described_where_it_is_and_where_it_goes(run: Run) -> None:
-    """Each broker is asked once, for its replicas only. One that is in no online directory has no directory."""
+    """Each broker is asked once, and only about its own replicas. A replica that is in no online directory has no directory
+    in the result."""
 
     async def scenario(world: World) -> None:
         answers: dict[ApiKey, Answer] = {ApiKey.DESCRIBE_LOG_DIRS: lambda _: MOVING}
@@ -141,7 +142,8 @@ def test_a_replica_is_described_where_it_is_and_where_it_goes(run: Run) -> None:
 
 
 def test_an_unexpected_error_of_a_directory_hides_its_replicas() -> None:
-    """An offline directory is expected. With any other error, it is unknown where the replicas are."""
+    """An offline directory is an expected error. After any other error of a directory, the client cannot know where the
+    broker's replicas are, so it raises that error for each of them."""
 
     async def scenario(world: World) -> None:
         broken = DescribeLogDirsResponse(
@@ -157,8 +159,8 @@ def test_an_unexpected_error_of_a_directory_hides_its_replicas() -> None:
 
 
 def test_each_replica_is_altered_by_itself(run: Run) -> None:
-    """Two brokers, two directories: one request for each broker, grouped by directory and topic. Every replica has its own
-    result, and one that the broker forgot is an error."""
+    """Replicas move on two brokers, to two directories. Each broker gets one request, grouped by directory and topic. Each
+    replica has its own result. A replica that is missing from the response gets an error."""
     codes = {("a", 0): ErrorCode.NONE, ("a", 1): ErrorCode.REPLICA_NOT_AVAILABLE, ("b", 0): ErrorCode.LOG_DIR_NOT_FOUND}
 
     def alter(request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:

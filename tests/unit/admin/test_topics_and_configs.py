@@ -1,4 +1,4 @@
-"""Topics and configurations: the requests of the AdminClient, and the values that it makes of the responses."""
+"""Topics and configurations: the AdminClient's requests, and the values that it builds from the responses."""
 
 import pytest
 
@@ -51,8 +51,8 @@ T, U = topic_id(1), topic_id(2)
 
 
 def test_topics_are_listed_and_described() -> None:
-    """Listing asks for all topics, describing for those named. Neither may create a topic. Names and partitions are sorted,
-    and a topic that does not exist is an error of its own."""
+    """`list_topics` asks for all topics, `describe_topics` only for the named ones. Neither may create a topic. Names and
+    partitions are sorted. A topic that does not exist gets an error of its own."""
 
     def metadata(request: MetadataRequest) -> MetadataResponse:
         assert not request.allow_auto_topic_creation
@@ -89,8 +89,8 @@ def test_topics_are_listed_and_described() -> None:
 
 
 def test_topics_are_created() -> None:
-    """With defaults, with counts and configuration, and with an assignment. The broker may take as long as one attempt
-    does."""
+    """Topics are created with defaults, with counts and configuration, or with an assignment. The request's timeout for the
+    broker equals that of one attempt."""
 
     def create(request: CreateTopicsRequest) -> CreateTopicsResponse:
         return CreateTopicsResponse(
@@ -121,7 +121,7 @@ def test_topics_are_created() -> None:
 
 
 def test_topics_are_deleted_by_id() -> None:
-    """The results come in any order, and each belongs to its id."""
+    """The response may list the topics in any order. Each result is matched to its topic by id."""
 
     def delete(request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         codes: dict[Uuid, ErrorCode] = {T: ErrorCode.NONE, U: ErrorCode.TOPIC_DELETION_DISABLED}
@@ -143,8 +143,8 @@ def test_topics_are_deleted_by_id() -> None:
 
 
 def test_a_broker_describes_its_own_configuration() -> None:
-    """Topics, and the default of all brokers, are described by any broker, in one request. A broker's configuration is
-    asked from that broker."""
+    """One request to any broker describes the topics and the defaults of all brokers. A broker's configuration is requested
+    from that broker."""
 
     def describe(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
@@ -197,8 +197,8 @@ def test_a_broker_describes_its_own_configuration() -> None:
 
 
 def test_configurations_are_changed_resource_by_resource() -> None:
-    """A broker gets the changes of its own configuration, any broker all others, in one request. A resource that is refused
-    does not fail the others."""
+    """A broker receives the changes of its own configuration. Any broker receives all other changes, in one request. A
+    refused resource does not make the others fail."""
 
     def alter(request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
         assert request.validate_only
@@ -240,7 +240,8 @@ def test_configurations_are_changed_resource_by_resource() -> None:
 
 
 def test_partitions_are_added_reassignments_listed_and_leaders_elected() -> None:
-    """Each request goes to the controller. A partition has its own result, and a response that fails as a whole its code."""
+    """Each request goes to the controller. Each partition has its own result. If a response fails as a whole, its error code
+    is raised."""
     elected = ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(

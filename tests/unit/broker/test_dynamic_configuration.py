@@ -1,6 +1,6 @@
-"""A broker applies dynamic configuration while it runs, and from the image when it starts.
+"""A broker applies dynamic configuration while it runs, and also the configuration that the image holds when it starts.
 
-The changes arrive as metadata records on the simulated cluster. How they get there is tested with the controller.
+The changes arrive as metadata records on the simulated cluster. The controller's tests cover how these records are written.
 """
 
 from common.protocol.errors import ErrorCode
@@ -13,8 +13,8 @@ def segments(cluster: Cluster) -> int:
 
 
 def test_the_cluster_wide_default_reaches_topics_without_an_override() -> None:
-    """min.insync.replicas and message.max.bytes of all brokers count from the next request on; a topic's override and the
-    broker's own configuration beat them."""
+    """From the next request on, the broker uses min.insync.replicas and message.max.bytes of all brokers. A topic's override
+    and the broker's own configuration take precedence."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -35,7 +35,7 @@ def test_the_cluster_wide_default_reaches_topics_without_an_override() -> None:
 
 
 def test_another_brokers_configuration_does_not_count() -> None:
-    """The record names broker 2."""
+    """Broker 1 ignores a record that names broker 2."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -48,7 +48,8 @@ def test_another_brokers_configuration_does_not_count() -> None:
 
 
 def test_min_insync_replicas_of_all_brokers_refuses_and_releases() -> None:
-    """With a minimum above the ISR, acks=all is refused. The old minimum is back as soon as the default is deleted."""
+    """While the minimum exceeds the size of the ISR, acks=all is refused. Deleting the default restores the old minimum at
+    once."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
@@ -66,7 +67,8 @@ def test_min_insync_replicas_of_all_brokers_refuses_and_releases() -> None:
 
 
 def test_segments_and_retention_follow_the_defaults_of_all_brokers() -> None:
-    """log.segment.bytes lets the log roll, and log.retention.bytes lets the oldest segments go, both without a restart."""
+    """A change of log.segment.bytes makes the log roll. A change of log.retention.bytes deletes the oldest segments. Neither
+    needs a restart."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -89,7 +91,7 @@ def test_segments_and_retention_follow_the_defaults_of_all_brokers() -> None:
 
 
 def test_a_restarted_broker_applies_what_the_image_holds() -> None:
-    """Nothing is in server.properties, and the records came before the restart."""
+    """The configuration is not in server.properties. Its records were written before the restart."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)

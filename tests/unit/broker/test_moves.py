@@ -1,6 +1,6 @@
 """Replicas move between the directories of a simulated broker while clients write (KIP-113, KIP-858).
 
-Each test drives the metadata by hand, so it decides when the controller acknowledges an assignment.
+Each test writes the metadata itself, so it decides when the controller acknowledges an assignment.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ def alter(cluster: Cluster, destination: str, *, topic: str = "t", index: int = 
 
 
 def folders(cluster: Cluster, letter: str) -> list[str]:
-    """Returns the partition folders in a directory of broker 1, without the 32 hex digits of their names."""
+    """Returns the partition folders in a directory of broker 1. The 32 hex digits are cut out of their names."""
     names = {name.split("/")[0] for name in cluster.world.disk(path(1, letter)).files() if "/" in name}
     return sorted(f"{name.split('.')[0]}{name[name.rindex('-') :]}" if "." in name else name for name in names)
 
 
 def assigned(cluster: Cluster) -> DirectoryId | None:
-    """Returns the directory that broker 1 reports for the replica; None if it agrees with the metadata."""
+    """Returns the directory that broker 1 asks the controller to assign, or None if it agrees with the metadata."""
     return cluster[1].replicas.wished_assignments().get(KEY)
 
 
@@ -41,7 +41,7 @@ def assign_directories(cluster: Cluster) -> None:
 
 
 async def with_records(cluster: Cluster, *values: str, letters: str = "ab") -> None:
-    """Starts broker 1 with a partition in directory a that holds these records."""
+    """Starts broker 1 with a partition in directory a that has these records."""
     assign_directories(cluster)
     await cluster.start(1, letters)
     cluster.controller.create_topic([1])
@@ -53,7 +53,7 @@ async def with_records(cluster: Cluster, *values: str, letters: str = "ab") -> N
 
 
 async def caught_up(cluster: Cluster) -> None:
-    """Waits until the broker reports directory b."""
+    """Waits until the broker asks the controller to assign the replica to directory b."""
     await cluster.until(lambda: assigned(cluster) == directory(1, "b"))
 
 
@@ -63,7 +63,8 @@ async def finished(cluster: Cluster) -> None:
 
 
 def test_a_replica_moves_and_keeps_serving() -> None:
-    """The swap waits for the metadata to name the target. What was produced before, meanwhile and afterwards can be read."""
+    """The swap waits until the metadata names the target. All records can be read, no matter whether they were produced
+    before, during or after the move."""
 
     async def scenario(cluster: Cluster) -> None:
         await with_records(cluster, "one", "two")
@@ -87,8 +88,8 @@ def test_a_replica_moves_and_keeps_serving() -> None:
 
 
 def test_an_assignment_of_an_earlier_incarnation_does_not_acknowledge() -> None:
-    """The metadata names the target before the copy has caught up, as after a crash between acknowledgement and swap. The
-    broker first takes the assignment back."""
+    """The metadata already names the target before the copy has caught up. This happens after a crash between
+    acknowledgement and swap. The broker must first report the old directory again."""
 
     async def scenario(cluster: Cluster) -> None:
         await with_records(cluster, "one")
@@ -98,7 +99,7 @@ def test_an_assignment_of_an_earlier_incarnation_does_not_acknowledge() -> None:
         await cluster.world.sleep(5)
         assert cluster[1].partition().directory_id == directory(1, "a")
         cluster.controller.change(directories=[directory(1, "a")])
-        # Nobody writes, so nothing but the metadata can set the move going again.
+        # No records arrive, so only the metadata change can resume the move.
         await caught_up(cluster)
         assert (await cluster.produce(1, "two")).error_code == ErrorCode.NONE
         cluster.controller.change(directories=[directory(1, "b")])
@@ -109,7 +110,7 @@ def test_an_assignment_of_an_earlier_incarnation_does_not_acknowledge() -> None:
 
 
 def test_cancelling_takes_the_assignment_back() -> None:
-    """`any` and the path of the current directory both cancel."""
+    """A move is cancelled by `any`, and also by the path of the current directory."""
 
     async def scenario(cluster: Cluster) -> None:
         await with_records(cluster, "one")
@@ -117,7 +118,7 @@ def test_cancelling_takes_the_assignment_back() -> None:
             assert alter(cluster, path(1, "b")) is ErrorCode.NONE
             await caught_up(cluster)
             cluster.controller.change(directories=[directory(1, "b")])
-            # In this turn of the event loop the swap has not begun.
+            # The event loop has not run since the change, so the swap has not begun.
             assert alter(cluster, destination) is ErrorCode.NONE
             assert assigned(cluster) == directory(1, "a")
             cluster.controller.change(directories=[directory(1, "a")])
@@ -145,7 +146,8 @@ def test_a_move_can_be_sent_to_another_directory() -> None:
 
 
 def test_a_preference_decides_where_the_log_is_created() -> None:
-    """The preference belongs to the topic id: a topic that is created again under the same name is placed by count."""
+    """The preference applies to one topic id. If the topic is created again, its log goes to the directory with the fewest
+    replicas."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -166,7 +168,8 @@ def test_a_preference_decides_where_the_log_is_created() -> None:
 
 
 def test_deleting_the_topic_ends_the_move() -> None:
-    """Both copies go, in whatever state the move is, and a new topic of the same name can be created in either directory."""
+    """The log and the copy are deleted in whatever state the move is. A new topic of the same name can be created in either
+    directory."""
 
     async def scenario(cluster: Cluster) -> None:
         await with_records(cluster, "one")
@@ -189,7 +192,7 @@ def test_deleting_the_topic_ends_the_move() -> None:
 
 
 def test_the_target_disk_dies() -> None:
-    """The partition goes on in its old directory, and the assignment is taken back."""
+    """The partition stays in its old directory, and the broker reports that directory again."""
 
     async def scenario(cluster: Cluster) -> None:
         await with_records(cluster, "one")
@@ -208,7 +211,7 @@ def test_the_target_disk_dies() -> None:
 
 
 def test_produces_wait_while_the_logs_are_swapped() -> None:
-    """Requests sent in the middle of the swap are answered without an error, in their order."""
+    """Requests that arrive in the middle of the swap are answered in order and without an error."""
 
     async def scenario(cluster: Cluster) -> None:
         await with_records(cluster, "0")
@@ -227,7 +230,7 @@ def test_produces_wait_while_the_logs_are_swapped() -> None:
 
 
 def test_a_follower_that_truncates_cuts_its_copy_too() -> None:
-    """The copy has a record that the new leader does not have. After the truncation the logs agree again."""
+    """The copy has a record that the new leader does not have. After the truncation, log and copy agree again."""
 
     async def scenario(cluster: Cluster) -> None:
         assign_directories(cluster)
@@ -258,7 +261,8 @@ def test_a_follower_that_truncates_cuts_its_copy_too() -> None:
 
 
 def test_retention_deletes_the_same_segments_of_the_copy() -> None:
-    """While the controller keeps the move waiting, retention.bytes deletes segments of the log. The copy loses them too."""
+    """While the move waits for the controller, retention.bytes deletes segments of the log. The same segments of the copy
+    are deleted."""
 
     async def scenario(cluster: Cluster) -> None:
         assign_directories(cluster)
@@ -287,7 +291,7 @@ def test_retention_deletes_the_same_segments_of_the_copy() -> None:
 
 
 def test_a_log_that_is_truncated_just_before_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The truncation comes while the swap is prepared. The swap waits until the copy is truncated too."""
+    """The truncation comes while the swap is being prepared. The swap waits until the copy is truncated too."""
     flush = ReplicaCopy.flush
     cuts: list[asyncio.Event] = []
 
@@ -330,7 +334,7 @@ def test_a_log_that_is_truncated_just_before_the_swap(monkeypatch: pytest.Monkey
 
 
 def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the sync at the end would hold up all appends to the target directory."""
+    """If all of it were synced at the end, that sync would block all appends to the target directory."""
     monkeypatch.setattr(replica_copy, "WRITE_BACK_BYTES", 200)
     monkeypatch.setattr(moves, "CHUNK_BYTES_MAX", 100)
     monkeypatch.setattr(moves, "CHUNK_BYTES_MIN", 100)
@@ -359,7 +363,7 @@ def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_moves_wait_for_a_free_mover() -> None:
-    """With one mover, the second move copies nothing before the first has caught up."""
+    """There is one mover, so the second move copies nothing until the first one has caught up."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -374,7 +378,7 @@ def test_moves_wait_for_a_free_mover() -> None:
             assert alter(cluster, path(1, "b"), index=index) is ErrorCode.NONE
         counts = cluster[1].replicas.moves.counts[directory(1, "b")]
         await cluster.until(lambda: counts.bytes_copied > 2000, within_seconds=60)
-        # 1,000 bytes per second: the second copy had to wait until the first one was paid for.
+        # The rate is 1,000 bytes per second. The second copy had to wait until the limit had made up for the first one.
         assert cluster.world.now_ns() - began > 900_000_000
         assert counts.throttled_ns > 900_000_000
 

@@ -1,4 +1,4 @@
-"""Every answer to AlterReplicaLogDirs, by table (KIP-113, and the order of the checks in Apache Kafka)."""
+"""A table of every answer to AlterReplicaLogDirs (KIP-113). The order of the checks is Apache Kafka's."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from common.ids import DirectoryId, Uuid
 from common.protocol.errors import ErrorCode
 
 A, B, C = (DirectoryId(Uuid(letter * 16)) for letter in (b"A", b"B", b"C"))
-# A replica in directory A that shall move to B.
+# A request to move a replica from directory A to B.
 MOVE = AlterationWanted(
     destination="/b",
     directory_id=B,

@@ -1,4 +1,4 @@
-"""The broker's configuration in effect, and who is notified of its changes."""
+"""The configuration in effect on a broker, and when subscribers are notified of changes."""
 
 from broker.core.current_configuration import CurrentConfiguration
 from common.configuration.resolver import ConfigResolver
@@ -13,7 +13,8 @@ TOPIC, BROKER = 2, 4
 
 
 class Node:
-    """A broker's image and configuration. `notified` are the rates that a subscriber saw."""
+    """The metadata image and the configuration of a broker. `notified` lists the rate that a subscriber saw at each
+    notification."""
 
     def __init__(self) -> None:
         self.state = MetadataState()
@@ -33,7 +34,8 @@ class Node:
 
 
 def test_subscribers_are_notified_when_a_value_changes() -> None:
-    """And find the new value in place. A record that changes no value of this broker notifies nobody."""
+    """When a subscriber is notified, the new value is already in effect. A record that changes no value of this broker
+    notifies no subscriber."""
     node = Node()
     rate = "leader.replication.throttled.rate"
     assert node.replay(BROKER, "", rate, "5") == [rate]
@@ -46,7 +48,7 @@ def test_subscribers_are_notified_when_a_value_changes() -> None:
 
 
 def test_topics_are_resolved_over_the_dynamic_defaults() -> None:
-    """A topic's own override counts at once, without a refresh."""
+    """A topic's own override takes effect at once and needs no refresh."""
     node = Node()
     node.replay(BROKER, "", "log.retention.ms", "5")
     assert node.configuration.topic("t").retention_ms == 5
@@ -56,7 +58,8 @@ def test_topics_are_resolved_over_the_dynamic_defaults() -> None:
 
 
 def test_what_the_image_held_before_is_applied_by_a_refresh() -> None:
-    """A broker that starts on an image with dynamic configuration refreshes before it loads its logs."""
+    """If the image already contains dynamic configuration when a broker starts, the broker calls `refresh` before it loads
+    its logs."""
     node = Node()
     record = ConfigRecord(resource_type=BROKER, resource_name="", name="min.insync.replicas", value="2")
     node.state.replay(record, offset=Offset(0))

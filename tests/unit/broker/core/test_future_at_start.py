@@ -1,4 +1,5 @@
-"""The decision table for the future logs of one replica at a start. The last test goes through all small situations."""
+"""The table that decides what becomes of a replica's future logs when the broker starts. The last test checks all small
+situations."""
 
 import itertools
 from collections.abc import Sequence
@@ -34,22 +35,23 @@ def situation(
 
 
 TABLE = [
-    # Beside a current log the copy goes on, whatever else is true.
+    # If there is a current log, the copy is resumed, no matter what else is true.
     (situation(future(B), current=A), FuturesDecision(resumed=future(B))),
     (situation(future(B), current=A, deleted=["1"], in_isr=False), FuturesDecision(resumed=future(B))),
     (situation(future(B), current=A, any_offline=True), FuturesDecision(resumed=future(B))),
-    # The two renames of a finished move were interrupted by a crash.
+    # A crash interrupted a finished move between its two renames: the old log is renamed already, the copy is not.
     (situation(future(B), deleted=["1"]), FuturesDecision(promoted=future(B))),
     (situation(future(B), deleted=["1"], any_offline=True), FuturesDecision(promoted=future(B))),
-    # A -delete folder of another move shows nothing.
+    # A -delete folder of another move does not prove that this copy is complete.
     (situation(future(B), deleted=["2"]), FuturesDecision(left=(future(B),))),
-    # Outside the ISR nothing that the copy lacks is missed, unless the current log may come back with its disk.
+    # A replica outside the ISR may be replaced by an incomplete copy: the leader still has all records. But if a disk is
+    # offline, the current log may be on it and come back.
     (situation(future(B), in_isr=False), FuturesDecision(promoted=future(B))),
     (situation(future(B), in_isr=False, any_offline=True), FuturesDecision(left=(future(B),))),
-    # If the replica is in the ISR, an incomplete copy must not be taken for it.
+    # If the replica is in the ISR, an incomplete copy must not become its current log.
     (situation(future(B)), FuturesDecision(left=(future(B),))),
     (situation(future(B), any_offline=True), FuturesDecision(left=(future(B),))),
-    # Several copies: the longest one outside the current log's directory is resumed.
+    # There are several copies and a current log. The longest copy in another directory than the current log is resumed.
     (
         situation(future(B, "1", 10), future(C, "2", 20), current=A),
         FuturesDecision(resumed=future(C, "2", 20), put_aside=(future(B, "1", 10),)),
@@ -63,7 +65,8 @@ TABLE = [
         situation(future(B, "1"), future(B, "2"), current=A),
         FuturesDecision(resumed=future(B, "1"), put_aside=(future(B, "2"),)),
     ),
-    # Several copies without a current log: the complete one counts, not the longest one.
+    # There are several copies and no current log. In the ISR the complete copy is promoted, even if it is not the longest.
+    # Outside the ISR the longest copy is promoted.
     (
         situation(future(B, "1", 10), future(C, "2", 20), deleted=["1"]),
         FuturesDecision(promoted=future(B, "1", 10), put_aside=(future(C, "2", 20),)),
@@ -72,7 +75,7 @@ TABLE = [
         situation(future(B, "1", 10), future(C, "2", 20), in_isr=False),
         FuturesDecision(promoted=future(C, "2", 20), put_aside=(future(B, "1", 10),)),
     ),
-    # Without a decision none of them is touched.
+    # If no copy can be chosen, all copies are left alone.
     (
         situation(future(B, "1", 10), future(C, "2", 20)),
         FuturesDecision(left=(future(B, "1", 10), future(C, "2", 20))),
@@ -94,7 +97,7 @@ def test_a_folder_that_may_be_the_only_copy_is_not_deleted(is_placed_here: bool,
 
 
 def test_in_every_situation_at_most_one_future_log_is_used_and_none_is_forgotten() -> None:
-    """Up to two future logs in any directories, with every combination of the other facts."""
+    """Checks one or two future logs in any directories, with every combination of the other facts."""
     places = [future(where, unique, end) for where in (A, B, C) for unique in ("1", "2") for end in (10, 20)]
     groups: list[tuple[FutureFound, ...]] = [(each,) for each in places]
     groups += [pair for pair in itertools.permutations(places, 2) if pair[0].unique != pair[1].unique]

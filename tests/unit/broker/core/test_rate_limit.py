@@ -1,4 +1,4 @@
-"""Chunks flow evenly at the present rate."""
+"""The rate limit spreads chunks evenly over time. A change of the rate takes effect at once."""
 
 from broker.core.rate_limit import RateLimit
 from common.time_units import NS_PER_S
@@ -7,7 +7,7 @@ START_NS = 100 * NS_PER_S
 
 
 def taken(limit: RateLimit, size: int, bytes_per_s: int, now_ns: int) -> None:
-    """Takes a chunk that may flow at once."""
+    """Takes a chunk, and checks that it need not wait."""
     assert limit.delay_ns(bytes_per_s, now_ns) == 0
     limit.take(size)
 
@@ -24,7 +24,7 @@ def test_ten_seconds_at_a_rate_carry_as_many_bytes_as_the_rate_says() -> None:
 
 
 def test_an_idle_time_is_not_saved_up() -> None:
-    """However long the flow was idle, it may then get at most a tenth of a second ahead of the rate."""
+    """After an idle time of any length, the flow may get ahead of the rate by at most a tenth of a second."""
     limit = RateLimit()
     taken(limit, 1000, 1000, START_NS)
     later_ns = START_NS + 1000 * NS_PER_S

@@ -1,4 +1,4 @@
-"""The states of a move, step by step (KIP-113, KIP-858)."""
+"""The states of a move, one step at a time (KIP-113, KIP-858)."""
 
 from broker.core.replica_movement import ReplicaMovement
 from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
@@ -34,7 +34,8 @@ def test_catching_up_again_is_not_news() -> None:
 
 
 def test_an_assignment_from_before_the_move_does_not_count() -> None:
-    """The metadata names the target already: first it must name another directory."""
+    """The metadata already named the target before the copy caught up. It must name another directory before naming the
+    target counts as an acknowledgement."""
     movement = moving_to_b()
     assert not movement.caught_up(KEY, B)
     assert movement.reported(KEY) is None

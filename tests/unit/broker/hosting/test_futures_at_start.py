@@ -1,6 +1,6 @@
-"""What a start makes of a move that a crash has interrupted, by what each disk holds and which disks are there.
+"""What a starting broker does with a move that a crash interrupted, depending on which disks are online and what they hold.
 
-Broker 1 has disks a and b. A move from a to b was under way, so the future log is on b."""
+Broker 1 has disks a and b. A move from a to b was in progress, so the future log is on b."""
 
 import asyncio
 import errno
@@ -32,7 +32,7 @@ DELETED = f"t-0.{HEX}-delete"
 DELETED_BY_ANOTHER_MOVE = f"t-0.{'cd' * 16}-delete"
 SEGMENT = "00000000000000000000.log"
 DELETE_DELAY_MS = "5000"
-# Small segments, so that the copy and its promotion involve several files.
+# The segments are small, so that the copy and its promotion involve several files.
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100)
 
 
@@ -41,7 +41,7 @@ def partition_metadata(topic_id: TopicId) -> bytes:
 
 
 def record_batches(records: int) -> bytes:
-    """One batch for each record; the value of a record is its offset."""
+    """Returns one batch for each record. The value of a record is its offset."""
     return b"".join(
         encode_batch([Record(None, str(offset).encode(), 1000 + offset)], base_offset=offset, leader_epoch=0)
         for offset in range(records)
@@ -59,13 +59,13 @@ def folders(cluster: Cluster, letter: str) -> list[str]:
 
 
 def events(cluster: Cluster) -> list[str]:
-    """The events about futures so far, in order."""
+    """Returns the names of the events about future logs so far, in order."""
     return [each.name for each in cluster.world.events if each.name.startswith("future_replica_")]
 
 
 def create_topic(cluster: Cluster, *, names: str, in_isr: bool) -> None:
-    """Creates the topic with its replica on broker 1 in the directory `names`, either as leader or outside the ISR."""
-    # At this level a copy waits for the metadata to name its directory again.
+    """Creates the topic. Broker 1 has a replica in directory `names`, and is the leader or is outside the ISR."""
+    # From this metadata.version on, the swap waits until the metadata names the copy's directory.
     cluster.controller.commit(FeatureLevelRecord(name="metadata.version", feature_level=21))
     cluster.controller.create_topic([1, 2])
     places = [directory(1, names), directory(2, "a")]
@@ -84,7 +84,7 @@ SOURCES = ("current", "deleted", "deleted by another move", "nothing", "gone")
 @pytest.mark.parametrize("in_isr", [True, False])
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_future_log_at_the_start(source: str, in_isr: bool, names: str) -> None:
-    """The directory that the metadata names makes no difference. What disk a holds does, and so does the ISR."""
+    """The outcome depends on what disk a holds and on the ISR. It does not depend on which directory the metadata names."""
 
     async def scenario(cluster: Cluster) -> None:
         on_a = {"current": "t-0", "deleted": DELETED, "deleted by another move": DELETED_BY_ANOTHER_MOVE, "gone": "t-0"}
@@ -104,7 +104,7 @@ def test_a_future_log_at_the_start(source: str, in_isr: bool, names: str) -> Non
             partition = cluster[1].partition()
             assert partition.future is not None
             assert (partition.future.directory_id, partition.future.log.name) == (directory(1, "b"), FUTURE)
-            # The copy went on from its three records.
+            # The copy resumed after its three records and caught up.
             assert (partition.log.log_end_offset, partition.future.log.log_end_offset) == (5, 5)
             assert (folders(cluster, "a"), folders(cluster, "b")) == (["t-0"], [FUTURE])
         elif is_promoted:
@@ -112,7 +112,7 @@ def test_a_future_log_at_the_start(source: str, in_isr: bool, names: str) -> Non
             assert hosted == directory(1, "b")
             assert cluster[1].partition().future is None
             assert cluster[1].partition().log.name == "t-0"
-            # The -delete folder was removed after file.delete.delay.ms.
+            # The -delete folder is gone, since file.delete.delay.ms has passed.
             assert (folders(cluster, "a"), folders(cluster, "b")) == ([], ["t-0"])
         else:
             assert events(cluster) == ["future_replica_left_alone"]
@@ -129,8 +129,8 @@ def test_a_future_log_at_the_start(source: str, in_isr: bool, names: str) -> Non
 
 @pytest.mark.parametrize("in_isr", [True, False])
 def test_future_logs_of_no_use(in_isr: bool) -> None:
-    """One has another topic's id, one belongs to a partition elsewhere, one has no topic id but data: they become strays. A
-    creation that was cut short left an empty one, which is removed."""
+    """Three future logs become strays: one has another topic's id, one belongs to a partition that has no replica here, and
+    one has data but no topic id. A fourth one is empty because its creation was interrupted, so it is removed."""
 
     async def scenario(cluster: Cluster) -> None:
         put_log(cluster, "a", "t-0", 5)
@@ -165,7 +165,7 @@ def test_future_logs_of_no_use(in_isr: bool) -> None:
 def test_several_future_logs_beside_a_current_one(
     futures: Sequence[tuple[str, str, int]], kept: tuple[str, str] | None
 ) -> None:
-    """The longest one outside the current log's directory goes on; the others become strays."""
+    """The longest future log outside the current log's directory is resumed. The others become strays."""
 
     async def scenario(cluster: Cluster) -> None:
         put_log(cluster, "a", "t-0", 5)
@@ -190,8 +190,8 @@ def test_several_future_logs_beside_a_current_one(
 
 
 def test_a_promoted_log_gets_the_checkpoints_of_the_old_one() -> None:
-    """The entries for disk a belong to the log that was current. Those for disk b come from an earlier log of this name, and
-    its recovery point would vouch for records that are appended later."""
+    """The entries for disk a belong to the old log. The entries for disk b come from an earlier log of the same name. Their
+    recovery point is too high: recovery would trust records above the end of the promoted log without checking them."""
 
     async def scenario(cluster: Cluster) -> None:
         put_log(cluster, "a", DELETED, 5)
@@ -236,7 +236,7 @@ def test_the_old_log_does_not_come_back_after_a_promotion() -> None:
 
 
 def test_a_disk_that_fails_at_the_promotion_goes_offline() -> None:
-    """The replica counts as offline, and the -delete folder is kept until the disk is back."""
+    """The replica is reported as offline. The -delete folder is kept until the disk is back."""
 
     async def scenario(cluster: Cluster) -> None:
         put_log(cluster, "a", DELETED, 5)
@@ -274,7 +274,8 @@ def test_a_promotion_that_the_process_cannot_perform_ends_the_start() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_a_promotion_survives_power_cuts(seed: int) -> None:
-    """The power fails at any moment of the start that promotes, three times. The start after that has everything."""
+    """Three times in a row, the power fails at a random moment of the start that promotes the log. The next start finds
+    every record."""
 
     async def scenario(cluster: Cluster) -> None:
         rng = random.Random(seed)
@@ -297,7 +298,8 @@ def test_a_promotion_survives_power_cuts(seed: int) -> None:
 
 
 async def swap(env: SimulatedEnvironment, begun: asyncio.Event) -> None:
-    """Does to the disks what the end of a move does. Sets `begun` when the copy is complete but not synced."""
+    """Performs the operations that a finished move performs on the disks. Sets `begun` when the copy is complete but not yet
+    synced."""
     a, b = [env.log_dir(path(1, letter), operation_timeout_ns=10**10) for letter in "ab"]
     await a.attach()
     await b.attach()
@@ -327,8 +329,8 @@ async def append(log: Log, data: bytes) -> None:
 
 
 async def assert_one_complete_log(cluster: Cluster, records: int) -> None:
-    """Checks that broker 1 is the leader, has every record and accepts one more, and that it has no other log of the replica
-    once the old log is deleted."""
+    """Checks that broker 1 leads, has every record and accepts one more. Also checks that once the old log is deleted, the
+    replica has no other log besides a future log in use."""
     await cluster.until(cluster[1].leads)
     assert (await cluster.produce(1, "more", acks=1)).error_code == 0
     read: list[str] = []
@@ -348,8 +350,8 @@ async def assert_one_complete_log(cluster: Cluster, records: int) -> None:
 @pytest.mark.parametrize("end", ["kill", "power cut"])
 @pytest.mark.parametrize("seed", range(20))
 def test_a_crash_at_any_moment_of_the_swap(seed: int, end: str, gone: str) -> None:
-    """After the crash one of the disks may be gone for one run of the broker. Once both are there, exactly one log is
-    current and has everything, without a step by hand."""
+    """After the crash, a disk may be missing during one run of the broker. Once both disks are there, exactly one log is
+    current and has every record, without manual intervention."""
 
     async def scenario(cluster: Cluster) -> None:
         begun = asyncio.Event()
@@ -379,7 +381,7 @@ def test_a_crash_at_any_moment_of_the_swap(seed: int, end: str, gone: str) -> No
 
 
 def test_an_orderly_end_vouches_for_the_future_log_too() -> None:
-    """The next start trusts both logs without reading them."""
+    """A clean shutdown covers the future log too, so the next start loads both logs without reading all their records."""
 
     async def scenario(cluster: Cluster) -> None:
         put_log(cluster, "a", "t-0", 5)
@@ -421,8 +423,8 @@ def test_a_future_log_that_cannot_be_closed_leaves_no_marker() -> None:
 
 
 def test_a_future_log_that_is_left_alone_is_recovered_before_a_marker_vouches_for_it() -> None:
-    """Its last batch is torn. The first start leaves the log alone and ends in order; the second one trusts the marker. If
-    the first start had not cut off the torn batch, the second one would serve it."""
+    """The future log's last batch is torn. The first start leaves the log alone and ends with a clean shutdown. The second
+    start trusts the clean-shutdown marker, so it would serve the torn batch if the first start had not cut it off."""
 
     async def scenario(cluster: Cluster) -> None:
         put_log(cluster, "b", FUTURE, 3)
@@ -434,7 +436,7 @@ def test_a_future_log_that_is_left_alone_is_recovered_before_a_marker_vouches_fo
         await cluster.stop(1)
         assert CLEAN_SHUTDOWN_FILE in disk.files()
         assert disk.files()[f"{FUTURE}/{SEGMENT}"] == record_batches(2)
-        # The log was closed: only closing writes the index files of its last segment.
+        # This file shows that the log was closed: only closing a log writes the index files of its last segment.
         assert f"{FUTURE}/00000000000000000000.index" in disk.files()
         put_log(cluster, "a", DELETED, 3)
         await cluster.start(1, "ab")

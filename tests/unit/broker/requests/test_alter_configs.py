@@ -1,4 +1,4 @@
-"""Changes of configuration as a broker forwards them: what it refuses, what it sends on, and when it answers."""
+"""Configuration changes that a broker forwards: what it refuses, what it forwards, and when it answers."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ TOPIC, BROKER = 2, 4
 
 
 class Handlers:
-    """Broker 1's handlers. `caught_up` completes when the broker has applied what was committed."""
+    """Broker 1's handlers. The test sets `caught_up` when the broker is to have applied the committed change."""
 
     def __init__(self, broker: Broker, *, code: ErrorCode = ErrorCode.NONE) -> None:
         self.world = broker.world
@@ -81,7 +81,7 @@ def replacement(*resources: tuple[int, str]) -> legacy.AlterConfigsRequest:
 
 
 def test_the_answer_waits_until_the_change_is_applied() -> None:
-    """A client may read the configuration back from this broker with its next request."""
+    """The client's next request to this broker may read the configuration back."""
 
     async def scenario(broker: Broker) -> None:
         handlers = Handlers(broker)
@@ -95,7 +95,7 @@ def test_the_answer_waits_until_the_change_is_applied() -> None:
 
 
 def test_a_broker_that_cannot_catch_up_answers_at_last() -> None:
-    """The change is committed, so the answer is a success all the same."""
+    """The change is committed, so the broker still reports success."""
 
     async def scenario(broker: Broker) -> None:
         handlers = Handlers(broker)
@@ -108,7 +108,7 @@ def test_a_broker_that_cannot_catch_up_answers_at_last() -> None:
 
 @pytest.mark.parametrize(("validate_only", "code"), [(True, ErrorCode.NONE), (False, ErrorCode.INVALID_CONFIG)])
 def test_what_changed_nothing_has_nothing_to_wait_for(validate_only: bool, code: ErrorCode) -> None:
-    """The request only validated, or the controller refused every resource."""
+    """The request was validate-only, or the controller refused every resource."""
 
     async def scenario(broker: Broker) -> None:
         handlers = Handlers(broker, code=code)
@@ -126,7 +126,7 @@ def test_what_changed_nothing_has_nothing_to_wait_for(validate_only: bool, code:
     ],
 )
 def test_another_brokers_configuration_is_refused_and_the_rest_sent_on(request_: Any, versions: tuple[int, ...]) -> None:
-    """The controller gets the request without the refused resource, in the version of the client's request."""
+    """The controller gets the request without the refused resource, in the same version as the client's request."""
 
     async def scenario(broker: Broker) -> None:
         handlers = Handlers(broker)
@@ -153,7 +153,7 @@ def test_another_brokers_configuration_is_refused_and_the_rest_sent_on(request_:
     ],
 )
 def test_a_request_of_which_nothing_is_left_does_not_reach_the_controller(name: str, message: str) -> None:
-    """Kafka's error and message."""
+    """The broker answers with Kafka's error and message."""
 
     async def scenario(broker: Broker) -> None:
         handlers = Handlers(broker)

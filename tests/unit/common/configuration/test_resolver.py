@@ -1,4 +1,4 @@
-"""The resolver: which of the values that are set for a key counts."""
+"""The resolver decides which of the values that are set for a key is in effect."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ MOVE_RATE, MOVE_RATE_OF_THE_KIP = MOVE_RATE_NAMES
 
 @dataclass
 class Dynamic:
-    """Dynamic configuration by resource: a topic, this broker, another broker, all brokers."""
+    """Dynamic configuration of a topic, of this broker and of all brokers. Other resources have none."""
 
     topic: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
@@ -46,12 +46,13 @@ def resolver(**properties: str) -> ConfigResolver:
     ],
 )
 def test_the_first_place_that_sets_a_value_counts(properties: dict[str, str], dynamic: Dynamic, expected: int) -> None:
-    """Topic, this broker, all brokers, server.properties, default; and the place counts more than the unit of its key."""
+    """The order is topic, this broker, all brokers, server.properties, default. The place decides before the unit:
+    log.retention.ms of all brokers takes precedence over log.retention.minutes in server.properties."""
     assert resolver(**properties).topic_config(dynamic, "t").retention_ms == expected
 
 
 def test_a_topic_without_overrides_gets_the_dynamic_defaults() -> None:
-    """Another topic's overrides do not count for it."""
+    """It does not get the overrides of another topic."""
     dynamic = Dynamic(topic={"min.insync.replicas": "3"}, everywhere={"min.insync.replicas": "2"})
     assert resolver().topic_config(dynamic, "other").min_insync_replicas == 2
     assert resolver().server_config(dynamic).min_insync_replicas == 2
@@ -71,7 +72,8 @@ def test_a_topic_without_overrides_gets_the_dynamic_defaults() -> None:
 def test_the_two_names_of_the_move_rate(
     own: dict[str, str], everywhere: dict[str, str], properties: dict[str, str], expected: int
 ) -> None:
-    """At one place the name of Apache Kafka counts more; a place counts more than a name. Both names get the rate."""
+    """If one place sets both names, Apache Kafka's name takes precedence. If two places set a name each, the place decides.
+    Both names show the resulting rate."""
     given = PROPERTIES | properties
     config = ConfigResolver(load_server_config(given), given).server_config(Dynamic(own=own, everywhere=everywhere))
     assert config.replica_alter_log_dirs_io_max_bytes_per_second == expected
@@ -79,7 +81,7 @@ def test_the_two_names_of_the_move_rate(
 
 
 def test_the_number_of_mover_threads_is_that_of_the_directories_unless_it_is_set() -> None:
-    """KIP-113's default."""
+    """The default is that of KIP-113: one thread for each directory."""
     given = resolver(log_dirs="/a,/b,/c")
     assert given.server_config(Dynamic()).replica_alter_log_dirs_threads == 3
     changed = Dynamic(own={"num.replica.alter.log.dirs.threads": "1"})
@@ -87,8 +89,8 @@ def test_the_number_of_mover_threads_is_that_of_the_directories_unless_it_is_set
 
 
 def test_what_this_node_cannot_apply_is_passed_over() -> None:
-    """A record of another version may hold an invalid value, an unknown key, or a key that only a restart can change. The
-    value that would count without it counts, and is the first synonym."""
+    """A record written by another version may hold an invalid value, an unknown key, or a key that only a restart can
+    change. The resolver ignores such a value. The next value in the order is in effect and is the first synonym."""
     dynamic = Dynamic(
         topic={"segment.bytes": "big", "cleanup.policy": "delete", "min.insync.replicas": "2"},
         own={"log.segment.bytes": "small", "no.such": "1", "num.partitions": "7"},
@@ -108,13 +110,14 @@ def test_what_this_node_cannot_apply_is_passed_over() -> None:
 
 
 def test_a_key_without_a_brokers_key_has_its_own_default() -> None:
-    """Nothing at the broker's level gives a topic's throttled replicas."""
+    """No broker key gives a default for a topic's throttled replicas."""
     (synonym,) = resolver().topic_synonyms(Dynamic(), {}, "leader.replication.throttled.replicas")
     assert (synonym.name, synonym.value) == ("leader.replication.throttled.replicas", "")
     assert synonym.source is ConfigSource.DEFAULT_CONFIG
 
 
 def test_the_default_of_every_topic_key_can_be_changed_for_the_whole_cluster() -> None:
-    """The first broker-level key of each is dynamic; the coarser units of a duration are not, as in Kafka."""
+    """For each topic key, the first of its broker keys is dynamic. The other broker keys of a duration, such as
+    log.retention.hours, are not, as in Kafka."""
     assert {keys[0] for keys in BROKER_KEYS.values() if keys} <= DYNAMIC_KEYS
     assert sorted(BROKER_KEYS) == sorted(keys_of(TopicConfig))

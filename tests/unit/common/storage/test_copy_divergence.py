@@ -1,4 +1,6 @@
-"""Up to where a copy agrees with the log it was copied from: the cases of KIP-101 and KIP-279, with both caches at hand."""
+"""Up to which offset a copy agrees with the log from which it was copied: the cases of KIP-101 and KIP-279.
+
+Both logs are local, so both leader-epoch caches are available."""
 
 import random
 
@@ -14,20 +16,20 @@ Entries = list[tuple[int, int]]
 @pytest.mark.parametrize(
     ("current", "current_end", "copy", "copy_end", "expected"),
     [
-        ([(1, 0)], 50, [(1, 0)], 30, 30),  # only behind
+        ([(1, 0)], 50, [(1, 0)], 30, 30),  # the copy only lags behind
         ([(1, 0)], 30, [(1, 0)], 50, 30),  # the current log was truncated within the epoch
         ([(1, 0), (2, 20)], 50, [(1, 0)], 30, 20),  # ... and continued in another epoch
         ([(1, 0), (2, 20)], 50, [(1, 0), (2, 20)], 50, 50),  # equal
-        ([(1, 0), (2, 20), (3, 50)], 50, [(1, 0), (2, 20)], 50, 50),  # an epoch without records changes nothing
+        ([(1, 0), (2, 20), (3, 50)], 50, [(1, 0), (2, 20)], 50, 50),  # an epoch without records makes no difference
         ([(1, 0), (3, 20)], 50, [(1, 0), (2, 20)], 40, 20),  # epoch 2 was never on the current log
         ([(1, 0), (3, 10)], 50, [(1, 0), (2, 20)], 40, 10),  # ... and epoch 3 starts lower
         ([(1, 0)], 50, [(1, 0), (2, 20)], 40, 20),  # the copy has a newer epoch than the current log
-        ([(1, 0), (4, 30)], 60, [(1, 0), (2, 10), (3, 20)], 40, 10),  # two epochs to go back
+        ([(1, 0), (4, 30)], 60, [(1, 0), (2, 10), (3, 20)], 40, 10),  # the copy must go back two epochs
         ([(1, 0), (2, 10), (4, 30)], 60, [(1, 0), (3, 20)], 40, 10),  # each has an epoch that the other lacks
-        ([(5, 0)], 50, [(1, 0), (2, 20)], 40, 0),  # nothing in common
-        ([(1, 0)], 50, [], 0, 0),  # an empty copy
-        ([], 0, [(1, 0)], 40, 0),  # an emptied log
-        ([], 30, [], 20, 20),  # records from before there were epochs
+        ([(5, 0)], 50, [(1, 0), (2, 20)], 40, 0),  # they have nothing in common
+        ([(1, 0)], 50, [], 0, 0),  # the copy is empty
+        ([], 0, [(1, 0)], 40, 0),  # the current log was emptied
+        ([], 30, [], 20, 20),  # the records are older than leader epochs
         ([(2, 10)], 30, [], 20, 10),  # the first records have no epoch
     ],
 )
@@ -41,9 +43,9 @@ def test_where_a_copy_must_be_truncated(
     ("copy", "copy_end", "expected"),
     [
         ([(1, 0), (2, 20)], 60, 60),
-        ([(1, 0), (3, 20)], 60, 40),  # all that the current log still has differs
+        ([(1, 0), (3, 20)], 60, 40),  # all records at or above the current log start differ
         ([(1, 0), (3, 20)], 40, 40),  # the copy ends where the current log starts
-        ([(1, 0), (3, 20)], 30, 30),  # the copy ends below
+        ([(1, 0), (3, 20)], 30, 30),  # the copy ends below the current log start
     ],
 )
 def test_nothing_is_compared_below_the_start_of_the_current_log(copy: Entries, copy_end: int, expected: int) -> None:
@@ -52,7 +54,8 @@ def test_nothing_is_compared_below_the_start_of_the_current_log(copy: Entries, c
 
 @pytest.mark.parametrize("seed", range(200))
 def test_the_result_is_the_longest_common_prefix(seed: int) -> None:
-    """Two logs share a random prefix and then continue with epochs that only one of them has, as after a truncation."""
+    """Two logs start with the same random records. Then each continues with epochs that only it has, as after a
+    truncation."""
     rng = random.Random(seed)
     shared, first_free = records(rng, 0, rng.randint(0, 6))
     one, _ = records(rng, first_free, rng.randint(0, 6), step=2)
@@ -62,7 +65,7 @@ def test_the_result_is_the_longest_common_prefix(seed: int) -> None:
 
 
 def records(rng: random.Random, epoch: int, epochs: int, *, step: int = 1) -> tuple[list[int], int]:
-    """Returns the epoch of each record, and the first epoch that is higher than all of them."""
+    """Returns the epoch of each record, and an epoch that is higher than all of them."""
     found: list[int] = []
     for _ in range(epochs):
         found += [epoch] * rng.randint(0, 4)

@@ -1,4 +1,4 @@
-"""What a log does for a move between directories: its folder gets another name while it is open, and a copy takes over."""
+"""What a log does for a move between directories: its folder is renamed while the log is open, and a copy takes over."""
 
 import asyncio
 import errno
@@ -30,7 +30,7 @@ DELETED = f"{FOLDER}.{'ab' * 16}-delete"
 
 
 async def copied(current: Log, *, start_offset: Offset, config: LogConfig = SMALL) -> Log:
-    """Creates a future log and copies everything from `start_offset` on into it."""
+    """Creates a future log and copies the records from `start_offset` on into it."""
     future = await Log.create(current.log_dir, FUTURE, config, TOPIC_ID, start_offset=start_offset)
     while data := await current.read_bytes(future.log_end_offset, max_bytes=700):
         await append_fetched(future, memoryview(data)).written
@@ -41,7 +41,8 @@ async def copied(current: Log, *, start_offset: Offset, config: LogConfig = SMAL
 
 
 def test_a_renamed_log_is_used_as_before() -> None:
-    """Every operation after the rename finds its files: reads by an index on disk, rolls, truncation, deletion, closing."""
+    """Every operation after the rename finds its files: reading with an index on disk, rolling, truncating, deleting
+    segments and closing."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
@@ -67,8 +68,8 @@ def test_a_renamed_log_is_used_as_before() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_rename_waits_for_what_is_under_way(seed: int) -> None:
-    """Rolls, index files and epochs are still being written, and readers wait for the disk. None of them may miss a file
-    under its old name: that error would take the directory offline."""
+    """When the rename begins, rolls, index files and epochs are still being written, and readers wait for the disk. No
+    operation may look for a file in the folder's old place: the error would take the directory offline."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
@@ -105,12 +106,13 @@ def test_a_rename_is_durable_when_it_returns(seed: int) -> None:
 
 @pytest.mark.parametrize(("operation", "name"), [("rename", FOLDER), ("fsync_dir", FUTURE)])
 def test_a_rename_that_fails_leaves_a_usable_log(operation: str, name: str) -> None:
-    """The process is short of memory. The log knows which of the two names its folder has, and can be renamed again."""
+    """The rename fails because the process is out of memory. The log knows which of the two names its folder has, and can be
+    renamed again."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await fill(log, 20)
-        # No roll is under way: its own sync of a folder must not be the one that fails.
+        # Wait until no roll is in progress. Otherwise the roll's own sync of the folder might be the one that fails.
         await log.flush()
         world.disk(PATH).fail_next(operation, errno.ENOMEM)
         with pytest.raises(LogDirError, match="ENOMEM"):
@@ -125,7 +127,8 @@ def test_a_rename_that_fails_leaves_a_usable_log(operation: str, name: str) -> N
 
 
 def test_a_rename_whose_caller_is_cancelled_runs_to_its_end() -> None:
-    """The log is closed right afterwards, as in a shutdown. Closing must write the index files into the renamed folder."""
+    """The log is closed right after the cancellation, as in a shutdown. Closing must write the index files into the renamed
+    folder."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
@@ -172,8 +175,8 @@ def test_a_closed_log_is_neither_renamed_nor_taken_over() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_copy_takes_over_everything_durably(seed: int) -> None:
-    """The epochs come from the current log, those without records included, and so does the log start, which has moved
-    since the copy began. After a power cut the recovery point keeps its promise."""
+    """The copy takes over the current log's epochs, including those without records. It also takes over the log start, which
+    has moved since the copying began. After a power cut, every record below the recovery point is there."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
@@ -190,7 +193,7 @@ def test_a_copy_takes_over_everything_durably(seed: int) -> None:
         assert future.log_start_offset == 25
         assert future.segment_base_offsets[1] > 25
         assert future.recovery_point == future.log_end_offset == future.written_offset == 62
-        # The epochs of the current log are copied and not shared.
+        # The copy has its own list of epochs. A new epoch of the old log does not appear in it.
         log.begin_epoch(LeaderEpoch(8))
         assert future.leader_epochs.latest_epoch == 7
         world.power_cut("a")
@@ -199,7 +202,7 @@ def test_a_copy_takes_over_everything_durably(seed: int) -> None:
         )
         assert not loaded.recovery.lost_anything
         assert await all_offsets(loaded) == [(offset, offset) for offset in range(25, 62)]
-        # No record carries epoch 7, so loading drops it, as from any log.
+        # No record has epoch 7, so loading drops the epoch. That is the case for any log.
         assert loaded.leader_epochs.entries == [(1, 25), (5, 31)]
 
     SimulatedWorld(seed).run(scenario)
@@ -219,7 +222,8 @@ def test_a_copy_that_starts_later_keeps_its_start() -> None:
 
 
 def test_an_epoch_in_the_middle_without_records_is_taken_over() -> None:
-    """The leader of epoch 2 was deposed before its first append, and epoch 3 began at a later offset on another leader."""
+    """The leader of epoch 2 lost its leadership before its first append. Epoch 3 then began at a higher offset on another
+    leader."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
