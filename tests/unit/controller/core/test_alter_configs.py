@@ -1,4 +1,4 @@
-"""Dynamic configuration on the controller: what is written, and what is refused with which error."""
+"""Dynamic configuration on the controller: which records it writes, and which error it returns for each refused change."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ def record(key: str, value: str | None, *, resource_type: int = TOPIC, name: str
 
 
 def replace(controller: ControllerContext, *resources: legacy.AlterConfigsResource) -> list[tuple[int, str | None]]:
-    """Sends the older AlterConfigs. Returns the error code and the message of each resource."""
+    """Sends the older AlterConfigs. Returns the error code and the message of each resource's result."""
     request = legacy.AlterConfigsRequest(resources=list(resources))
     response = controller.apply(handle_alter_configs(controller.turn(), request))
     return [(each.error_code, each.error_message) for each in response.responses]
@@ -48,7 +48,8 @@ def whole(configs: Mapping[str, str | None], *, resource_type: int = TOPIC, name
 
 
 def test_set_and_delete() -> None:
-    """One record for each key that gets another value; none for a key that keeps its value or had none."""
+    """Each key whose value changes gets one record. A key gets no record if it keeps its value, or if it is deleted but had
+    no value."""
     controller = cluster({"retention.ms": "5", "segment.bytes": "1024"})
     changes = (
         ("retention.ms", SET, "6"),
@@ -80,14 +81,16 @@ def test_set_and_delete() -> None:
     ],
 )
 def test_elements_of_a_list(before: str | None, operation: int, value: str, after: str) -> None:
-    """An element is appended once, and subtracting one that is not there does nothing."""
+    """Appending an element that is already in the list does nothing. Subtracting an element that is not in the list does
+    nothing either."""
     controller = cluster({} if before is None else {THROTTLED: before})
     assert controller.alter_configs((THROTTLED, operation, value)) == (ErrorCode.NONE, None)
     assert controller.state.config(TOPIC, "t") == {THROTTLED: after}
 
 
 def test_appending_to_a_list_begins_with_its_default() -> None:
-    """cleanup.policy is a list whose default is delete. A policy that has no effect is refused in this way as well."""
+    """cleanup.policy is a list with the default "delete". Appending "compact" would give "delete,compact", which is refused
+    because compaction is not supported."""
     controller = cluster()
     assert controller.alter_configs(("cleanup.policy", APPEND, "compact"))[0] == ErrorCode.INVALID_CONFIG
     assert controller.records == []
@@ -97,7 +100,7 @@ def test_appending_to_a_list_begins_with_its_default() -> None:
 
 @pytest.mark.parametrize("name", ["1", ""])
 def test_a_broker_and_all_brokers(name: str) -> None:
-    """The empty name is the cluster-wide default. An unknown key is stored, as in Kafka."""
+    """An empty name stands for the defaults of all brokers. An unknown key is stored, as in Kafka."""
     controller = cluster()
     changes = (("log.retention.ms", SET, "5"), ("plug.in.key", SET, "x"))
     assert controller.alter_configs(*changes, resource_type=BROKER, name=name) == (ErrorCode.NONE, None)
@@ -108,7 +111,7 @@ def test_a_broker_and_all_brokers(name: str) -> None:
 
 
 def test_the_older_request_replaces_everything() -> None:
-    """A key that it leaves out is deleted."""
+    """AlterConfigs deletes every key that the request leaves out."""
     controller = cluster({"retention.ms": "5", "segment.bytes": "1024"})
     assert replace(controller, whole({"retention.ms": "6"})) == [(ErrorCode.NONE, None)]
     assert controller.records == [record("retention.ms", "6"), record("segment.bytes", None)]
@@ -117,7 +120,7 @@ def test_the_older_request_replaces_everything() -> None:
 
 
 def test_validate_only_writes_nothing() -> None:
-    """The result of each resource is the same as for a change."""
+    """Each resource has the same result as for a change."""
     controller = cluster()
     assert controller.alter_configs(("retention.ms", SET, "6"), validate_only=True) == (ErrorCode.NONE, None)
     code, _ = controller.alter_configs(("retention.ms", SET, "soon"), validate_only=True)
@@ -126,7 +129,8 @@ def test_validate_only_writes_nothing() -> None:
 
 
 def test_resources_of_one_request_stand_for_themselves() -> None:
-    """A resource that is named twice is refused both times, a bad one gets its own error, and the good one is written."""
+    """A resource that is named twice is refused both times. An invalid resource gets its own error. The valid resource is
+    written."""
     controller = cluster()
     controller.topic("u", [[1]])
 
@@ -175,7 +179,7 @@ def test_resources_of_one_request_stand_for_themselves() -> None:
 def test_bad_changes_of_a_topic(
     name: str, changes: list[tuple[str, int, str | None]], code: ErrorCode, message: str
 ) -> None:
-    """Kafka's error code, Kafka's message where it has one, and nothing is written."""
+    """The error code is Kafka's, and so is the message where Kafka has one. Nothing is written."""
     controller = cluster()
     error_code, error_message = controller.alter_configs(*changes, name=name)
     assert error_code == code
@@ -213,7 +217,7 @@ def test_bad_changes_of_a_topic(
 def test_bad_changes_of_a_broker(
     name: str, changes: list[tuple[str, int, str | None]], code: ErrorCode, message: str
 ) -> None:
-    """An invalid value is INVALID_REQUEST, not INVALID_CONFIG, as in Kafka. Nothing is written."""
+    """As in Kafka, the error for an invalid value is INVALID_REQUEST, not INVALID_CONFIG. Nothing is written."""
     controller = cluster()
     error_code, error_message = controller.alter_configs(*changes, resource_type=BROKER, name=name)
     assert error_code == code
@@ -222,20 +226,20 @@ def test_bad_changes_of_a_broker(
 
 
 def test_deleting_a_key_that_only_a_restart_can_change_is_no_change() -> None:
-    """It is not set dynamically, so nothing is left to refuse."""
+    """The key has no dynamic value, so the request changes nothing and is not refused."""
     controller = cluster()
     assert controller.alter_configs(("node.id", DELETE, None), resource_type=BROKER, name="1") == (ErrorCode.NONE, None)
     assert controller.records == []
 
 
 def test_other_resources_are_refused() -> None:
-    """Loggers among them, which Kafka's brokers handle themselves."""
+    """Loggers are refused too: in Kafka the brokers themselves handle them."""
     code, message = cluster().alter_configs(resource_type=BROKER_LOGGER, name="1")
     assert (code, message) == (ErrorCode.INVALID_REQUEST, "Unknown resource type 8")
 
 
 def test_the_older_request_is_judged_in_the_same_way() -> None:
-    """Values, keys, and the missing value."""
+    """AlterConfigs refuses invalid values, keys that only a restart can change, and missing values."""
     controller = cluster()
     assert replace(controller, whole({"retention.ms": "soon"}))[0][0] == ErrorCode.INVALID_CONFIG
     assert replace(controller, whole({"node.id": "2"}, resource_type=BROKER, name="1")) == [
@@ -248,7 +252,8 @@ def test_the_older_request_is_judged_in_the_same_way() -> None:
 
 
 def test_an_existing_value_is_judged_again() -> None:
-    """A value that a controller of another version wrote and this one does not know has to go first."""
+    """A controller of another version wrote a key that this controller does not know. Until that key is deleted, other
+    changes of the resource are refused."""
     controller = cluster()
     controller.state.replay(record("from.another.version", "1"), offset=controller.next_write_offset)
     assert controller.alter_configs(("retention.ms", SET, "1"))[0] == ErrorCode.INVALID_CONFIG
@@ -257,7 +262,7 @@ def test_an_existing_value_is_judged_again() -> None:
 
 
 def test_the_limit_of_records_holds_for_the_whole_request() -> None:
-    """The resource that does not fit any more is refused, a smaller one after it still fits."""
+    """A resource whose records exceed the remaining limit is refused. A smaller resource after it may still fit."""
     controller = cluster()
     sizes = {"": RECORDS_PER_REQUEST_MAX - 1, "1": 2}
     resources = [
@@ -302,7 +307,8 @@ def test_the_limit_of_records_holds_for_the_whole_request() -> None:
 def test_unclean_elections_follow_the_configuration_in_effect(
     own: str | None, everywhere: str | None, topic: str | None, is_elected: bool
 ) -> None:
-    """The topic counts more than the controller's own dynamic configuration, and that more than that of all brokers."""
+    """The topic's value takes precedence over the controller's own dynamic configuration. The latter takes precedence over
+    the configuration of all brokers."""
     controller = ControllerContext()
     for broker_id in (1, 2):
         controller.start(broker_id, [f"{broker_id}-a"])

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: records compared as a whole, and every refusal."""
+"""AlterPartitionReassignments and ListPartitionReassignments: the exact records, and every refusal."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ from tests.unit.controller.core.context import ControllerContext, directory
 
 
 def cluster(*, unclean: bool = False) -> ControllerContext:
-    """Brokers 1 to 4 with two directories each, and broker 5 with one."""
+    """Returns a controller with brokers 1 to 4, which have two directories each, and broker 5, which has one."""
     context = ControllerContext(unclean=unclean)
     for broker_id in range(1, 5):
         context.start(broker_id, [f"{broker_id}-a", f"{broker_id}-b"])
@@ -29,7 +29,7 @@ def cluster(*, unclean: bool = False) -> ControllerContext:
 
 
 def topic(context: ControllerContext, *assignments: Sequence[int]) -> TopicId:
-    """Creates the topic t, with its replica on each broker in that broker's directory "a"."""
+    """Creates the topic t. The replica on each broker is in that broker's directory "a"."""
     brokers = sorted({broker_id for replicas in assignments for broker_id in replicas})
     return context.topic("t", assignments, {broker_id: f"{broker_id}-a" for broker_id in brokers})
 
@@ -45,8 +45,8 @@ def in_a(*broker_ids: int) -> list[DirectoryId]:
 
 
 def test_a_replica_moves_to_another_broker() -> None:
-    """Begun, the new replica is unassigned and outside the ISR; the leader stays. The ISR change that completes the target
-    removes the old replica, and the leader with it."""
+    """When the reassignment begins, the new replica has no directory and is outside the ISR, and the leader stays. When an
+    ISR change completes the target, the old replica is removed. It was the leader, so another replica is elected."""
     context = cluster()
     topic_id = topic(context, [1, 2, 3])
     assert context.reassign("t", {0: [4, 2, 3]})[0].error_code == ErrorCode.NONE
@@ -75,14 +75,14 @@ def test_a_replica_moves_to_another_broker() -> None:
         )
     ]
     assert context.event("reassignment_completed") == {"partition": "t-0"}
-    # The sender no longer leads. It has to wait for the metadata.
+    # The broker that sent the ISR change no longer leads. It learns the new state from the metadata.
     assert (result.error_code, result.isr) == (ErrorCode.NEW_LEADER_ELECTED, [])
     assert context.reassignments() == []
 
 
 def test_a_leader_that_stays_is_named_again() -> None:
-    """The completion removes a replica, which must not go on replicating in the present leader epoch. The leader that asked
-    for the ISR change gets its new leader epoch in the response."""
+    """The removed replica must not go on replicating in the current leader epoch, so the record names the leader again to
+    start a new epoch. The leader's ISR change completed the reassignment; the response gives it the new epoch."""
     context = cluster()
     topic_id = topic(context, [1, 2])
     context.reassign("t", {0: [1, 3]})
@@ -104,7 +104,8 @@ def test_a_leader_that_stays_is_named_again() -> None:
 
 
 def test_what_needs_no_data_is_completed_at_once() -> None:
-    """Another order, and fewer replicas. Only the removal of a replica bumps the leader epoch."""
+    """A new order of the replicas, or fewer replicas, needs no data to be copied. Only the removal of a replica starts a new
+    leader epoch."""
     context = cluster()
     topic_id = topic(context, [1, 2, 3])
     context.reassign("t", {0: [3, 2, 1]})
@@ -118,7 +119,8 @@ def test_what_needs_no_data_is_completed_at_once() -> None:
 
 
 def test_more_replicas() -> None:
-    """The completion only clears what was being added. A replica on a broker with one directory is placed there at once."""
+    """The completion changes only the ISR and the list of added replicas. The added replica's broker has only one directory,
+    so the controller assigns it at once."""
     context = cluster()
     topic_id = topic(context, [1])
     context.reassign("t", {0: [1, 5]})
@@ -129,7 +131,7 @@ def test_more_replicas() -> None:
 
 
 def test_below_directory_assignment_no_record_names_directories() -> None:
-    """At this level a new replica is MIGRATING, and a kept one stays what it is."""
+    """At this metadata.version the records contain no directories, so both new and kept replicas are MIGRATING."""
     context = ControllerContext(level=13)
     for broker_id in (1, 2, 3):
         context.start(broker_id, [f"{broker_id}-a"])
@@ -140,7 +142,8 @@ def test_below_directory_assignment_no_record_names_directories() -> None:
 
 
 def test_cancelled() -> None:
-    """The original replicas are left. A leader that was being added is replaced; otherwise the leader gets a new epoch."""
+    """A cancellation restores the original replicas. If an added replica leads, another one is elected. Otherwise the leader
+    stays, with a new leader epoch."""
     context = cluster()
     topic_id = topic(context, [1, 2])
     context.reassign("t", {0: [3, 2]})
@@ -192,7 +195,8 @@ def test_a_revert_that_could_lose_records_is_refused() -> None:
 
 
 def test_a_revert_may_elect_uncleanly_where_that_is_allowed() -> None:
-    """The new leader is RECOVERING, as after any unclean election. If the first replica cannot lead, another one does."""
+    """The new leader is RECOVERING, as after any unclean election. If the first replica cannot lead, another replica is
+    elected."""
     for is_first_gone, leader in ((False, 1), (True, 2)):
         context = cluster(unclean=True)
         topic_id = only_the_added_replica_in_sync(context)
@@ -214,7 +218,8 @@ def test_a_revert_may_elect_uncleanly_where_that_is_allowed() -> None:
 
 
 def test_another_target_replaces_a_reassignment() -> None:
-    """Reverted after that, the partition has its original replicas, without the one that only the first target wanted."""
+    """After the second reassignment is reverted, the partition has its original replicas, and not the one that the first
+    reassignment added."""
     context = cluster()
     topic_id = topic(context, [1, 2])
     context.reassign("t", {0: [3, 2]})
@@ -234,7 +239,8 @@ def test_another_target_replaces_a_reassignment() -> None:
 
 
 def test_a_reassignment_waits_for_a_replica_that_can_lead() -> None:
-    """The only replica of the target is in sync but fenced. Removing the others now would leave nothing to fall back on."""
+    """The target's only replica is in the ISR but fenced. If the other replica were removed now, the partition would have
+    only a replica that cannot lead."""
     context = cluster()
     topic_id = topic(context, [1, 2])
     context.fence(2)
@@ -249,7 +255,8 @@ def test_a_reassignment_waits_for_a_replica_that_can_lead() -> None:
 
 
 def test_a_fenced_replica_is_not_added_before_it_is_back() -> None:
-    """Fencing, unregistration and a lost directory leave the reassignment as it is. A removed leader is replaced."""
+    """A fenced broker, an unregistered broker and a failed directory do not end the reassignment. When the leader's broker
+    is fenced, another replica is elected."""
     context = cluster()
     topic_id = topic(context, [1, 2])
     context.reassign("t", {0: [3, 4]})
@@ -285,7 +292,7 @@ def test_replicas_that_cannot_be(replicas: list[int], message: str) -> None:
 
 
 def test_what_does_not_exist() -> None:
-    """An error of one partition does not affect the others of the request."""
+    """An error of one partition does not affect the other partitions of the request."""
     context = cluster()
     topic_id = topic(context, [1, 2])
     results = context.reassign("t", {0: [2, 1], 7: [2, 1]})
@@ -307,7 +314,8 @@ def test_what_does_not_exist() -> None:
 
 
 def test_a_partition_is_reassigned_once_per_request() -> None:
-    """The records of a request are computed from the same state, so a second change would undo parts of the first."""
+    """All changes of a request are computed from the same state. A second change of the same partition would undo parts of
+    the first."""
     context = cluster()
     topic(context, [1, 2])
     twice = [ReassignablePartition(partition_index=0, replicas=replicas) for replicas in ([1, 3], [1, 4])]
@@ -318,7 +326,7 @@ def test_a_partition_is_reassigned_once_per_request() -> None:
 
 
 def test_the_replication_factor_may_be_kept() -> None:
-    """During a reassignment, the number of replicas that it will leave counts (KIP-860)."""
+    """If a reassignment is in progress, its target's number of replicas is the one to keep (KIP-860)."""
     context = cluster()
     topic(context, [1, 2], [1, 2])
     context.reassign("t", {1: [3, 4, 5]})
@@ -342,7 +350,8 @@ def test_a_request_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_reassignments_are_listed() -> None:
-    """All of them, or those of the named partitions. What is not being reassigned, or does not exist, is left out."""
+    """The response lists all reassignments, or those of the named partitions. It omits partitions that do not exist or are
+    not being reassigned."""
     context = cluster()
     topic(context, [1, 2], [1, 2], [1, 2])
     context.reassign("t", {0: [3, 2], 2: [1, 2, 4]})

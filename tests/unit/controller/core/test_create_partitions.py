@@ -1,4 +1,4 @@
-"""CreatePartitions: what is added to a topic, compared as a whole, and every refusal."""
+"""CreatePartitions: the exact records that add partitions to a topic, and every refusal."""
 
 import pytest
 
@@ -11,7 +11,8 @@ from tests.unit.controller.core.context import ControllerContext, directory
 
 
 def cluster() -> ControllerContext:
-    """Brokers 1 and 2 with two directories each, broker 3 with one, and the topic t with two partitions."""
+    """Returns a controller with brokers 1 and 2, which have two directories each, broker 3, which has one, and topic t with
+    two partitions."""
     context = ControllerContext()
     for broker_id in (1, 2):
         context.start(broker_id, [f"{broker_id}-a", f"{broker_id}-b"])
@@ -21,7 +22,7 @@ def cluster() -> ControllerContext:
 
 
 def test_partitions_with_given_replicas() -> None:
-    """They are numbered from the end of the topic. A replica on an inactive broker stays outside the ISR."""
+    """The new partitions continue the topic's numbering. A replica on an inactive broker stays outside the ISR."""
     context = cluster()
     context.fence(2)
     result = context.create_partitions("t", 4, [[3, 2], [2, 1]])
@@ -54,7 +55,8 @@ def test_partitions_with_given_replicas() -> None:
 
 
 def test_partitions_are_placed() -> None:
-    """They get as many replicas as the first partition has, or is going to have, on active brokers."""
+    """Each new partition gets as many replicas as the first partition has. If that one is being reassigned, the number of
+    replicas in its target counts. All replicas are on active brokers."""
     context = cluster()
     context.fence(2)
     assert context.create_partitions("t", 5).error_code == ErrorCode.NONE
@@ -139,7 +141,8 @@ def test_refusals(count: int, assignments: list[list[int]] | None, code: ErrorCo
 
 
 def test_inactive_brokers() -> None:
-    """Replicas that are all fenced are refused, whoever chose them."""
+    """A partition is refused if all its replicas are on fenced brokers. It does not matter whether the client or the
+    controller chose the replicas."""
     context = cluster()
     context.fence(1)
     context.fence(2)
@@ -153,7 +156,8 @@ def test_inactive_brokers() -> None:
 
 
 def test_topics_are_judged_separately() -> None:
-    """An unknown topic, and one that is named twice, get their own errors. The others are extended."""
+    """An unknown topic gets its own error, and so does a topic that is named twice. Partitions are added to the other
+    topics."""
     context = cluster()
     context.topic("u", [[1]])
     named = [("t", 3), ("no-topic", 3), ("u", 2), ("t", 4)]

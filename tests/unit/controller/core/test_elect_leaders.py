@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred and unclean elections, their records and the result of every partition."""
+"""ElectLeaders: preferred and unclean elections, their records, and the result of every partition."""
 
 from typing import Any
 
@@ -18,8 +18,9 @@ NOBODY = (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition le
 
 
 def cluster(*, unclean: bool = False) -> tuple[ControllerContext, TopicId]:
-    """Brokers 1, 2 and 3. Broker 1 was away: the first partition of t has lost its preferred leader, the second is led by
-    its own, and in the third broker 1 was the only one in sync."""
+    """Returns a controller with brokers 1, 2 and 3, and topic t. Broker 1 is fenced. Partition 0 has lost its preferred
+    leader, partition 1 is led by its preferred leader, and partition 2 has no leader because broker 1 was alone in its
+    ISR."""
     context = ControllerContext(unclean=unclean)
     for broker_id in (1, 2, 3):
         context.start(broker_id, [f"{broker_id}-a", f"{broker_id}-b"])
@@ -38,7 +39,8 @@ def change(topic_id: TopicId, index: int, **fields: Any) -> PartitionChangeRecor
 
 
 def test_preferred_leaders() -> None:
-    """The first replica leads if it is in the ISR and can lead. All partitions are tried, each with its own result."""
+    """The first replica becomes the leader if it is in the ISR and can lead. Each partition has its own result, and an error
+    of one does not stop the others."""
     context, topic_id = cluster()
     results = context.elect({"t": [0, 1, 2, 5], "no-topic": [0]})
     assert {key: outcome(result) for key, result in results.items()} == {
@@ -58,14 +60,16 @@ def test_preferred_leaders() -> None:
 
 
 def test_a_preferred_election_is_never_unclean() -> None:
-    """Not even where the topic allows it: the sweep of leaderless partitions does that."""
+    """A preferred election is clean even if the topic allows unclean elections. Unclean elections are left to the
+    controller's sweep of leaderless partitions."""
     context, _ = cluster(unclean=True)
     context.fence(2)
     assert outcome(context.elect({"t": [0]})["t", 0]) == NO_PREFERRED
 
 
 def test_unclean_elections() -> None:
-    """Only a partition without a leader gets one, whatever the topic's configuration says."""
+    """A leader is elected only for the partition that has none. The topic's configuration does not allow unclean elections,
+    but that does not matter here."""
     context, topic_id = cluster()
     results = context.elect({"t": [0, 2]}, election_type=ElectionType.UNCLEAN)
     assert {key: outcome(result) for key, result in results.items()} == {
@@ -79,7 +83,8 @@ def test_unclean_elections() -> None:
 
 
 def test_an_unclean_election_revives_a_lost_replica() -> None:
-    """The last way to a leader, at the administrator's request."""
+    """Both replicas are lost with their directories, so only an election that the administrator requests can give the
+    partition a leader. That leader starts with an empty log."""
     context, topic_id = cluster()
     context.fence(2)
     context.heartbeat(1)
@@ -94,7 +99,7 @@ def test_an_unclean_election_revives_a_lost_replica() -> None:
 
 
 def test_all_partitions() -> None:
-    """What needs no election is left out of the response."""
+    """The response omits partitions that need no election."""
     context, _ = cluster()
     assert {key: outcome(result) for key, result in context.elect().items()} == {
         ("t", 0): NO_PREFERRED,
@@ -111,7 +116,7 @@ def test_a_partition_named_twice_is_elected_once() -> None:
 
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An election type that does not exist, and more elections than one request may hold."""
+    """The controller refuses an unknown election type, and a request that needs more elections than the limit."""
     context, _ = cluster()
     with pytest.raises(ApiError) as refused:
         context.elect(election_type=2)

@@ -1,4 +1,4 @@
-"""The replicas of a partition when a reassignment begins, is replaced, is completed or is reverted."""
+"""How the replicas of a partition change when a reassignment begins, is replaced, completes or is reverted."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def ids(*broker_ids: int) -> tuple[BrokerId, ...]:
 
 
 def kept(*broker_ids: int) -> tuple[DirectoryId, ...]:
-    """Returns the directory of each broker's replica, which depends only on the broker."""
+    """Returns the directory of each broker's replica. It depends only on the broker."""
     return tuple(directory(str(broker_id)) for broker_id in broker_ids)
 
 
@@ -65,12 +65,13 @@ def partition(before: Assignment, isr: tuple[int, ...]) -> PartitionRegistration
     ],
 )
 def test_a_reassignment_begins(before: Assignment, target: tuple[int, ...], expected: Assignment) -> None:
-    """The target comes first, then what is removed. What is added or removed is judged by the original replicas."""
+    """The replicas of the target come first, then those that will be removed. The original replicas decide which replicas
+    are added and which are removed."""
     assert reassigned(before, ids(*target), lambda broker_id: directory(str(broker_id))) == expected
 
 
 def test_only_new_replicas_get_a_directory() -> None:
-    """A replica that stays, or is about to go, keeps its directory."""
+    """A replica that stays keeps its directory. So does a replica that will be removed."""
     after = reassigned(assigned(1, 2), ids(3, 2), lambda _: UNASSIGNED)
     assert after.directories == (UNASSIGNED, *kept(2, 1))
 
@@ -98,7 +99,8 @@ def test_only_new_replicas_get_a_directory() -> None:
 def test_a_reassignment_is_completed_when_the_target_is_in_sync(
     assignment: Assignment, isr: tuple[int, ...], expected: tuple[Assignment, tuple[BrokerId, ...]] | None
 ) -> None:
-    """Every replica of the target has to be in the ISR. The others leave the ISR with the completion."""
+    """The reassignment completes only if every replica of the target is in the ISR. The removed replicas leave the ISR at
+    that moment."""
     assert completed(assignment, ids(*isr)) == expected
 
 
@@ -126,6 +128,6 @@ def test_a_reassignment_is_completed_when_the_target_is_in_sync(
     ],
 )
 def test_a_reassignment_is_reverted(before: Assignment, isr: tuple[int, ...], expected: Revert) -> None:
-    """The original replicas are left. If none of them is in the ISR, the first one is taken, uncleanly."""
+    """The original replicas remain. If none of them is in the ISR, an unclean election makes the first one the ISR."""
     assert reverted(partition(before, isr)) == expected
     assert assignment_of(partition(before, isr)) == before

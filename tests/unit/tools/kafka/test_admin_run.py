@@ -1,4 +1,4 @@
-"""What all tools on the admin client have in common: --command-config, and one line for an error."""
+"""What all tools that use the admin client have in common: --command-config, and errors that take one line."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ async def cluster_id(admin: AdminClient) -> str:
 
 
 def test_the_work_runs_with_a_client_and_its_result_comes_back(broker: FakeBroker) -> None:
-    """An error of the work's own comes out as it is."""
+    """An error that the tool itself raises is passed on unchanged."""
 
     async def fail(_admin: AdminClient) -> None:
         raise ToolError("of the work")
@@ -44,7 +44,7 @@ def test_the_work_runs_with_a_client_and_its_result_comes_back(broker: FakeBroke
     ],
 )
 def test_settings_that_cannot_be_used(broker: FakeBroker, tmp_path: Path, content: bytes | None, reason: str) -> None:
-    """The error names the key or the file. No broker is asked."""
+    """The error names the key or the file. No request is sent."""
     path = tmp_path / "client.properties"
     if content is not None:
         path.write_bytes(content)
@@ -55,14 +55,14 @@ def test_settings_that_cannot_be_used(broker: FakeBroker, tmp_path: Path, conten
 
 @pytest.mark.parametrize("text", ["", ",", "host", "host:port", "host:99999", "::1:9092"])
 def test_a_bootstrap_server_that_is_none(text: str) -> None:
-    """The error names the format that it takes."""
+    """The error names the expected format."""
     with pytest.raises(ToolError, match=r"bootstrap server .*it takes host:port"):
         run_admin(text, cluster_id)
 
 
 def test_the_settings_of_a_tool_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """kafka-topics gives up when the time of --command-config is over, in the words of Kafka's tool. Warnings do not go to
-    stdout, which programs read."""
+    """kafka-topics gives up when the timeout in the file of --command-config expires. Its error has the same words as that
+    of Kafka's tool. Warnings do not go to stdout, because programs may read it."""
     path = tmp_path / "client.properties"
     path.write_text("default.api.timeout.ms=100\nretry.backoff.ms=10\n")
     assert main(["--bootstrap-server", "127.0.0.1:1", "--list", "--command-config", str(path)]) == 1

@@ -1,4 +1,5 @@
-"""Tests kafka-configs: its requests, where it sends them, and its output, which is Kafka's."""
+"""Tests kafka-configs: its requests, the brokers to which it sends them, and its output, which equals that of Kafka's
+tool."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +39,7 @@ def entry(key: str, value: str | None, source: int, **fields: Any) -> DescribeCo
     return DescribeConfigsResourceResult(name=key, value=value, config_source=source, synonyms=synonyms, **fields)
 
 
-# By resource type and name.
+# The configuration entries by resource type and name.
 CONFIGS = {
     (TOPIC, "t"): [entry("segment.ms", "7", 5), entry("retention.ms", "5", 1)],
     (TOPIC, "u"): [entry("retention.ms", "9", 5)],
@@ -73,7 +74,7 @@ def alter(request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsRes
 
 
 class Tool:
-    """Runs main() against a cluster with topics t and u and two brokers, the first of which is the bootstrap server."""
+    """Runs main() against a cluster with topics t and u and two brokers. Broker 1 is the bootstrap server."""
 
     def __init__(self, brokers: list[FakeBroker], capsys: pytest.CaptureFixture[str]) -> None:
         self.brokers = brokers
@@ -89,7 +90,7 @@ class Tool:
         return status, captured.out.splitlines(), captured.err.splitlines()
 
     def altered(self, broker: int = 0) -> list[tuple[int, str, list[tuple[str, int, str | None]]]]:
-        """Returns the resources that this broker was asked to alter, each with its (key, operation, value)."""
+        """Returns the resources that this broker was asked to alter, each with its changes as (key, operation, value)."""
         return [
             (
                 resource.resource_type,
@@ -122,7 +123,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
 
 
 def test_alter_a_topic(tool: Tool) -> None:
-    """Square brackets hold a list together, and a value may be empty."""
+    """Square brackets enclose a value that contains commas. A value may be empty."""
     flags = (
         "--add-config",
         "leader.replication.throttled.replicas=[0:1,1:2],segment.ms=5,a=",
@@ -141,7 +142,7 @@ def test_alter_a_topic(tool: Tool) -> None:
 
 
 def test_a_broker_is_altered_by_itself(tool: Tool) -> None:
-    """The request goes to broker 2, not to the bootstrap server."""
+    """A change of broker 2 goes to broker 2, not to the bootstrap server."""
     output = tool("--alter", "--entity-type", "brokers", "--entity-name", "2", "--add-config", f"{RATE}=5")
     assert output == (0, ["Completed updating config for broker 2."], [])
     assert (tool.altered(0), tool.altered(1)) == ([], [(BROKER, "2", [(RATE, SET, "5")])])
@@ -149,14 +150,14 @@ def test_a_broker_is_altered_by_itself(tool: Tool) -> None:
 
 @pytest.mark.parametrize("entity", [("--entity-type", "brokers", "--entity-default"), ("--broker-defaults",)])
 def test_the_default_of_all_brokers(tool: Tool, entity: tuple[str, ...]) -> None:
-    """The empty resource name, sent to any broker."""
+    """The request names the broker resource with the empty name. Any broker may receive it."""
     output = tool("--alter", *entity, "--delete-config", RATE)
     assert output == (0, ["Completed updating default config for brokers in the cluster."], [])
     assert tool.altered() == [(BROKER, "", [(RATE, DELETE, None)])]
 
 
 def test_keys_from_a_file(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment does not count: it configures nodes, not this tool's request."""
+    """Environment variables that override server.properties do not affect this file."""
     monkeypatch.setenv("KAFKA_NODE_ID", "7")
     path = tmp_path / "new.properties"
     path.write_text("retention.ms=5\n# a comment\nsegment.ms = 6\n")
@@ -165,7 +166,7 @@ def test_keys_from_a_file(tool: Tool, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_the_cluster_refuses(tool: Tool) -> None:
-    """One line on stderr, and status 1."""
+    """The tool prints one line on stderr and exits with status 1."""
     status, out, err = tool("--alter", "--broker", "1", "--add-config", "node.id=2")
     assert (status, out) == (1, [])
     assert err == ["Error while executing config command: Cannot update these configs dynamically: Set(node.id)"]
@@ -175,7 +176,7 @@ def test_what_the_cluster_refuses(tool: Tool) -> None:
 
 
 def test_describe_what_is_set_on_a_topic(tool: Tool) -> None:
-    """Only the topic's own values, with their synonyms."""
+    """Shows only the values that are set on the topic, with their synonyms."""
     assert tool("--describe", "--entity-type", "topics", "--entity-name", "t") == (
         0,
         [
@@ -188,7 +189,7 @@ def test_describe_what_is_set_on_a_topic(tool: Tool) -> None:
 
 
 def test_describe_all_of_a_topic(tool: Tool) -> None:
-    """Every key, in the order of the alphabet."""
+    """Shows every key, in alphabetical order."""
     assert tool("--describe", "--all", "--topic", "t") == (
         0,
         [
@@ -202,7 +203,7 @@ def test_describe_all_of_a_topic(tool: Tool) -> None:
 
 
 def test_describe_every_broker_and_the_default(tool: Tool) -> None:
-    """Each broker is asked for its own configuration. A sensitive value is null."""
+    """Each broker describes its own configuration. A sensitive value is shown as null."""
     assert tool("--describe", "--entity-type", "brokers") == (
         0,
         [
@@ -222,7 +223,7 @@ def test_describe_every_broker_and_the_default(tool: Tool) -> None:
 
 
 def test_describe_every_topic(tool: Tool) -> None:
-    """In the order of the alphabet."""
+    """The topics are in alphabetical order."""
     status, out, _ = tool("--describe", "--entity-type", "topics")
     assert status == 0
     assert [line for line in out if line.endswith("are:")] == [
@@ -239,7 +240,7 @@ def test_describe_every_topic(tool: Tool) -> None:
     ],
 )
 def test_describe_what_does_not_exist(tool: Tool, entity: tuple[str, ...], line: str) -> None:
-    """Kafka reports it, and does not fail."""
+    """As in Kafka, the tool prints a line and exits with status 0."""
     assert tool("--describe", *entity) == (0, [line], [])
 
 
@@ -266,7 +267,7 @@ def test_describe_what_does_not_exist(tool: Tool, entity: tuple[str, ...], line:
     ],
 )
 def test_wrong_command_lines(tool: Tool, arguments: tuple[str, ...], fragment: str) -> None:
-    """One line on stderr, status 1, and nothing is altered."""
+    """The tool prints one line on stderr, exits with status 1, and alters nothing."""
     status, out, err = tool(*arguments)
     assert (status, out, len(err)) == (1, [], 1)
     assert fragment in err[0]

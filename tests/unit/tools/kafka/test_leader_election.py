@@ -1,4 +1,5 @@
-"""Tests kafka-leader-election: its requests, its output, which equals Kafka's, and the exit status of errors."""
+"""Tests kafka-leader-election: its requests, its exit status for errors, and its output, which equals that of Kafka's
+tool."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def result(partition: int, code: ErrorCode = ErrorCode.NONE, message: str | None
 
 
 class Tool:
-    """Runs main() against a broker with a canned answer."""
+    """Runs main() against a broker that returns `answer`."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.answer = ElectLeadersResponse()
@@ -67,14 +68,14 @@ def test_one_partition(tool: Tool) -> None:
 
 
 def test_all_partitions(tool: Tool) -> None:
-    """The election type may be in capitals. If no partition needed an election, nothing is printed."""
+    """The election type may be in upper case. If no partition needed an election, the tool prints nothing."""
     assert tool("--election-type", "UNCLEAN", "--all-topic-partitions") == (0, [], [])
     assert tool.request.election_type == ElectionType.UNCLEAN
     assert tool.request.topic_partitions is None
 
 
 def test_partitions_of_a_file_and_every_outcome(tool: Tool, tmp_path: Path) -> None:
-    """Each outcome has its line, and a failed election gives exit status 1."""
+    """The tool prints one line for each kind of outcome. If an election failed, the exit status is 1."""
     message = "The preferred leader was not available."
     tool.answer = ElectLeadersResponse(
         replica_election_results=[
@@ -168,7 +169,7 @@ def test_files_that_cannot_be(tool: Tool, tmp_path: Path, text: str, message: st
 
 
 def test_files_that_cannot_be_read(tool: Tool, tmp_path: Path) -> None:
-    """No file, and one that is not JSON. The error names the file."""
+    """The file does not exist, or it is not JSON. The error names the file."""
     path = tmp_path / "partitions.json"
     for text in (None, "{"):
         if text is not None:
