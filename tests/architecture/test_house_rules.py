@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DAEMON_PACKAGES = ("common", "controller", "broker")
-# The packages that reach everything outside through the environment: the simulator runs them.
+# The simulator runs these packages, so they reach everything outside the process through the environment only.
 SIMULATED_PACKAGES = (*DAEMON_PACKAGES, "admin")
 PACKAGES = (*SIMULATED_PACKAGES, "analytics", "tools")
 # The modules that may look at a request's version: request handlers, the network and protocol layers, and forwarding.

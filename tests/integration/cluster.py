@@ -1,8 +1,9 @@
-"""A cluster of real daemons for the integration tests: created, watched, and always cleaned up.
+"""A cluster of real daemons for the integration tests.
 
-`WatchedCluster` is the LocalCluster of `diskraft local` with helpers for tests. `watched_cluster` reads the logs at the end.
-It fails the test if it finds a traceback, an unexpected critical event, or a line that is not an event. It then removes
-every process, mount and loop device. It thaws frozen disks first, because they could not be unmounted.
+`WatchedCluster` is the LocalCluster of `diskraft local` with helpers for tests. The context manager `watched_cluster`
+creates one and reads its logs at the end. It fails the test if it finds a traceback, an unexpected critical event, or a line
+that is not an event. It then removes every process, mount and loop device. It thaws frozen disks first, because they could
+not be unmounted.
 """
 
 import json

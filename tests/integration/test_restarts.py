@@ -145,8 +145,8 @@ def test_everybody_shuts_down_in_order(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_ends_a_shutdown_that_hangs(tmp_path: Path) -> None:
-    """The controller is paused (SIGSTOP), so it cannot move the leaders, and the broker waits. A second SIGTERM ends the
-    broker at once, with status 1 and one line on stderr. No acknowledged record is lost."""
+    """The controller is paused (SIGSTOP), so it cannot move the broker's leaderships away, and the broker's shutdown waits.
+    A second SIGTERM ends the broker at once, with status 1 and one line on stderr. No acknowledged record is lost."""
     with watched_cluster(tmp_path, loop=False, overrides=FAST) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=6, configs={"min.insync.replicas": "2"})
         promises = write_some(cluster.bootstrap, TOPIC, partitions=6, count=300)

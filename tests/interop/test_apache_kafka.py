@@ -103,7 +103,7 @@ def test_kafka_topics_creates_describes_lists_and_deletes_as_ours_does(
 
 
 def test_kafka_configs_changes_and_describes_as_ours_does(kafka: Kafka, bootstrap: str, topic: str) -> None:
-    """Both tools print the same about what either of them changed, and fail for the same reason."""
+    """Each tool describes the other's changes with the same output. Both fail for the same reason."""
     server, tool = ("--bootstrap-server", bootstrap), "kafka.admin.ConfigCommand"
     of_topic = ("--entity-type", "topics", "--entity-name", topic)
     of_broker = ("--entity-type", "brokers", "--entity-name", "2")
@@ -131,7 +131,7 @@ def test_kafka_configs_changes_and_describes_as_ours_does(kafka: Kafka, bootstra
 
 
 def test_kafka_topics_adds_partitions_as_ours_does(kafka: Kafka, bootstrap: str, topic: str) -> None:
-    """Neither tool prints anything when it adds partitions. Both give the controller's reason when that is refused."""
+    """Neither tool prints anything when it adds partitions. If the controller refuses, both print its reason."""
     alter = ("--bootstrap-server", bootstrap, "--alter", "--topic", topic, "--partitions")
     tool = "org.apache.kafka.tools.TopicCommand"
     assert kafka.run(tool, *alter, "4") == Done(0, [], [])
@@ -147,7 +147,8 @@ def test_kafka_topics_adds_partitions_as_ours_does(kafka: Kafka, bootstrap: str,
 def test_kafka_leader_election_says_the_same_as_ours(
     kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str], tmp_path: Path
 ) -> None:
-    """Each outcome of an election: not needed, successful, failed. The partitions come from the options and from a file."""
+    """Tests each outcome of an election: not needed, successful and failed. The partition is named by options or in a
+    file."""
     name = create_topic(bootstrap, new_topic_name(), partitions=1, assignments={0: [1, 2, 3]})
     tool, elect = "org.apache.kafka.tools.LeaderElectionCommand", ("--bootstrap-server", bootstrap, "--election-type")
     one = (*elect, "preferred", "--topic", name, "--partition", "0")
@@ -175,7 +176,7 @@ def our_runner(tool: str) -> Callable[..., Done]:
 
 
 def reorder(bootstrap: str, topic: str, replicas: list[int]) -> None:
-    """Gives partition 0 another order of its replicas, and so another preferred leader."""
+    """Changes the order of partition 0's replicas, and so its preferred leader."""
     partition = ReassignablePartition(partition_index=0, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[partition])])
     with BlockingAdmin(bootstrap) as admin:
@@ -191,7 +192,8 @@ def replicas_of(admin: BlockingAdmin, topic: str) -> dict[int, list[int]]:
 def test_kafka_reassign_partitions_moves_replicas(
     kafka: Kafka, bootstrap: str, new_topic_name: Callable[[], str], tmp_path: Path
 ) -> None:
-    """Apache Kafka's tool begins a reassignment, finds it completed, lists none, and is told what cannot be."""
+    """Apache Kafka's tool starts a reassignment, verifies that it is complete and lists no reassignment in progress. It
+    reports an impossible reassignment as an error."""
     name = create_topic(bootstrap, new_topic_name(), partitions=2, replication_factor=2, assignments={0: [1, 2], 1: [2, 3]})
     tool, server = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand", ("--bootstrap-server", bootstrap)
     path = tmp_path / "reassignment.json"

@@ -1,4 +1,5 @@
-"""confluent-kafka (librdkafka): each acks setting and compression, offsets by time, administration, unsupported requests."""
+"""confluent-kafka (librdkafka): every acks setting and compression type, offsets by time, administration, unsupported
+requests."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -268,7 +269,7 @@ def test_consumer_groups_are_refused_cleanly(bootstrap: str, topic: str, admin: 
 
 
 def test_a_configuration_is_changed(topic: str, admin: AdminClient) -> None:
-    """The change is in effect when the client gets its answer, and the client names the topic as its source."""
+    """When the client gets its response, the change is in effect. DescribeConfigs names the topic as the value's source."""
     entry = ConfigEntry("retention.ms", "123456", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(SECONDS_MAX)

@@ -81,7 +81,7 @@ def connected(address: HostPort) -> socket.socket:
 
 
 def ask(connection: socket.socket) -> None:
-    """Asks for the metadata of no topics, and checks that an answer comes."""
+    """Requests the metadata of no topics, and checks that a valid response arrives."""
     connection.sendall(frame(header(ApiKey.METADATA, 1) + bytes(4)))
     size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
     answer = connection.recv(size, socket.MSG_WAITALL)

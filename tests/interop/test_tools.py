@@ -89,7 +89,7 @@ def test_wrong_requests_are_one_line(bootstrap: str, new_topic_name: Callable[[]
 
 
 def test_an_address_where_nothing_listens(tmp_path: Path) -> None:
-    """A warning at once, and one line in Kafka's words when the time is over."""
+    """The tool logs a warning at once. When its timeout expires, it prints one line in the words of Kafka's tool."""
     config = tmp_path / "client.properties"
     config.write_text("default.api.timeout.ms=500\n")
     done = run_tool("topics", "--bootstrap-server", "127.0.0.1:1", "--list", "--command-config", str(config))
@@ -128,7 +128,7 @@ def test_log_dirs_as_one_line_of_json(cluster: LocalCluster, bootstrap: str, top
 
 
 def test_log_dirs_in_the_schema_of_the_kip(cluster: LocalCluster, bootstrap: str, topic: str) -> None:
-    """kafka-log-dirs --schema kip-113 prints one line, which says the same of the broker as Kafka's schema."""
+    """kafka-log-dirs --schema kip-113 prints one line. It contains the same facts about the broker as Kafka's schema."""
     done = run_tool("log_dirs", "--bootstrap-server", bootstrap, "--describe", "--broker-list", "2", "--topic-list", topic)
     (broker,) = json.loads(done.lines[-1])["brokers"]
     kip = ("--schema", "kip-113", "--broker", "2", "--topics", topic)

@@ -44,12 +44,13 @@ VALUES: dict[Primitive, st.SearchStrategy[Any]] = {
     Primitive.RECORDS: st.binary(max_size=6) | st.just(bytes(200)),
 }
 
-# Versions that Apache Kafka and both oracles have dropped, and a later version with the same bytes.
+# The key is a message and a version that Apache Kafka and both oracles no longer support. The value is a later version with
+# the same encoding.
 SAME_BYTES = {("DescribeLogDirsRequest", 0): 1, ("DescribeLogDirsResponse", 0): 1}
 
 
 def oracle_version(message_class: type[Struct], version: int) -> int:
-    """Returns the version in which an oracle has to read and write the bytes of this version."""
+    """Returns the version that the oracles must use to read and write a message of this version."""
     return SAME_BYTES.get((message_class.__name__, version), version)
 
 

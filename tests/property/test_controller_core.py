@@ -1,9 +1,9 @@
 """The controller's core under any sequence of requests: invariants after every record, and replay gives the same state.
 
-Brokers register, return, lose directories, assign replicas, change ISRs, go silent and leave, and topics are created,
-extended, reassigned and deleted, in any order that Hypothesis finds, valid or not. `ControllerContext` checks I4, I6, I7,
-I9, I10 and I12 after every record. This module adds what must hold between operations, and that replaying the log gives the
-same state.
+Hypothesis generates valid and invalid requests in any order. Brokers register, return, lose directories, assign replicas,
+change ISRs, stop their heartbeats and unregister. Topics are created, extended, reassigned and deleted. `ControllerContext`
+checks I4, I6, I7, I9, I10 and I12 after every record. This module checks what must hold between operations, and that
+replaying the log gives the same state.
 """
 
 from collections.abc import Sequence
@@ -130,8 +130,8 @@ class ControllerMachine(RuleBasedStateMachine):
         code = response.directories[0].topics[0].partitions[0].error_code
         if code == ErrorCode.NONE:
             partition = self.controller.partition(known.id, index)
-            # An unclean election would replace LOST with UNASSIGNED, but the request that assigns LOST to a replica never
-            # elects that replica.
+            # An unclean election of the replica would replace LOST with UNASSIGNED, but the request that reports a replica
+            # as LOST never elects that replica.
             assert partition.directory(BrokerId(broker_id)) == directory_id
 
     @rule(topic=TOPICS, index=st.integers(0, 2), isr=st.lists(BROKERS, unique=True, max_size=4), is_stale=SELDOM)
@@ -145,7 +145,7 @@ class ControllerMachine(RuleBasedStateMachine):
         result = self.controller.alter(known.id, index, isr, partition_epoch=partition.partition_epoch - is_stale)
         after = self.controller.partition(known.id, index)
         if result.error_code == ErrorCode.NEW_LEADER_ELECTED:
-            # Only a completed reassignment removes a leader that asks for a smaller or larger ISR.
+            # An ISR change ends with this error only if it completes a reassignment that removes the leader.
             assert partition.is_reassigning
             assert partition.leader not in after.replicas
         elif result.error_code == ErrorCode.NONE:
@@ -222,8 +222,8 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_reassignment_is_left_undone(self) -> None:
-        """No reassignment is in progress whose target is in the ISR and can lead, unless its leader was elected uncleanly:
-        such a leader completes it by its next ISR change."""
+        """Once the target of a reassignment is in the ISR and can lead, the reassignment is complete. The exception is a
+        partition whose leader was elected uncleanly: its next ISR change completes the reassignment."""
         for topic_id, index in self.controller.state.reassigning_partitions():
             partition = self.controller.partition(topic_id, index)
             target = [replica for replica in partition.replicas if replica not in partition.removing_replicas]

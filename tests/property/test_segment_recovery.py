@@ -125,8 +125,8 @@ def test_a_segment_cut_at_any_point_gives_its_whole_batches(segment_number: int,
             log = await load(world, {**written.files, segment: written.files[segment][:size]}, clean=clean)
             assert await all_offsets(log) == expected
             is_boundary = expected != whole_batches(written, segment, size - 1) or size == 0
-            # If the newest segment is cut between two batches, recovery cannot notice the loss: the log looks
-            # as if the crash had come before the missing batches were written.
+            # If the newest segment is cut between two batches, recovery cannot detect the loss. The log looks as if the
+            # crash had happened before the missing batches were written.
             assert log.recovery.lost_anything == (not is_boundary or segment_number != 2)
             assert log.leader_epochs.entries == [
                 entry for entry in written.epochs if expected and entry[1] <= expected[-1][1]

@@ -316,7 +316,7 @@ class SimulatedClient:
         assert [result.error_code for result in response.responses] == [ErrorCode.NONE], response.responses
 
     async def ask(self, broker_id: int, request: Any, *, seconds: float = 30) -> Any:
-        """Sends any request to a broker and returns its response. Raises ChannelError."""
+        """Sends a request of any kind to a broker and returns the response. Raises ChannelError."""
         return await self._send(broker_id, request, seconds=seconds)
 
     def close(self) -> None:

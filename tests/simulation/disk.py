@@ -89,8 +89,8 @@ class SimulatedDisk:
         self._next_failures.setdefault(operation, deque()).extend([errno_code] * times)
 
     def run_short(self, share: float) -> None:
-        """Until `heal`, fails this share of the operations that need a descriptor or memory. This simulates a process
-        that has run out of descriptors or memory, while the disk is fine."""
+        """Until `heal`, this share of the operations that need a descriptor or memory fails. This simulates a process that
+        has run out of descriptors or memory, while the disk is healthy."""
         self._shortage = share
 
     def fail_fsync_once(self, errno_code: int = errno.EIO) -> None:

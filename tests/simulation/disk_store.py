@@ -1,8 +1,8 @@
-"""The content of a disk: what readers see, what is on the platter, and the changes that are only in the page cache.
+"""The content of a disk: what readers see, what is durable, and which changes are still only in the page cache.
 
-Core of the tests. A write changes the cache at once and the platter at the file's next fsync. Creating, renaming or removing
-a name reaches the platter at the next fsync of its folder. At a power cut, a random choice decides which of the unsynced
-changes survive. An fsync of a file does not make its name durable, so a new file also needs an fsync of its folder.
+Core of the tests. A write changes the cache at once, and becomes durable at the file's next fsync. Creating, renaming or
+removing a name becomes durable at the next fsync of its folder. At a power cut, a random choice decides which of the
+unsynced changes survive. An fsync of a file does not make its name durable, so a new file also needs an fsync of its folder.
 """
 
 import errno

@@ -117,7 +117,7 @@ class SimulatedEnvironment(Environment):
         self.world.trace(self.name, *facts)
 
     def note_operation(self, path: str, kind: str, name: str) -> None:
-        """Tells the watchers that an operation of one of this node's disks has taken effect."""
+        """Notifies the watchers that an operation on one of this node's disks has taken effect."""
         for watcher in self.world.operation_watchers:
             watcher(path, kind, name)
 
@@ -220,7 +220,7 @@ class SimulatedEnvironment(Environment):
                 if _is_of_exits(error):
                     return
                 raise
-            # An exception that escapes the daemon's main function ends its process.
+            # The exception has escaped the daemon's main function, so it ends the process.
             self._ended.set_exception(error)
             self.die()
 

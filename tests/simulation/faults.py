@@ -161,7 +161,7 @@ class Lab:
 
     # --- nodes ---------------------------------------------------------------------------------------------------
     def hold_down(self, node_id: int) -> None:
-        """Keeps `supervise` from starting this node, until `let_go` has been called as often as `hold_down`."""
+        """Stops `supervise` from starting this node until `let_go` has been called as often as `hold_down`."""
         self._held_down[node_id] = self._held_down.get(node_id, 0) + 1
 
     def let_go(self, node_id: int) -> None:

@@ -96,7 +96,8 @@ class TopicChange(Operation):
 
 @dataclass(slots=True, kw_only=True)
 class PartitionChange(Operation):
-    """A reassignment of one partition, its cancellation (no target), or the election of its preferred leader."""
+    """A client's request for one partition: a reassignment, the cancellation of one (`target` is None), or a preferred
+    election."""
 
     topic: str
     index: int

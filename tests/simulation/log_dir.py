@@ -275,7 +275,7 @@ class SimulatedLogDir(LogDir):
             return
         error = LogDirError(self.path, operation.kind, errno_code, operation.name, detail)
         self._tell_owner(error)
-        # If the owner took the directory offline in that call, this future has already failed.
+        # If the owner has taken the directory offline in that call, this future has failed already.
         if not operation.future.done():
             self._fail(operation.future, error)
 

@@ -69,7 +69,7 @@ def _placed(fault: Fault, event: SimulatedEvent) -> Fault:
     if target is Target.NETWORK or node == fault.peer or (node == CONTROLLER_ID and target not in EVERY_NODE):
         return fault
     placed = replace(fault, node=node)
-    # A move is about two directories.
+    # An event of a move names two directories, the source and the target. Choose one of them.
     path = event.fields.get("log_dir") or event.fields.get("source" if fault.amount % 2 else "target", "")
     disk = str(path).rpartition("/")[2]
     if target is Target.ANY_DISK or (target is Target.DATA_DISK and disk != METADATA):

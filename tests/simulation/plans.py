@@ -19,7 +19,7 @@ FAULTS_MAX = 60
 REFUSAL_SHARE = 0.15
 REVIVAL_SHARE = 0.25
 OUTGROWTH_SHARE = 0.25
-# The share of faults that wait for an event. A randomly drawn time would rarely hit the middle of an operation.
+# This share of the faults waits for an event. A randomly chosen time would rarely hit the middle of an operation.
 MOMENT_SHARE = 0.35
 MOMENTS = (
     "assignment_queued",
@@ -40,7 +40,7 @@ MOMENTS = (
     "topic_deleted",
 )
 
-# If replicas move, this share of the moments are moments of a move.
+# If replicas move, this share of these faults waits for an event of a move.
 MOVE_MOMENT_SHARE = 0.5
 MOVE_MOMENTS = ("move_started", "move_caught_up", "assignments_acknowledged", "move_finished")
 
@@ -86,7 +86,7 @@ def draw_plan(seed: int) -> Plan:
     schedule = _draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks)
     if move_pause is not None:
         moves_rng = random.Random(f"{seed}/moves/faults")
-        # Short enough for a -delete folder to go while the run lasts, or long enough for it to stay.
+        # With a short delay, -delete folders are removed during the run. With a long delay, they stay until its end.
         overrides["log.segment.delete.delay.ms"] = str(moves_rng.choice([500, 5_000, 60_000]))
         schedule = tuple(_maybe_at_a_move(moves_rng, fault) for fault in schedule)
     return Plan(

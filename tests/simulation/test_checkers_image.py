@@ -49,7 +49,7 @@ def change(*, isr: Sequence[int] | None = None, leader: int = -2) -> PartitionCh
 def reassigned(
     *replicas: int, adding: Sequence[int] = (), removing: Sequence[int] = (), **other: Any
 ) -> PartitionChangeRecord:
-    """Returns a change of the replicas, each of them in the first directory of its broker."""
+    """Returns a record that changes the replicas. Each replica is in the first directory of its broker."""
     return PartitionChangeRecord(
         partition_id=0,
         topic_id=TOPIC,
@@ -149,8 +149,8 @@ def test_unlawful_records_are_found(invariant: str, records: list[KnownRecord]) 
 
 
 def test_lawful_reassignments_pass() -> None:
-    """One is completed by the ISR change with which the added replica joins and leads. One is reverted although a replica
-    that stays is not in sync. One removes a replica at once."""
+    """An ISR change completes the first reassignment: the added replica joins the ISR and leads. The second reassignment is
+    reverted although a replica that stays is not in sync. The third one removes a replica at once."""
     log = Log()
     log.commit(register(4))
     log.commit(reassigned(4, 2, 3, 1, adding=[4], removing=[1]))
@@ -171,7 +171,8 @@ def test_lawful_reassignments_pass() -> None:
     ],
 )
 def test_unlawful_reassignments_are_found(records: list[KnownRecord]) -> None:
-    """I21: a replica is removed while one that stays is not in sync; a replica is removed that is none; all are."""
+    """I21: a replica is removed while a replica that stays is not in sync, a broker that has no replica is to be removed, or
+    all replicas are to be removed."""
     log = Log()
     for record in records[:-1]:
         log.commit(record)

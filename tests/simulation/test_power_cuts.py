@@ -1,7 +1,7 @@
 """Whole clusters lose power: acknowledged records and committed metadata survive, and every node comes back.
 
-If one node at a time loses power, two of the three replicas keep their page cache, and no acknowledged record may be lost.
-If all nodes lose power at once, records may be lost but no metadata, and the replicas must be equal again.
+If one node at a time loses power, two of the three replicas keep their page cache, so no acknowledged record may be lost. If
+all nodes lose power at once, records may be lost but metadata may not, and the replicas must become equal again.
 """
 
 import asyncio

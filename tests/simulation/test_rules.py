@@ -282,8 +282,8 @@ def test_a_full_disk_takes_its_directory_offline_as_full() -> None:
             await client.produce("t", index, bytes(100))
         event = cluster.world.events_named("log_dir_failed", "broker-1")[0]
         assert event.fields["is_full"] is True
-        # After a restart the directory is online again with its data. The next append finds the disk full again, and
-        # leadership moves.
+        # After a restart the directory is online again with its data. The next append fails because the disk is full, and
+        # the leadership moves away again.
         cluster.ask_to_stop(1)
         await cluster.world.until(lambda: cluster.env(1).is_dead)
         cluster.start_node(1)

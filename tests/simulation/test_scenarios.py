@@ -15,7 +15,8 @@ SEED = int(os.environ.get("DISKRAFT_SCENARIO_SEED", "1"))
 
 @pytest.mark.parametrize("path", scenario_files(), ids=lambda path: path.stem)
 def test_a_scenario_shows_what_is_recorded(path: Path) -> None:
-    """Running the commands of the file on a cluster of production daemons shows the output recorded below each command."""
+    """Runs the commands in the file on a cluster of production daemons. The output must equal the output recorded below each
+    command."""
     recorded = path.read_text()
     shown = play(recorded, seed=SEED)
     if REWRITE:

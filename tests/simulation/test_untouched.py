@@ -24,8 +24,8 @@ async def two_brokers_with_a_topic(world: SimulatedWorld) -> SimulatedCluster:
 
 
 def test_a_disk_stays_while_the_other_replica_waits_to_be_registered() -> None:
-    """The controller is paused. Its image still has a previous incarnation of broker 2 in the ISR; broker 2 leaves the ISR
-    when its present incarnation registers. So the lab must not replace broker 1's disk until broker 2 is in sync again (seed
+    """The controller is paused. Its image still has broker 2's previous incarnation in the ISR. Broker 2 will leave the ISR
+    when its new incarnation registers. So the lab must not replace broker 1's disk until broker 2 is in sync again (seed
     30102)."""
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -116,8 +116,9 @@ def test_a_disk_that_waits_for_its_format_gets_it_although_it_was_in_another_bro
 
 
 def test_only_replicas_that_a_reassignment_leaves_count() -> None:
-    """Broker 2 is about to be removed, so only broker 1 would be left. Its disk stays until that is over. While its disk is
-    being replaced, no reassignment may leave it alone."""
+    """A reassignment is about to remove broker 2's replica. Only broker 1's replica would be left, so broker 1's disk must
+    not be replaced until the reassignment is over. While broker 1's disk is being replaced, no reassignment may begin that
+    would leave only broker 1's replica."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = await two_brokers_with_a_topic(world)

@@ -41,8 +41,8 @@ def test_clients_write_and_read_a_healthy_cluster() -> None:
 
 @pytest.mark.slow
 def test_a_client_moves_the_partitions_of_a_healthy_cluster() -> None:
-    """Partitions are reassigned, some of it cancelled, and preferred leaders are elected, while others write. All of it
-    settles, and no invariant is broken."""
+    """While other clients write, one client reassigns partitions, cancels some reassignments and elects preferred leaders.
+    The cluster settles, and no invariant is broken."""
     history = History()
 
     async def scenario(world: SimulatedWorld) -> None:

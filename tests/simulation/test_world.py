@@ -221,7 +221,7 @@ def test_a_failing_daemon_fails_the_run() -> None:
 
 
 def test_a_crash_cancels_the_daemon_at_once() -> None:
-    # After a crash none of the node's code runs any more, not even its finally blocks.
+    # After a crash, no more code of the node runs, not even its finally blocks.
     async def scenario(world: SimulatedWorld) -> None:
         world.disk("/a/1")
 

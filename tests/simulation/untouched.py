@@ -8,8 +8,8 @@
    to the controller.
 4. A fault of the controller touches every broker, because a broker that does not find the controller again in time is
    fenced.
-5. A reassignment takes replicas out of the ISR that were in it a moment ago. While one is asked for or in progress, only the
-   replicas that it leaves count, and it may begin only where one of these is untouched.
+5. A reassignment may remove replicas that were in the ISR a moment ago. So while a reassignment is requested or in progress,
+   only the replicas that it keeps count. It may begin only if one of them is untouched and in sync.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.faults import EXCHANGED, KINDS, SWAPPED, Fault, Target, disks_of
 
 LOOK_SECONDS = 0.05
-# For how long a reassignment without an answer may still be carried out.
+# A reassignment that got no answer may still be carried out for this long.
 UNANSWERED_NS = 60_000_000_000
 SETTLE_NS = 4_000_000_000
 
@@ -33,7 +33,7 @@ Replica = tuple[TopicId, int, int]
 
 @dataclass(slots=True)
 class _Intent:
-    """A reassignment that a client has asked for. Without a target it is a cancellation."""
+    """A reassignment for which a client has sent, or is about to send, the request. `target` is None for a cancellation."""
 
     key: TopicIdPartition
     target: tuple[int, ...] | None
@@ -106,7 +106,7 @@ class UntouchedReplicas:
         return None
 
     def _dangerous(self) -> set[Replica]:
-        """Returns the replicas that may have lost data, or may do so while the active faults last."""
+        """Returns the replicas that may have lost data, and those that may lose data while the active faults last."""
         dangerous = {replica for replica, damage in self._damaged.items() if not damage.was_out}
         for fault in self._active:
             if KINDS[fault.kind].loses_data:
@@ -116,7 +116,7 @@ class UntouchedReplicas:
     def _is_exposed(
         self, key: TopicIdPartition, part: PartitionRegistration, dangerous: set[Replica], faults: Sequence[Fault]
     ) -> bool:
-        """Whether the partition has a replica in danger and no untouched in-sync replica that stays."""
+        """Whether the partition has a replica in danger but no untouched in-sync replica that stays in the partition."""
         staying = self._staying(key, part)
         at_risk = {member for member in self._members(key, part) if (key.topic_id, key.partition, member) in dangerous}
         whole = [member for member in part.isr if member not in at_risk and member in staying]
@@ -129,7 +129,7 @@ class UntouchedReplicas:
         return not any(KINDS[fault.kind].loses_data and broker_id in (fault.node, fault.peer) for fault in self._active)
 
     def begin_reassignment(self, topic: str, index: int, target: Sequence[int] | None) -> bool:
-        """Records that a client is about to ask for this reassignment. Returns whether it may do so now."""
+        """Returns whether a client may ask for this reassignment now. If so, records that the client is about to ask."""
         topic_id = self._state.topic_ids.get(topic)
         part = None if topic_id is None else self._state.partition(topic_id, index)
         if topic_id is None or part is None or self._world.now_ns() < self._controller_settled_ns:
@@ -143,7 +143,8 @@ class UntouchedReplicas:
         return True
 
     def end_reassignment(self, topic: str, index: int, *, is_certain: bool) -> None:
-        """Records that the client got its answer, or gave up waiting. `is_certain` if the controller's image has it now."""
+        """Records that the client got its answer or gave up waiting. If `is_certain`, the controller's image contains the
+        outcome by now."""
         if not is_certain:
             return
         until_ns = self._world.now_ns() + SETTLE_NS
@@ -152,14 +153,14 @@ class UntouchedReplicas:
                 intent.until_ns = min(intent.until_ns, until_ns)
 
     def _staying(self, key: TopicIdPartition, part: PartitionRegistration) -> set[int]:
-        """Returns the replicas that no reassignment under way removes."""
+        """Returns the replicas that no reassignment in progress or requested removes."""
         staying: set[int] = {member for member in part.replicas if member not in part.removing_replicas}
         for intent in self._intents_of(key):
             staying &= set(part.replicas) - set(part.adding_replicas) if intent.target is None else set(intent.target)
         return staying
 
     def _members(self, key: TopicIdPartition, part: PartitionRegistration) -> set[int]:
-        """Returns the replicas, and those that a reassignment is about to add."""
+        """Returns the partition's replicas and the replicas that a requested reassignment is about to add."""
         return {*part.replicas, *(member for intent in self._intents_of(key) for member in intent.target or ())}
 
     def _intents_of(self, key: TopicIdPartition) -> list[_Intent]:
@@ -214,8 +215,8 @@ class UntouchedReplicas:
                 yield topic_id, index, member
 
     def _moves_on(self, member: BrokerId, name: str, disks: Collection[str]) -> bool:
-        """Whether the replica is moving and one of these disks has some form of its log. Until a move is over, the metadata
-        may name either disk, and a start may need both."""
+        """Whether the replica is moving between directories and one of these disks has its log, in any form. Until the move
+        is over, the metadata may name either directory, and a starting broker may need both."""
         folders = {
             f"d{number}": [each for each in self._cluster.disk(member, number).folders() if "/" not in each]
             for number in range(1, self._cluster.disks + 1)

@@ -1,10 +1,9 @@
-"""Clients of a simulated cluster: producers, consumers, one that creates, deletes and re-creates topics, and some that move
-replicas, between disks and between brokers.
+"""The clients of a simulated cluster. They produce, consume, change topics, and move replicas between disks and brokers.
 
-Shell of the tests. They speak Kafka's protocol over the simulated network and know only what the responses contain. As in
-real clients, leaders come from Metadata responses, and an older leader epoch never replaces a newer one. Each client is a
-node of its own (`client-producer-1`, ...), so that its network can be cut. A value is sent at most once: a record that was
-not acknowledged may be in the log, so it is not sent again.
+Shell of the tests. The clients speak Kafka's protocol over the simulated network and know only what the responses contain.
+As in real clients, leaders come from Metadata responses, and an older leader epoch never replaces a newer one. Each client
+is a node of its own (`client-producer-1`, ...), so that its network can be cut. A value is sent at most once: a record that
+was not acknowledged may be in the log, so it is not sent again.
 """
 
 import asyncio
@@ -53,10 +52,11 @@ REQUEST_SECONDS = 3
 ADMIN_SECONDS = 10
 LATEST = -1
 ALL = -1
-# The share of requests that cancel a move instead of starting one.
+# This share of the requests cancels a move instead of starting one.
 CANCEL_SHARE = 0.2
 ANY_DIRECTORY = "any"
-# What the client of reassignments does besides reassigning. It reverts what it has just begun.
+# What the client of reassignments does besides starting them: it elects preferred leaders, and reverts the reassignment that
+# it has just started.
 ELECTION_SHARE = 0.2
 REVERT_SHARE = 0.2
 # Sequences of changes to one topic: True is a creation, False a deletion. When a change begins, a slow disk may still be
@@ -79,9 +79,9 @@ class WorkloadSettings:
     produce_pause: float = 0.05
     poll_pause: float = 0.05
     topic_pause: float = 5.0
-    # The pause between two requests to move a replica to another directory; None if none are sent.
+    # The pause between two requests to move a replica to another directory. If None, no such requests are sent.
     move_pause: float | None = None
-    # The pause between two reassignments or elections of preferred leaders; None if there are none.
+    # The pause between two reassignments or elections of preferred leaders. If None, there are none.
     reassignment_pause: float | None = None
     # The share of batches that are sent with acks=1 instead of acks=all.
     acks_one_share: float = 0.25
@@ -319,7 +319,8 @@ class WorkloadClient:
     # --- moves ---------------------------------------------------------------------------------------------------
 
     async def move(self, topic: str, index: int, broker_id: int, destination: str) -> None:
-        """Sends one AlterReplicaLogDirs. Any response is right: the topic or the directory may be gone."""
+        """Sends one AlterReplicaLogDirs. Every response is acceptable, because the topic or the directory may not exist any
+        more."""
         replica = AlterReplicaLogDirTopic(name=topic, partitions=[index])
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=destination, topics=[replica])])
         with contextlib.suppress(ChannelError):
@@ -328,7 +329,7 @@ class WorkloadClient:
     # --- partitions ----------------------------------------------------------------------------------------------
 
     async def reassign(self, topic: str, index: int, target: Sequence[int] | None) -> PartitionChange:
-        """Sends one AlterPartitionReassignments to any broker. Without a target it cancels."""
+        """Sends one AlterPartitionReassignments to any broker. Without a target, it cancels the reassignment."""
         operation = PartitionChange(
             client=self.name,
             begin_ns=self._env.now_ns(),
@@ -347,7 +348,7 @@ class WorkloadClient:
         return operation
 
     async def elect_preferred(self, topic: str, index: int) -> PartitionChange:
-        """Sends one ElectLeaders to any broker."""
+        """Sends one ElectLeaders, which requests a preferred election, to any broker."""
         operation = PartitionChange(
             client=self.name, begin_ns=self._env.now_ns(), topic=topic, index=index, is_election=True
         )

@@ -52,7 +52,7 @@ OVERRIDES = {
     # The small disks have less free space than the default floor, so they would get no new replicas.
     "diskraft.log.dir.free.bytes.floor": "0",
     "broker.heartbeat.interval.ms": "500",
-    # The matrix does not test fencing by session timeout, and a busy machine must not cause it.
+    # The timeout is long: the matrix does not test fencing, and a busy machine must not cause it.
     "broker.session.timeout.ms": "18000",
     # Before each fault the preferred replicas must lead again, so rebalance often.
     "leader.imbalance.check.interval.seconds": "1",

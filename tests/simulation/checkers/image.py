@@ -30,7 +30,7 @@ from common.records.metadata_records import (
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.violations import InvariantViolated
 
-# Resource types of ConfigRecord.
+# Values of resource_type in a ConfigRecord.
 TOPIC, BROKER = 2, 4
 UNCLEAN = "unclean.leader.election.enable"
 
@@ -82,7 +82,7 @@ class ImageModel:
     brokers: dict[int, ModelBroker] = field(default_factory=dict)
     topics: dict[TopicId, str] = field(default_factory=dict)
     partitions: dict[TopicIdPartition, ModelPartition] = field(default_factory=dict)
-    # By resource type and name. A resource without configuration has no entry.
+    # The values of each resource, by resource type and name. A resource without configuration has no entry.
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
 
     def copy(self) -> "ImageModel":
@@ -90,7 +90,8 @@ class ImageModel:
         return ImageModel(dict(self.brokers), dict(self.topics), dict(self.partitions), configs)
 
     def setting(self, topic: str, topic_key: str, broker_id: int, broker_key: str) -> str | None:
-        """Returns the first value that is set for a topic on a broker: by the topic, by the broker, by all brokers."""
+        """Returns the value set for a topic on a broker. The order is the topic, the broker, all brokers; None if none of
+        them sets it."""
         places = (((TOPIC, topic), topic_key), ((BROKER, str(broker_id)), broker_key), ((BROKER, ""), broker_key))
         return next((self.configs[place][key] for place, key in places if key in self.configs.get(place, {})), None)
 
@@ -391,8 +392,8 @@ def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, 
         raise InvariantViolated("I4", f"{where}; two leaders in one epoch")
     if new.leader_epoch == old.leader_epoch and _starts_empty(old, new):
         raise InvariantViolated("I4", f"{where}; the leader starts with an empty log in an epoch that had another")
-    # The ISR change that completes a reassignment may remove the leader that asked for it, and elect a replica that joins
-    # the ISR with it.
+    # The ISR change that completes a reassignment may remove the leader that sent it, and elect a replica that joins the ISR
+    # by the same change.
     is_completion = old.is_reassigning and not new.is_reassigning and old.leader in set(old.isr) - set(new.replicas)
     is_unclean = new.leader != NO_LEADER and new.leader not in old.isr and not is_completion
     if is_unclean and not after.is_unclean_allowed(after.topics[key.topic_id]):
@@ -404,8 +405,8 @@ def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, 
 
 
 def check_reassignment(where: str, old: ModelPartition, new: ModelPartition) -> None:
-    """I21: a replica leaves its partition only when every replica that stays is in the ISR, or when the reassignment that
-    added it is reverted."""
+    """I21: a replica may be removed in two cases. Either every replica that stays is in the ISR, or the removal reverts the
+    reassignment that added the replica."""
     changing = (*new.adding, *new.removing)
     if not set(changing) <= set(new.replicas) or not set(new.replicas) - set(new.removing):
         raise InvariantViolated("I21", f"{where}; it changes {changing} of {new.replicas}")

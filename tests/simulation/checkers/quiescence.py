@@ -1,8 +1,9 @@
-"""What must hold once everything is healed and has settled: I11, I16 and I19, that all nodes agree (I5), and that each
-broker counts its replicas correctly (I20), and that its replicas use the configuration of the metadata (I22).
+"""What must hold once all faults have ended and the cluster has settled: I5, I11, I16, I19, I20 and I22.
 
-Shell of the tests. `problems` yields everything that is not in its final state yet. The list shrinks while the cluster
-converges and must be empty when the time is up. A broker that is down is ignored: all others must be in sync without it.
+Shell of the tests. I5 is that all nodes agree, I20 that each broker counts its replicas correctly, and I22 that every
+replica uses the configuration in the metadata. `problems` yields everything that is not in its final state yet. The list
+shrinks while the cluster converges and must be empty when the time is up. A broker that is down is ignored: all others must
+be in sync without it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -252,10 +252,11 @@ class ReplicaChecker:
             if part is None or broker_id not in part.replicas or part.created_at > registered_at:
                 continue
             if broker_id in part.adding:
-                # The replica may have been placed there after the registration, which is not awaited either.
+                # A reassignment may have placed this replica after the broker registered. The broker may be unfenced before
+                # the controller records the directory of such a replica.
                 continue
             assigned = part.directory(broker_id)
-            # A replica about to change its directory has a full copy in the directory that it reports.
+            # A replica that is about to switch directories has a full copy in the directory that the broker reports.
             if assigned not in (directory_id, LOST, broker.replicas._known.movement.reported(key)):
                 raise InvariantViolated(
                     "I11",

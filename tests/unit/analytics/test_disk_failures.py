@@ -108,8 +108,8 @@ def begin(path: Path, numbering: Numbering = Numbering.KIP858) -> MetadataDir:
 
 
 def fail_11(made: MetadataDir) -> int:
-    """Fails directory 11 of broker 1, in the same batch as an unrelated change. A late assignment follows. Returns the time
-    of the failure."""
+    """Fails directory 11 of broker 1, in the same batch as an unrelated change. A late directory assignment follows. Returns
+    the time of the failure."""
     made.append(
         change(0, isr=[2, 3], leader=2),
         change(1, isr=[2, 3]),

@@ -210,8 +210,8 @@ def test_a_log_that_was_cut_back_is_not_mixed_with_the_old_one(made: MetadataDir
 
 
 def test_two_clusters_are_not_mixed(made: MetadataDir, tmp_path: Path) -> None:
-    """The export compares the cluster ids and refuses another cluster's log. It accepts the log of another node of the same
-    cluster."""
+    """The export compares the cluster ids. It refuses the log of another cluster, and accepts the log of another node of the
+    same cluster."""
     export_metadata(made.path, tmp_path / "out")
     other = MetadataDir(tmp_path / "other", cluster_id="another")
     with pytest.raises(AnalyticsError, match="belongs to another"):

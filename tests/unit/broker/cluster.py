@@ -359,7 +359,8 @@ class ClusterController:
         )
 
     def configure_broker(self, name: str, key: str, value: str | None) -> None:
-        """Sets or removes one dynamic configuration of a broker, or of all brokers if the name is empty."""
+        """Sets or removes one dynamic configuration of a broker, or of all brokers if the name is empty. The value None
+        removes it."""
         self.commit(ConfigRecord(resource_type=ConfigResourceType.BROKER, resource_name=name, name=key, value=value))
 
     def configure(self, key: str, value: str | None, *, name: str = "t") -> None:

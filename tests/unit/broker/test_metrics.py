@@ -22,7 +22,7 @@ D1, D2 = directory(1), directory(2)
 
 
 class Moves:
-    """Stands in for Moves, with one replica that moves from D1 to D2."""
+    """A stub of Moves with one replica that moves from D1 to D2."""
 
     counts: Mapping[DirectoryId, MoveCounts] = {
         D2: MoveCounts(finished=3, failed=1, bytes_copied=4000, throttled_ns=2_500_000_000)
@@ -166,7 +166,7 @@ def test_a_directory_that_fails_keeps_its_offline_series() -> None:
 
 
 def test_moves_are_shown_in_the_directory_that_they_fill() -> None:
-    """Every online directory has all the series, so that a rate exists before the first move."""
+    """Every online directory has all series from the start, so a rate can be computed even for the first move."""
     broker = Broker()
     expected = {
         "kafka_log_logdir_moves": 1,
@@ -182,7 +182,8 @@ def test_moves_are_shown_in_the_directory_that_they_fill() -> None:
 
 
 def test_the_move_counters_of_a_directory_outlive_it() -> None:
-    """A target that dies fails its moves in the same moment, and that must be seen. Nothing moves there any more."""
+    """When a target directory fails, its moves fail at the same time, and the counters must still show that. Series of
+    current moves are no longer shown for the directory."""
     broker = Broker()
     broker.directories.step(LogDirError("/d2", "append", errno.EIO))
     assert broker.values("kafka_log_logdir_moves_failed") == {"/d1": 0, "/d2": 1}

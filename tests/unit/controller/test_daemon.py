@@ -125,8 +125,8 @@ def test_a_controller_formatted_at_a_level_that_it_does_not_know_ends() -> None:
 
 
 def test_a_controller_that_was_stopped_fences_nobody_for_it() -> None:
-    """The controller is stopped for 20 s (SIGSTOP, a suspended VM). Brokers may have sent heartbeats that it could not
-    receive. The time for which it was stopped therefore does not count; the silence before and after it does."""
+    """The controller is stopped for 20 s, as by SIGSTOP or in a suspended VM. It may not have received the brokers'
+    heartbeats during that time, so the 20 s do not count toward the session timeout. Silence before and after does count."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -319,8 +319,8 @@ def test_alter_partition_and_deletion_over_the_wire() -> None:
 
 
 def test_configuration_over_the_wire() -> None:
-    """Both requests are served on the controller's listener, for a topic and for any broker. What was committed is there
-    after a restart, and a refused change is not."""
+    """The controller's listener serves both requests, for a topic and for any broker. After a restart, the committed changes
+    are still there. Refused changes are not."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
@@ -573,7 +573,7 @@ def test_every_request_is_refused_while_not_active() -> None:
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a")
         controller = node.daemon.controller
-        # The new epoch must be durable before this node is elected again, so the node is not active while the metadata disk
+        # The new epoch must be durable before this node is elected again. So the node is not active while the metadata disk
         # hangs.
         world.disk("/disks/controller").hang()
         node.driver.resign(controller.leader.epoch)

@@ -1,7 +1,8 @@
-"""A fake broker in threads, for tests of blocking tools. It returns the responses that the test provides.
+"""A fake broker that runs in threads, for tests of blocking tools. It returns the responses that the test provides.
 
-One thread accepts connections, and one more serves each connection, one request at a time. What an AdminClient asks first,
-the broker answers by itself: ApiVersions, with the APIs that have an answer, and Metadata without topics.
+One thread accepts connections. One more thread serves each connection, one request at a time. The broker itself answers the
+first requests of an AdminClient: ApiVersions, with the APIs for which the test provides an answer, and Metadata without
+topics.
 """
 
 import contextlib
@@ -24,12 +25,13 @@ Answer = Callable[[Any], Any]
 
 
 class FakeBroker:
-    """`requests` records what the test answers. A test calls `close`, or uses the broker in a with statement."""
+    """`requests` records the requests that the test's answers serve. The test must call `close`, or use the broker in a with
+    statement."""
 
     def __init__(self, answers: Mapping[ApiKey, Answer]) -> None:
         self.answers = dict(answers)
         self.requests: list[Any] = []
-        # The brokers of the cluster. The one with the least id is the controller.
+        # The brokers of the cluster by id. The one with the lowest id is the controller.
         self.members: Mapping[int, FakeBroker] = {1: self}
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address = HostPort(*self._socket.getsockname()[:2])
@@ -66,7 +68,7 @@ class FakeBroker:
             self._threads[-1].start()
 
     def _serve(self, connection: socket.socket) -> None:
-        # A tool that fails leaves without waiting for the other answers.
+        # A tool that fails may close the connection before it has received all responses.
         with connection, contextlib.suppress(OSError):
             for frame in _frames(connection):
                 connection.sendall(self._answer(frame))

@@ -33,8 +33,8 @@ D2 = DirectoryId(Uuid(b"2" * 16))
 
 
 class Sender:
-    """A sender, its queue, and a controller. The controller answers for each partition with the error code in `codes`,
-    and leaves the partitions in `left_out` out of the answer."""
+    """A sender, its queue, and a controller. The controller answers each partition with its error code in `codes`. It omits
+    the partitions in `left_out` from the response."""
 
     def __init__(self, side: ControllerSide) -> None:
         self.side = side

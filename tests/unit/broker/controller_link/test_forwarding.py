@@ -471,7 +471,8 @@ def reassign(replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
 def test_changed_partitions_are_answered_when_they_are_visible_here(
     request_: Struct, response: Struct, change: KnownRecord
 ) -> None:
-    """The answer waits for the change, or for a later one that has replaced it. Changes of something else do not count."""
+    """The response waits until the broker's metadata has this change, or a later one that replaced it. Other changes do not
+    count."""
 
     async def scenario(broker: Broker) -> None:
         broker.commit(topic(1), topic(2), partition(1, 0, [1, 2]), partition(2, 0, [1, 2]))

@@ -118,8 +118,8 @@ def test_a_failure_is_told_at_once_and_in_every_later_heartbeat() -> None:
 
 
 def test_a_directory_failing_while_a_heartbeat_is_in_flight() -> None:
-    """An answer to a request that did not name the directory does not acknowledge the failure. The next request goes out at
-    once."""
+    """A heartbeat is in flight that does not name the failed directory. Its response does not acknowledge the failure, so
+    the next heartbeat is sent at once."""
     context = Context()
     context.run_until_unfenced()
     assert context.step(Tick(), after_ms=2000) == [heartbeat()]

@@ -152,7 +152,8 @@ def test_a_leader_alone_in_the_isr_advances_with_its_own_writes() -> None:
 
 
 def test_high_watermark_waits_for_a_caught_up_replica_that_could_join() -> None:
-    """A follower outside the ISR that has caught up is about to join, so records that it lacks must not be committed."""
+    """A follower outside the ISR that has caught up is about to join the ISR. Records that the follower does not have must
+    therefore not be committed."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     assert len(proposed(leader.fetch(TWO, 10))) == 1
     leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA))
@@ -591,8 +592,8 @@ def test_under_replicated() -> None:
 
 
 def test_a_reassignment_adds_a_replica() -> None:
-    """The added replica does not count as missing. It joins the ISR once it has caught up, and from then on the high
-    watermark waits for it."""
+    """The added replica does not make the partition under-replicated. It joins the ISR once it has caught up. From then on,
+    the high watermark waits for it."""
     leader, four = LeaderContext((1, 2)), BrokerId(4)
     leader.brokers[four] = broker(4)
     reassigning = partition((1, 2), replicas=(4, 2, 1), partition_epoch=8)
@@ -609,8 +610,8 @@ def test_a_reassignment_adds_a_replica() -> None:
 
 
 def test_a_completed_reassignment_is_no_reassignment() -> None:
-    """The metadata that completes it clears both lists. A replica that is only being removed does not change what is
-    missing."""
+    """The metadata that completes the reassignment clears both lists, adding and removing. During a reassignment that only
+    removes a replica, that replica still counts: without it in the ISR, the partition is under-replicated."""
     leader = LeaderContext((1, 2))
     leader.lead(partition((1, 2), partition_epoch=8)._replace(removing_replicas=(THREE,)))
     assert leader.replica.is_reassigning

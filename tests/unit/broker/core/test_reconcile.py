@@ -47,7 +47,7 @@ TABLE = [
     (hosted(B, LOST), Decision(Action.ASSIGN, B)),
     (hosted(B, GONE), Decision(Action.ASSIGN, B)),
     (hosted(A, None), Decision(Action.DELETE)),
-    # The replica moves and its copy has caught up: the target is reported until the metadata names it.
+    # The replica is moving and its copy has caught up. The broker reports the target until the metadata names it.
     (replace(hosted(A, A), moving_to=B), Decision(Action.ASSIGN, B)),
     (replace(hosted(A, UNASSIGNED), moving_to=B), Decision(Action.ASSIGN, B)),
     (replace(hosted(A, B), moving_to=B), Decision(Action.USE)),

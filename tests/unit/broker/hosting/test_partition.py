@@ -106,8 +106,8 @@ def test_produces_fail_that_the_new_log_does_not_hold() -> None:
 
 
 def test_a_future_replica_is_described_in_its_own_directory_with_its_distance_to_the_current_log() -> None:
-    """What DescribeLogDirs shows during a move: the future replica lacks the records that were written after it was copied.
-    Once it has taken over, only the current replica is left."""
+    """DescribeLogDirs shows both replicas during a move. The future replica lags by the records that were written after it
+    was copied. Once the future replica has taken over, only the current replica is shown."""
 
     async def scenario(cluster: Cluster) -> None:
         await leader_with_waiting_produces(cluster, "one")

@@ -276,8 +276,9 @@ def test_a_topic_created_anew_inherits_nothing_from_checkpoints() -> None:
 
 
 def test_a_replica_that_moves_away_is_deleted() -> None:
-    """A produce that waits for the ISR, and any later one, gets NOT_LEADER_OR_FOLLOWER, and not that there is no such
-    partition: its client is to look for the new leader. Broker 2, which keeps its replica, leads on."""
+    """A produce that waits for the ISR gets NOT_LEADER_OR_FOLLOWER, and so does any later produce. With
+    UNKNOWN_TOPIC_OR_PARTITION the client would not look for the new leader. Broker 2 keeps its replica and becomes the
+    leader."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)

@@ -37,8 +37,8 @@ PROPERTIES = {
 
 
 class Broker:
-    """Broker 1 with these properties in its server.properties, topic-1 with these overrides, and dynamic configuration of
-    broker 1 and of all brokers."""
+    """Broker 1 with these properties in its server.properties, and topic-1 with these overrides. `own` is the dynamic
+    configuration of broker 1, `everywhere` that of all brokers."""
 
     def __init__(
         self,
@@ -121,8 +121,8 @@ def test_a_topic_without_overrides_shows_defaults() -> None:
 def test_a_source_is_where_the_value_was_set(
     properties: dict[str, str], overrides: dict[str, str], value: str, source: int
 ) -> None:
-    """A value set in the topic has the topic as its source, and one set in the broker's file the broker, even if it equals
-    the default. In the broker's file, any key of the setting counts, such as log.retention.hours."""
+    """The source of a value set in the topic is the topic, and the source of a value set in the broker's file is the broker,
+    even if the value equals the default. Any of the setting's keys may be in the file, such as log.retention.hours."""
     entry = Broker(properties, overrides).topic_entry("retention.ms")
     assert (entry.value, entry.config_source) == (value, source)
 
@@ -156,7 +156,8 @@ def test_what_clients_look_up_is_there() -> None:
 
 
 def test_types_of_values_are_kafkas() -> None:
-    """Version 3 and later have the type of each value, as a number of Kafka's ConfigType, also where no value is set."""
+    """From version 3 on, the response has the type of each value, as a number of Kafka's ConfigType, even if no value is
+    set."""
     broker = Broker()
     assert broker.topic_entry("unclean.leader.election.enable").config_type == ConfigType.BOOLEAN
     assert broker.topic_entry("unclean.leader.election.enable").value == "false"
@@ -250,7 +251,8 @@ def test_the_default_listener_is_shown_as_a_listener() -> None:
 
 
 def test_the_cluster_wide_defaults_are_what_is_set_there() -> None:
-    """The empty broker name stands for the dynamic defaults of all brokers, not for this broker."""
+    """The empty name stands for the dynamic defaults of all brokers, not for this broker. Only values that are set there are
+    listed."""
     result = Broker().describe(BROKER, "")
     assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
     broker = Broker({"log.retention.ms": "1"}, own={"log.retention.ms": "2"}, everywhere={"log.retention.ms": "3"})
@@ -261,7 +263,7 @@ def test_the_cluster_wide_defaults_are_what_is_set_there() -> None:
 
 
 def test_every_place_that_sets_a_value_is_a_synonym() -> None:
-    """In the order in which they count: topic, this broker, all brokers, its file, default."""
+    """The synonyms are in order of precedence: topic, this broker, all brokers, the broker's file, default."""
     broker = Broker(
         {"log.retention.hours": "2"},
         {"retention.ms": "5"},
@@ -283,8 +285,9 @@ def test_every_place_that_sets_a_value_is_a_synonym() -> None:
 
 
 def test_both_names_of_the_move_rate_show_the_rate_that_counts() -> None:
-    """The place counts more than the name, and the value is the same under both names. But the source is where the name
-    itself is set: an older kafka-configs writes back every value whose source is the broker."""
+    """The place where a rate is set takes precedence over the name, and both names show the rate in effect. But each name's
+    source is the place where that name itself is set: an older kafka-configs writes back every value whose source is the
+    broker."""
     broker = Broker({"replica.alter.log.dirs.io.max.bytes.per.second": "1"}, everywhere={"intra.broker.throttled.rate": "2"})
     for key, source in (
         ("replica.alter.log.dirs.io.max.bytes.per.second", STATIC_BROKER_SOURCE),
@@ -301,7 +304,8 @@ def test_both_names_of_the_move_rate_show_the_rate_that_counts() -> None:
 
 
 def test_a_key_that_the_broker_does_not_know_may_be_a_secret() -> None:
-    """It is listed where it is set, without its value, and not as a default where the broker sets it too."""
+    """The key may hold a secret, so it is listed without its value. If both this broker and all brokers set the key, the
+    broker's description shows only the broker's own entry."""
     broker = Broker(own={"a.secret": "x"}, everywhere={"a.secret": "y", "another": "z"})
     for name, key, source in (
         ("1", "a.secret", BROKER_SOURCE),

@@ -28,7 +28,7 @@ REPLICAS = (
     ReplicaDescription("a", 2, D1, 300, 0),
     ReplicaDescription("a", 0, D2, 400, 0),
 )
-# a-0 moves from /d2 to /d1, and b-1 the other way.
+# a-0 moves from /d2 to /d1. b-1 moves from /d1 to /d2.
 FUTURE = (ReplicaDescription("a", 0, D1, 40, 36, is_future=True), ReplicaDescription("b", 1, D2, 10, 9, is_future=True))
 
 
@@ -77,15 +77,15 @@ def test_every_configured_directory_is_listed_with_what_it_holds() -> None:
 
 
 def test_a_replica_is_described_with_its_size_and_lag() -> None:
-    """Size and lag are those that Replicas reports. A replica that does not move is not a future replica."""
+    """The response has the size and the lag that Replicas reports. A replica that does not move is not a future replica."""
     first = Broker().ask().results[0]
     (lagging,) = first.topics[1].partitions
     assert (lagging.partition_index, lagging.partition_size, lagging.offset_lag, lagging.is_future_key) == (1, 100, 3, False)
 
 
 def test_a_replica_that_moves_is_in_both_directories() -> None:
-    """A move shows the current replica where it is, and the future replica with its own size and lag where it goes, in the
-    order of the partitions."""
+    """During a move, the current replica is listed in its directory. The future replica is listed in the target directory,
+    with its own size and lag. The partitions are in order."""
     results = {result.log_dir: result for result in Broker(FUTURE).ask({"a": [0, 2], "b": [1]}).results}
     shown = {
         path: [
@@ -144,7 +144,7 @@ def test_only_the_partitions_that_are_asked_for(
 
 
 def test_an_empty_list_asks_for_all_topics_in_version_0() -> None:
-    """KIP-113 defines an empty list as all topics. Later versions have null for that; version 0 accepts both."""
+    """In KIP-113 an empty list stands for all topics. Later versions use null instead. Version 0 accepts both."""
     everything = Broker().held()
     assert Broker().held({}, version=0) == everything
     assert Broker().held(None, version=0) == everything

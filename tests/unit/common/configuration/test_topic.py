@@ -49,18 +49,18 @@ def test_values_that_ask_for_what_happens_anyway_are_accepted() -> None:
 
 @pytest.mark.parametrize("value", ["", "*", "0:1", "0:1, 12:3"])
 def test_throttled_replicas_are_all_or_a_list(value: str) -> None:
-    """Each replica is named by its partition and its broker."""
+    """The value is "*" for all replicas, or a list. An entry of the list is a partition and a broker."""
     validate_topic_overrides({"leader.replication.throttled.replicas": value})
 
 
 @pytest.mark.parametrize("value", ["1", "*,0:1", "0:1:2", "a:b", "-1:0"])
 def test_other_throttled_replicas_are_refused(value: str) -> None:
-    """With an error that shows the form."""
+    """The error shows the expected form."""
     with pytest.raises(ConfigError, match="PARTITION:BROKER"):
         validate_topic_overrides({"follower.replication.throttled.replicas": value})
 
 
 def test_an_override_that_cannot_be_read_is_passed_over() -> None:
-    """The record may come from another version. The topic's other overrides count."""
+    """The record may come from another version. The topic's other overrides remain in effect."""
     config = topic_config(TopicConfig(), {"retention.ms": "soon", "segment.bytes": "1024"})
     assert config == TopicConfig(segment_bytes=1024)

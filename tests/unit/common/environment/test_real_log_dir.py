@@ -169,7 +169,8 @@ async def test_queued_appends_are_joined_into_one_write(
 
 
 async def test_groups_are_bounded_and_gaps_are_not_joined(log_dir: RealLogDir, blocked_write: Blocker) -> None:
-    """Appends are written correctly even if they have more buffers than one system call takes, or leave gaps in the file."""
+    """Appends are written correctly even if they have more buffers than one system call accepts, or if they leave gaps in
+    the file."""
     file = await log_dir.open("a", create=True)
     slow = log_dir.append(file, 0, [b"x"])
     await asyncio.get_running_loop().run_in_executor(None, blocked_write.entered.wait)
@@ -354,7 +355,7 @@ async def test_every_fsync_of_the_kernel_that_fails_is_final(
 
 
 async def test_appends_do_not_wait_for_a_write_back(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the reader syncs a file, the writer goes on with that file. A truncation waits."""
+    """While the reader thread syncs a file, the writer thread continues to append to it. A truncation waits for the sync."""
     blocked_sync = Blocker(os.fdatasync)
     monkeypatch.setattr(disk_operations, "_fdatasync", blocked_sync)
     file = await log_dir.open("a", create=True)
@@ -834,7 +835,7 @@ async def test_two_nodes_of_one_process_conflict(log_dir: RealLogDir, make_log_d
 
 
 async def test_a_healthy_directory_passes_the_probe_and_keeps_nothing_of_it(log_dir: RealLogDir) -> None:
-    """The probe creates, writes, fsyncs and renames a file, reads it bypassing the page cache, and unlinks it."""
+    """The probe creates, writes, fsyncs and renames a file, reads the file without the page cache, and unlinks it."""
     await log_dir.probe()
     await log_dir.probe()
     assert await log_dir.list() == []

@@ -215,7 +215,7 @@ def test_a_partition_record_may_replace_a_partition() -> None:
 
 
 def test_indexes_follow_every_change() -> None:
-    """The directory, ISR and leader indexes match the final state. Each keeps its partitions in insertion order."""
+    """The directory, ISR and leader indexes match the final state. Each index keeps its partitions in insertion order."""
     one, two, three = map(BrokerId, (1, 2, 3))
     state = replay(
         topic(1),
@@ -250,7 +250,8 @@ def test_indexes_follow_every_change() -> None:
 
 
 def test_reassignments_are_indexed() -> None:
-    """From the record that begins one, or from a snapshot's record, until it is completed or its topic is removed."""
+    """A partition enters the index when a record begins a reassignment, or when a snapshot's record contains one. It leaves
+    the index when the reassignment completes or the topic is removed."""
     moving = partition(2, 0, [1, 2])
     moving.adding_replicas = [2]
     state = replay(topic(1), topic(2), partition(1, 0, [1, 2]), partition(1, 1, [1, 2]), moving)

@@ -139,7 +139,7 @@ def test_the_text_goes_where_there_is_room_for_it() -> None:
 
 
 def test_a_failed_election_is_reported_where_every_version_looks() -> None:
-    # Version 0 of ElectLeaders has no top-level code, so its clients find the error in the partitions.
+    # Version 0 of ElectLeaders has no top-level error code, so its clients look for the error in the partitions.
     request = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[3])])
     response = error_response(request, ApiKey.ELECT_LEADERS, CODE, "because")
     (topic,) = response.replica_election_results

@@ -309,7 +309,7 @@ def test_observer_fetches_a_snapshot_when_the_leaders_log_was_cut() -> None:
 
 def test_a_live_observer_loads_a_snapshot_that_replaces_its_log() -> None:
     """While the observer's disk hung, the leader deleted the old part of its own log. The observer therefore fetches a
-    snapshot; its listener loads the snapshot and continues."""
+    snapshot. The observer's listener loads the snapshot and continues."""
 
     async def scenario(world: SimulatedWorld) -> None:
         one = await leader(world, Config(metadata_max_retention_bytes=1))

@@ -141,7 +141,8 @@ def test_a_roll_writes_kafkas_indexes_and_moves_the_recovery_point() -> None:
         # The rolled segment was synced after its appends, so the records count as durable.
         assert log.recovery_point == 4
         files = log_files(world.disk(PATH))
-        # Batches are about 100 bytes long. The third one starts after more than 150 bytes and is indexed by its last offset.
+        # Each batch is about 100 bytes long. The third one starts after more than 150 bytes, so it gets an index entry with
+        # its last offset.
         assert 75 < size <= 150
         assert files["00000000000000000000.index"] == b"\0\0\0\2" + (2 * size).to_bytes(4, "big")
         assert files["00000000000000000000.timeindex"] == bytes.fromhex(

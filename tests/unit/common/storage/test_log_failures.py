@@ -176,7 +176,8 @@ def test_a_crash_in_the_middle_of_creation_leaves_a_whole_log_or_none_to_speak_o
 
 
 def test_a_failed_write_back_breaks_the_log() -> None:
-    # Whoever started the write-back learns that it has ended; the log has failed, and no later sync vouches for anything.
+    # The caller that started the write-back is notified when it ends. The log has failed, so later syncs fail and do not
+    # move the recovery point.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         assert await outcome(append(log))
@@ -198,8 +199,8 @@ def test_a_failed_write_back_breaks_the_log() -> None:
 
 
 def test_a_failed_write_back_keeps_the_recovery_point_below_a_rolled_segment() -> None:
-    # The segment is rolled and synced while its write-back is under way. The kernel reports a failed write only once, so the
-    # second sync succeeds and proves nothing.
+    # The segment is rolled and synced while its write-back is in progress. The kernel reports a failed write only once, so
+    # the second sync succeeds although the write has failed.
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         assert await outcome(append(log))

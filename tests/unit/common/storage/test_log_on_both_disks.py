@@ -90,7 +90,7 @@ async def a_move(log_dir: LogDir) -> None:
     await future.rename(FOLDER)
     assert [entry.name for entry in await log_dir.list()] == sorted([FOLDER, current.name])
     await fill(future, 40, epoch=3)
-    # The other log is still open under its new name, and can be read.
+    # The old log is still open under its new name and can be read.
     assert await all_offsets(current) == [(offset, offset) for offset in range(41)]
     assert await all_offsets(future) == [(offset, offset) for offset in range(82)]
     await future.close()

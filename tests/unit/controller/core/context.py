@@ -112,7 +112,7 @@ def incarnation(name: str) -> IncarnationId:
 
 
 def resolver(properties: Mapping[str, str]) -> ConfigResolver:
-    """Returns the resolver of a controller with these properties in its server.properties."""
+    """Returns the ConfigResolver of a controller with these properties in its server.properties."""
     given = {
         "process.roles": "controller",
         "node.id": str(CONTROLLER_ID),
@@ -281,7 +281,7 @@ class ControllerContext:
     def alter_configs(
         self, *changes: tuple[str, int, str | None], resource_type: int = 2, name: str = "t", validate_only: bool = False
     ) -> tuple[int, str | None]:
-        """Changes keys of one resource, each as (key, operation, value). Returns the error code and the message."""
+        """Changes keys of one resource, each given as (key, operation, value). Returns the error code and the message."""
         resource = incremental_alter_configs.AlterConfigsResource(
             resource_type=resource_type,
             resource_name=name,
@@ -369,7 +369,7 @@ class ControllerContext:
     def reassign(
         self, name: str, targets: Mapping[int, Sequence[int] | None], *, allow_replication_factor_change: bool = True
     ) -> dict[int, ReassignablePartitionResponse]:
-        """Reassigns partitions of the topic; None cancels. Returns the results by partition."""
+        """Reassigns partitions of a topic. The target None cancels a reassignment. Returns the results by partition."""
         partitions = [
             ReassignablePartition(partition_index=index, replicas=None if replicas is None else list(replicas))
             for index, replicas in targets.items()
@@ -382,7 +382,7 @@ class ControllerContext:
         return {result.partition_index: result for result in response.responses[0].partitions}
 
     def reassignments(self, topics: Mapping[str, Sequence[int]] | None = None) -> list[OngoingTopicReassignment]:
-        """Lists the reassignments of these partitions, or all."""
+        """Returns the reassignments in progress of these partitions, or of all partitions."""
         wanted = None
         if topics is not None:
             wanted = [
@@ -411,7 +411,7 @@ class ControllerContext:
     def elect(
         self, partitions: Mapping[str, Sequence[int]] | None = None, *, election_type: int = ElectionType.PREFERRED
     ) -> dict[tuple[str, int], PartitionResult]:
-        """Elects leaders for these partitions, or for all. Returns the results by topic and partition."""
+        """Elects leaders of these partitions, or of all partitions. Returns the results by topic and partition."""
         named = None
         if partitions is not None:
             named = [TopicPartitions(topic=name, partitions=list(indexes)) for name, indexes in partitions.items()]

@@ -55,7 +55,8 @@ def test_a_wrong_command_line_gives_the_usage(arguments: list[str], capsys: pyte
 
 
 def test_no_answer_is_status_1_and_a_reason(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Nothing listens at the address. A warning says so at once, and one line when the time of the call is over."""
+    """Nothing listens at the address. The tool logs a warning at once. When the timeout of the call expires, it prints one
+    line."""
     config = tmp_path / "client.properties"
     config.write_text("default.api.timeout.ms=100\n")
     assert main(["cluster-id", "-b", "127.0.0.1:1", "--config", str(config)]) == 1

@@ -160,7 +160,7 @@ def test_a_broker_that_refuses(cluster: Cluster) -> None:
 
 
 def test_one_broker_is_described_in_the_form_of_the_kip(cluster: Cluster) -> None:
-    """The JSON is the only line. A future replica is temporary, and its lag is the one that the broker reports."""
+    """The JSON is the only line of output. A future replica is shown as temporary, with the lag that the broker reports."""
     moving = DescribeLogDirsPartition(partition_index=7, partition_size=10, offset_lag=97, is_future_key=True)
     cluster.results[2][0].topics.append(DescribeLogDirsTopic(name="b", partitions=[moving]))
     status, (line,), err = cluster("--schema", "kip-113", "--broker", "2")
@@ -177,13 +177,13 @@ def test_one_broker_is_described_in_the_form_of_the_kip(cluster: Cluster) -> Non
 
 
 def test_an_offline_directory_is_not_live_in_the_form_of_the_kip(cluster: Cluster) -> None:
-    """It has no partitions."""
+    """An offline directory is shown without partitions."""
     status, (line,), _ = cluster("--schema", "kip-113", "--broker", "1")
     assert (status, line) == (0, '{"version":1,"log_dirs":[{"is_live":false,"path":"/d1","partitions":[]}]}')
 
 
 def test_some_directories_and_some_topics_in_the_form_of_the_kip(cluster: Cluster) -> None:
-    """--log-dirs leaves out directories, --topics leaves out partitions."""
+    """--log-dirs selects directories, and --topics selects partitions."""
     _, (line,), _ = cluster("--schema", "kip-113", "--broker", "2", "--log-dirs", "/d2", "--topics", "b,c")
     assert [(each["path"], len(each["partitions"])) for each in json.loads(line)["log_dirs"]] == [("/d2", 1)]
     _, (line,), _ = cluster("--schema", "kip-113", "--broker", "2", "--log-dirs", "/d2,/d1", "--topics", "a")
@@ -210,7 +210,7 @@ def test_some_directories_and_some_topics_in_the_form_of_the_kip(cluster: Cluste
     ],
 )
 def test_what_one_broker_and_its_directories_do_not_allow(cluster: Cluster, flags: list[str], line: str) -> None:
-    """One line says what is wrong. The flags of the two schemas do not mix."""
+    """One line says what is wrong. A command line may not combine flags of the two schemas."""
     assert cluster(*flags) == (1, [], [line])
 
 

@@ -162,7 +162,7 @@ def test_create_with_the_clusters_defaults(tool: Tool) -> None:
 
 
 def test_create_with_numbers_and_configuration(tool: Tool) -> None:
-    """A value may itself contain '=', the character that separates key and value."""
+    """A value may itself contain '=', which also separates key and value."""
     flags = ["--partitions", "6", "--replication-factor", "3", "--config", "a=1", "--config", "b=x=y"]
     assert tool("--create", "--topic", "new", *flags)[0] == 0
     (topic,) = tool.sent(CreateTopicsRequest)[0].topics
@@ -274,7 +274,8 @@ def test_describe_only_some_partitions(tool: Tool, flag: str, partitions: list[s
 
 
 def test_a_topic_that_is_deleted_before_it_is_described_is_left_out(tool: Tool) -> None:
-    """The broker lists the topic, and no longer knows it in the next request. Any other error of a topic ends the tool."""
+    """The broker lists the topic, but no longer knows it at the next request. Any other error of a topic makes the tool
+    fail."""
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def metadata_of_some(request: MetadataRequest) -> MetadataResponse:
@@ -329,7 +330,7 @@ def test_delete_that_is_refused(tool: Tool) -> None:
 
 
 def test_alter_adds_partitions_to_every_matching_topic(tool: Tool) -> None:
-    """Nothing is printed, as in Kafka. Without an assignment the controller places the replicas."""
+    """As in Kafka, nothing is printed. Without an assignment, the controller places the replicas."""
     assert tool("--alter", "--topic", "order.*", "--partitions", "6") == (0, [], [])
     (request,) = tool.sent(CreatePartitionsRequest)
     assert [(topic.name, topic.count, topic.assignments) for topic in request.topics] == [
@@ -340,14 +341,15 @@ def test_alter_adds_partitions_to_every_matching_topic(tool: Tool) -> None:
 
 
 def test_alter_with_an_assignment(tool: Tool) -> None:
-    """The option names the replicas of all partitions. Those that are there already are skipped, as in Kafka."""
+    """The option names the replicas of all partitions. As in Kafka, the entries for existing partitions are skipped."""
     assert tool("--alter", "--topic", "orders", "--partitions", "2", "--replica-assignment", "1:2,2:3")[0] == 0
     (request,) = tool.sent(CreatePartitionsRequest)
     assert [each.broker_ids for each in request.topics[0].assignments] == [[2, 3]]
 
 
 def test_alter_that_is_refused(tool: Tool) -> None:
-    """The controller's reason, a topic that does not exist, and options that --alter does not take."""
+    """The command is refused by the controller, for a topic that does not exist, or for options that --alter does not take.
+    The tool prints the reason."""
     assert tool("--alter", "--topic", "orders", "--partitions", "3") == (
         1,
         [],
@@ -370,8 +372,9 @@ def test_alter_that_is_refused(tool: Tool) -> None:
 
 
 def test_describe_shows_what_a_reassignment_adds_and_removes(tool: Tool) -> None:
-    """Replicas that are being added count neither for the replication factor nor as missing. One that was completed before
-    the metadata was read changes nothing but its line."""
+    """Replicas that are being added do not count toward the replication factor, and do not make a partition
+    under-replicated. A reassignment that was completed before the metadata was read affects only the partition's own
+    line."""
     moving = OngoingPartitionReassignment(partition_index=2, replicas=[2, 3, 4], adding_replicas=[4], removing_replicas=[3])
     done = OngoingPartitionReassignment(partition_index=0, replicas=[2, 3, 9], adding_replicas=[9])
     tool.broker.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _: ListPartitionReassignmentsResponse(

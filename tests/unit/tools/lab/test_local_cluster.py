@@ -43,7 +43,8 @@ def make(folder: Path, **options: object) -> LocalCluster:
 def test_every_node_gets_directories_and_a_configuration_that_loads(
     tmp_path: Path, tool_calls: list[tuple[str, ...]]
 ) -> None:
-    """Two brokers with three disks each and a controller, formatted for one new cluster id, on consecutive ports."""
+    """The cluster has two brokers with three disks each and a controller. All are formatted with one new cluster id and use
+    consecutive ports."""
     cluster = make(tmp_path / "cluster", overrides={"num.partitions": "7"})
     assert cluster.cluster_id == "the-cluster-id"
     assert cluster.bootstrap == "127.0.0.1:9092,127.0.0.1:9093"
