@@ -8,9 +8,9 @@ the replica's folder is in the target directory. The rounds alternate between th
 
 copy         moves one replica at full speed and, for comparison, copies its folder with `cp -r`. Before each
              of the two, the source is synced, and read into the page cache ("warm") or dropped from it ("cold").
-             "copied" is the time until our broker has copied everything but synced nothing, which is what `cp` does. "moved"
-             includes the syncs, so it is also compared with `cp` plus an fsync of each file. Apache Kafka does not sync.
-             The goal is at least half of the rate of `cp`.
+             "copied" ends when our broker has copied everything but synced nothing, like `cp`. "moved" ends when the move
+             does. It includes the syncs, so it is also compared with `cp` plus an fsync of each file. Apache Kafka does not
+             sync. The goal is at least half of the rate of `cp`.
 throttle     counts the bytes copied in the first 10 s of a throttled move. The goal is to be within 10 % of the given rate.
 latency      writes single records at a low rate to four partitions and moves one of the partitions. The goal is that a move
              at full speed at most doubles the p99 of the latency before the move.

@@ -103,7 +103,8 @@ def test_kafka_topics_creates_describes_lists_and_deletes_as_ours_does(
 
 
 def test_kafka_configs_changes_and_describes_as_ours_does(kafka: Kafka, bootstrap: str, topic: str) -> None:
-    """Each tool describes the other's changes with the same output. Both fail for the same reason."""
+    """Both tools print the same output when they change or describe configuration. They also refuse a change for the same
+    reason."""
     server, tool = ("--bootstrap-server", bootstrap), "kafka.admin.ConfigCommand"
     of_topic = ("--entity-type", "topics", "--entity-name", topic)
     of_broker = ("--entity-type", "brokers", "--entity-name", "2")

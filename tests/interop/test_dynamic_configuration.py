@@ -59,7 +59,7 @@ def configs(admin: Any, resource_type: ResourceType, name: str) -> Any:
 
 
 def test_librdkafka_changes_a_topic(librdkafka: Any, topic: str) -> None:
-    """Each of the operations set, append, subtract and delete is visible at once, and so is the source of the value."""
+    """The result of each operation (set, append, subtract, delete) is visible at once, and so is the source of the value."""
     change(
         librdkafka,
         ResourceType.TOPIC,
@@ -141,7 +141,8 @@ def test_kafka_python_changes_a_topic_and_a_broker(kafka_python: Any, topic: str
 
 
 def test_the_tool_sets_shows_and_deletes(bootstrap: str, topic: str) -> None:
-    """Changes a topic, one broker and all brokers. A broker's own value takes precedence over the value for all brokers."""
+    """Changes the configuration of a topic, of one broker and of all brokers. A broker's own value takes precedence over the
+    value for all brokers."""
     server = ("--bootstrap-server", bootstrap)
     of_topic = ("--entity-type", "topics", "--entity-name", topic)
     added = run_tool("configs", *server, *of_topic, "--alter", "--add-config", f"{THROTTLED}=[0:1,1:2],segment.ms=3600000")

@@ -21,8 +21,8 @@ def admin_of(cluster: SimulatedCluster) -> AdminClient:
 
 
 def test_a_topic_from_creation_to_deletion() -> None:
-    """Each call sees the effect of the previous call. The AdminClient shows each replica in the directory where the disks
-    have it."""
+    """Each call sees the effect of the previous call. The client reports each replica in the directory that has it on
+    disk."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         async with admin_of(cluster) as admin:
@@ -100,8 +100,8 @@ def test_a_full_disk_shows_how_little_is_left() -> None:
 
 
 def test_a_dead_broker_is_missing_and_comes_back() -> None:
-    """The bootstrap server dies. Its DescribeLogDirs times out, but the other brokers answer theirs, and requests that any
-    broker can answer still succeed. After its restart the same client reaches it again."""
+    """The bootstrap server dies. The call for its directories times out, but the other brokers describe theirs, and requests
+    that any broker can answer still succeed. After the server's restart, the same client reaches it again."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await client.create_topic("t", partitions=3)

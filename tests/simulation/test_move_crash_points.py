@@ -228,12 +228,12 @@ async def _case(world: SimulatedWorld, topic: str, point: str, end: Ending) -> N
         await _move(client, broker_id, replicas.values())
         await world.until(lambda: crash.is_over and cluster.env(broker_id).is_dead)
         if end is Ending.POWER_CUT:
-            # Records beyond the recovery point were only in the page cache, so the power cut may have lost them.
+            # Records at or above the recovery point were only in the page cache, so the power cut may have lost them.
             written = client.acknowledged[SINGLE, 0]
             client.acknowledged[SINGLE, 0] = {at: value for at, value in written.items() if at < crash.promised}
         missing = {Ending.SOURCE_GONE: replicas[topic].source, Ending.TARGET_GONE: replicas[topic].target}.get(end)
         if missing is None:
-            # The moves must continue even without new records.
+            # Stop the writers. The moves must finish even without new records.
             await writers.stop()
         else:
             await _live_without(cluster, broker_id, missing, client)

@@ -90,8 +90,8 @@ class ImageModel:
         return ImageModel(dict(self.brokers), dict(self.topics), dict(self.partitions), configs)
 
     def setting(self, topic: str, topic_key: str, broker_id: int, broker_key: str) -> str | None:
-        """Returns the value set for a topic on a broker. The order is the topic, the broker, all brokers; None if none of
-        them sets it."""
+        """Returns the value that is set for a topic on a broker: the topic's, else the broker's, else that of all brokers,
+        else None."""
         places = (((TOPIC, topic), topic_key), ((BROKER, str(broker_id)), broker_key), ((BROKER, ""), broker_key))
         return next((self.configs[place][key] for place, key in places if key in self.configs.get(place, {})), None)
 

@@ -161,7 +161,7 @@ class MoveChecker:
                             f"broker {broker_id} serves {partition.name} and reports it in a directory that is offline",
                         )
 
-    # --- the only copy -------------------------------------------------------------------------------------------
+    # --- deletion of the only copy -------------------------------------------------------------------------------
 
     def _find_only_copies(self, broker_id: int, broker: BrokerDaemon, image: ImageModel) -> None:
         self._only_copies = {place: each for place, each in self._only_copies.items() if each[0] != broker_id}

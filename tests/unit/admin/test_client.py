@@ -199,7 +199,7 @@ def test_a_broker_that_is_not_known_is_waited_for(run: Run) -> None:
     run(scenario)
 
 
-# --- trying again ----------------------------------------------------------------------------------------------------
+# --- retries ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_controller_is_found_again_when_it_has_moved(run: Run) -> None:
@@ -399,7 +399,7 @@ def test_any_request_can_be_sent(run: Run) -> None:
     run(scenario)
 
 
-# --- the end ---------------------------------------------------------------------------------------------------------
+# --- closing the client ----------------------------------------------------------------------------------------------
 
 
 def test_closing_fails_what_is_still_waiting(run: Run) -> None:

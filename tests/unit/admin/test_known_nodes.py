@@ -47,7 +47,7 @@ def test_a_live_connection_is_preferred_to_a_new_one() -> None:
 
 def test_the_source_of_the_metadata_is_preferred_to_other_connections() -> None:
     """A change that a program has just made is visible at once at the broker to which it sent the change, and only later at
-    the others."""
+    the others. So the client should stay with one broker."""
     known = nodes()
     assert {known.address_of(Role.ANY_BROKER, lambda _: True) for _ in range(20)} == {BOOT}
     known.note_failure(BOOT)

@@ -168,8 +168,8 @@ def test_a_preference_decides_where_the_log_is_created() -> None:
 
 
 def test_deleting_the_topic_ends_the_move() -> None:
-    """The log and the copy are deleted in whatever state the move is. A new topic of the same name can be created in either
-    directory."""
+    """The log and the copy are deleted, no matter how far the move has come. A new topic of the same name can be created in
+    either directory."""
 
     async def scenario(cluster: Cluster) -> None:
         await with_records(cluster, "one")
@@ -334,7 +334,7 @@ def test_a_log_that_is_truncated_just_before_the_swap(monkeypatch: pytest.Monkey
 
 
 def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If all of it were synced at the end, that sync would block all appends to the target directory."""
+    """The copy is synced in parts. A single sync at the end would block all appends to the target directory."""
     monkeypatch.setattr(replica_copy, "WRITE_BACK_BYTES", 200)
     monkeypatch.setattr(moves, "CHUNK_BYTES_MAX", 100)
     monkeypatch.setattr(moves, "CHUNK_BYTES_MIN", 100)
@@ -363,7 +363,7 @@ def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_moves_wait_for_a_free_mover() -> None:
-    """There is one mover, so the second move copies nothing until the first one has caught up."""
+    """num.replica.alter.log.dirs.threads is 1, so the second move copies nothing until the first one has caught up."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -378,7 +378,8 @@ def test_moves_wait_for_a_free_mover() -> None:
             assert alter(cluster, path(1, "b"), index=index) is ErrorCode.NONE
         counts = cluster[1].replicas.moves.counts[directory(1, "b")]
         await cluster.until(lambda: counts.bytes_copied > 2000, within_seconds=60)
-        # The rate is 1,000 bytes per second. The second copy had to wait until the limit had made up for the first one.
+        # The rate is 1,000 bytes per second, and each copy has about 1,000 bytes. The limit let the second copy begin only a
+        # second after the first.
         assert cluster.world.now_ns() - began > 900_000_000
         assert counts.throttled_ns > 900_000_000
 

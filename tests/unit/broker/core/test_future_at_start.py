@@ -51,7 +51,7 @@ TABLE = [
     # If the replica is in the ISR, an incomplete copy must not become its current log.
     (situation(future(B)), FuturesDecision(left=(future(B),))),
     (situation(future(B), any_offline=True), FuturesDecision(left=(future(B),))),
-    # There are several copies and a current log. The longest copy in another directory than the current log is resumed.
+    # There are several copies and a current log. The longest copy outside the current log's directory is resumed.
     (
         situation(future(B, "1", 10), future(C, "2", 20), current=A),
         FuturesDecision(resumed=future(C, "2", 20), put_aside=(future(B, "1", 10),)),

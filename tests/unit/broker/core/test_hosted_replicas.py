@@ -174,9 +174,9 @@ def test_what_was_created_before_the_registration_is_not_newer() -> None:
 
 
 def test_a_replica_that_a_reassignment_adds_is_newer() -> None:
-    """The replica's broker creates it even while one of the broker's directories is offline (KAFKA-10314). A replica that
-    existed before the reassignment is not newer than the incarnation. No replica in the first delta counts as newer, because
-    that delta may describe changes from before the incarnation."""
+    """A "newer" replica was added after this incarnation of the broker started. The broker creates such a replica even while
+    one of its directories is offline (KAFKA-10314). A replica that existed before the reassignment is not newer. No replica
+    in the first delta counts as newer, because that delta may contain older changes."""
     broker, key = Broker(), Q0
     broker.change(topic(2), partition(2, 0, [2], directories=[directory(9)]))
     added = PartitionChangeRecord(

@@ -18,7 +18,7 @@ TOPIC, BROKER = 2, 4
 
 
 class Handlers:
-    """Broker 1's handlers. The test sets `caught_up` when the broker is to have applied the committed change."""
+    """Broker 1's handlers. The broker has caught up with the committed change once the test sets `caught_up`."""
 
     def __init__(self, broker: Broker, *, code: ErrorCode = ErrorCode.NONE) -> None:
         self.world = broker.world

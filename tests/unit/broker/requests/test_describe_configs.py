@@ -285,9 +285,9 @@ def test_every_place_that_sets_a_value_is_a_synonym() -> None:
 
 
 def test_both_names_of_the_move_rate_show_the_rate_that_counts() -> None:
-    """The place where a rate is set takes precedence over the name, and both names show the rate in effect. But each name's
-    source is the place where that name itself is set: an older kafka-configs writes back every value whose source is the
-    broker."""
+    """The rate in effect depends first on the place where it is set and only then on the name. Both names show that rate.
+    But each name's source is the place where that name itself is set: an older kafka-configs writes back every value whose
+    source is the broker."""
     broker = Broker({"replica.alter.log.dirs.io.max.bytes.per.second": "1"}, everywhere={"intra.broker.throttled.rate": "2"})
     for key, source in (
         ("replica.alter.log.dirs.io.max.bytes.per.second", STATIC_BROKER_SOURCE),

@@ -46,13 +46,13 @@ def resolver(**properties: str) -> ConfigResolver:
     ],
 )
 def test_the_first_place_that_sets_a_value_counts(properties: dict[str, str], dynamic: Dynamic, expected: int) -> None:
-    """The order is topic, this broker, all brokers, server.properties, default. The place decides before the unit:
-    log.retention.ms of all brokers takes precedence over log.retention.minutes in server.properties."""
+    """The order is topic, this broker, all brokers, server.properties, default. The order of the places matters more than
+    that of the units: log.retention.ms of all brokers beats log.retention.minutes in server.properties."""
     assert resolver(**properties).topic_config(dynamic, "t").retention_ms == expected
 
 
 def test_a_topic_without_overrides_gets_the_dynamic_defaults() -> None:
-    """It does not get the overrides of another topic."""
+    """A topic does not get the overrides of another topic."""
     dynamic = Dynamic(topic={"min.insync.replicas": "3"}, everywhere={"min.insync.replicas": "2"})
     assert resolver().topic_config(dynamic, "other").min_insync_replicas == 2
     assert resolver().server_config(dynamic).min_insync_replicas == 2
@@ -72,8 +72,8 @@ def test_a_topic_without_overrides_gets_the_dynamic_defaults() -> None:
 def test_the_two_names_of_the_move_rate(
     own: dict[str, str], everywhere: dict[str, str], properties: dict[str, str], expected: int
 ) -> None:
-    """If one place sets both names, Apache Kafka's name takes precedence. If two places set a name each, the place decides.
-    Both names show the resulting rate."""
+    """If both names are set at the same place, Apache Kafka's name takes precedence. If they are set at different places,
+    the place decides. Both names show the resulting rate."""
     given = PROPERTIES | properties
     config = ConfigResolver(load_server_config(given), given).server_config(Dynamic(own=own, everywhere=everywhere))
     assert config.replica_alter_log_dirs_io_max_bytes_per_second == expected

@@ -120,7 +120,7 @@ def test_the_older_request_replaces_everything() -> None:
 
 
 def test_validate_only_writes_nothing() -> None:
-    """Each resource has the same result as for a change."""
+    """Each resource gets the same result as if the change were made."""
     controller = cluster()
     assert controller.alter_configs(("retention.ms", SET, "6"), validate_only=True) == (ErrorCode.NONE, None)
     code, _ = controller.alter_configs(("retention.ms", SET, "soon"), validate_only=True)
@@ -290,7 +290,7 @@ def test_the_limit_of_records_holds_for_the_whole_request() -> None:
     assert len(result.records) == RECORDS_PER_REQUEST_MAX
 
 
-# --- what it does -----------------------------------------------------------------------------------------------
+# --- effects of the configuration -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

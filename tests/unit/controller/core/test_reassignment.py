@@ -65,8 +65,8 @@ def partition(before: Assignment, isr: tuple[int, ...]) -> PartitionRegistration
     ],
 )
 def test_a_reassignment_begins(before: Assignment, target: tuple[int, ...], expected: Assignment) -> None:
-    """The replicas of the target come first, then those that will be removed. The original replicas decide which replicas
-    are added and which are removed."""
+    """The replicas of the target come first, followed by those to be removed. A replica counts as added or removed in
+    comparison with the replicas before any reassignment."""
     assert reassigned(before, ids(*target), lambda broker_id: directory(str(broker_id))) == expected
 
 

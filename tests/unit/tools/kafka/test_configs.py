@@ -157,7 +157,8 @@ def test_the_default_of_all_brokers(tool: Tool, entity: tuple[str, ...]) -> None
 
 
 def test_keys_from_a_file(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Environment variables that override server.properties do not affect this file."""
+    """Environment variables such as KAFKA_NODE_ID override the configuration of a node. They add nothing to the tool's
+    request."""
     monkeypatch.setenv("KAFKA_NODE_ID", "7")
     path = tmp_path / "new.properties"
     path.write_text("retention.ms=5\n# a comment\nsegment.ms = 6\n")

@@ -373,8 +373,8 @@ def test_alter_that_is_refused(tool: Tool) -> None:
 
 def test_describe_shows_what_a_reassignment_adds_and_removes(tool: Tool) -> None:
     """Replicas that are being added do not count toward the replication factor, and do not make a partition
-    under-replicated. A reassignment that was completed before the metadata was read affects only the partition's own
-    line."""
+    under-replicated. A reassignment that was completed before the metadata was read shows only in the line of its
+    partition."""
     moving = OngoingPartitionReassignment(partition_index=2, replicas=[2, 3, 4], adding_replicas=[4], removing_replicas=[3])
     done = OngoingPartitionReassignment(partition_index=0, replicas=[2, 3, 9], adding_replicas=[9])
     tool.broker.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _: ListPartitionReassignmentsResponse(
