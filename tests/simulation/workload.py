@@ -55,8 +55,8 @@ ALL = -1
 # This share of the requests cancels a move instead of starting one.
 CANCEL_SHARE = 0.2
 ANY_DIRECTORY = "any"
-# What the client of reassignments does besides starting them: it elects preferred leaders, and reverts the reassignment that
-# it has just started.
+# Besides starting reassignments, the client elects preferred leaders (ELECTION_SHARE), and reverts reassignments that it has
+# just started (REVERT_SHARE).
 ELECTION_SHARE = 0.2
 REVERT_SHARE = 0.2
 # Sequences of changes to one topic: True is a creation, False a deletion. When a change begins, a slow disk may still be

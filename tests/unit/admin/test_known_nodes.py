@@ -1,4 +1,4 @@
-"""KnownNodes: to which address a request goes, and when the metadata is fetched again."""
+"""KnownNodes: which address a request is sent to, and when the metadata is fetched again."""
 
 import random
 from functools import partial

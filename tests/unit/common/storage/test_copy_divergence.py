@@ -1,4 +1,4 @@
-"""Up to which offset a copy agrees with the log from which it was copied: the cases of KIP-101 and KIP-279.
+"""The offset up to which a copy agrees with the log from which it was copied: the cases of KIP-101 and KIP-279.
 
 Both logs are local, so both leader-epoch caches are available."""
 

@@ -382,7 +382,7 @@ class ControllerContext:
         return {result.partition_index: result for result in response.responses[0].partitions}
 
     def reassignments(self, topics: Mapping[str, Sequence[int]] | None = None) -> list[OngoingTopicReassignment]:
-        """Returns the reassignments in progress of these partitions, or of all partitions."""
+        """Returns the ongoing reassignments of these partitions, or of all partitions."""
         wanted = None
         if topics is not None:
             wanted = [

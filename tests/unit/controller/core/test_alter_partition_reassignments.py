@@ -46,7 +46,8 @@ def in_a(*broker_ids: int) -> list[DirectoryId]:
 
 def test_a_replica_moves_to_another_broker() -> None:
     """When the reassignment begins, the new replica has no directory and is outside the ISR, and the leader stays. When an
-    ISR change completes the target, the old replica is removed. It was the leader, so another replica is elected."""
+    ISR change brings the last replica of the target into the ISR, the old replica is removed. It was the leader, so another
+    replica is elected."""
     context = cluster()
     topic_id = topic(context, [1, 2, 3])
     assert context.reassign("t", {0: [4, 2, 3]})[0].error_code == ErrorCode.NONE

@@ -55,8 +55,8 @@ def test_partitions_with_given_replicas() -> None:
 
 
 def test_partitions_are_placed() -> None:
-    """Each new partition gets as many replicas as the first partition has. If the first partition is being reassigned, its
-    target counts. All new replicas are on active brokers."""
+    """Each new partition gets as many replicas as the first partition has. If the first partition is being reassigned, the
+    size of its target counts. All new replicas are on active brokers."""
     context = cluster()
     context.fence(2)
     assert context.create_partitions("t", 5).error_code == ErrorCode.NONE

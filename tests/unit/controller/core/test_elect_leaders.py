@@ -60,8 +60,8 @@ def test_preferred_leaders() -> None:
 
 
 def test_a_preferred_election_is_never_unclean() -> None:
-    """A preferred election is clean even if the topic allows unclean elections. Unclean elections are left to the
-    controller's sweep of leaderless partitions."""
+    """A preferred election is never unclean, even if the topic allows unclean elections: those are left to the controller's
+    regular sweep of leaderless partitions."""
     context, _ = cluster(unclean=True)
     context.fence(2)
     assert outcome(context.elect({"t": [0]})["t", 0]) == NO_PREFERRED

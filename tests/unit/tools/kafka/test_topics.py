@@ -348,8 +348,8 @@ def test_alter_with_an_assignment(tool: Tool) -> None:
 
 
 def test_alter_that_is_refused(tool: Tool) -> None:
-    """The command is refused by the controller, for a topic that does not exist, or for options that --alter does not take.
-    The tool prints the reason."""
+    """The tool prints why the command fails: the controller refuses the change, the topic does not exist, or --alter does
+    not take an option."""
     assert tool("--alter", "--topic", "orders", "--partitions", "3") == (
         1,
         [],
