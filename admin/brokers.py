@@ -7,7 +7,7 @@ from common.protocol.messages.describe_cluster import DescribeClusterResponse
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A broker and the address for clients. Counterpart of Kafka's Node."""
+    """A broker and the address that clients connect to. Counterpart of Kafka's Node."""
 
     broker_id: int
     host: str

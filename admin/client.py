@@ -1,13 +1,14 @@
 """AdminClient: administers a cluster from asyncio (shell).
 
-Counterpart of Kafka's AdminClient, with the calls of KIP-113. Use it with `async with`; leaving the block closes it.
+Counterpart of Kafka's AdminClient, with the calls of KIP-113. Use it with `async with`; leaving the block closes the client.
 
-1. A call about one thing is a coroutine. A call about many is a plain function: it returns a Results at once, with a future
-   for each thing, and works on in the client's own task group.
-2. Each call has a timeout: its own, or default.api.timeout.ms. Within it, the client connects, finds the right broker, and
-   tries again after disconnects and retriable errors (`admin/request_sender.py`).
-3. All errors are AdminErrors. A retry after a disconnect may find that the first attempt was carried out: a topic may be
-   created and reported as TOPIC_ALREADY_EXISTS, as by Kafka's client.
+1. A method with a single result is a coroutine. A method with a separate result for each topic, resource, broker or replica
+   is a plain function. It immediately returns a Results, which holds a future for each of them, and the client's own task
+   group does the work.
+2. Each call has a timeout: `timeout_ms` if given, else default.api.timeout.ms. Until then, the client connects to the right
+   broker and retries after disconnects and retriable errors (`admin/request_sender.py`).
+3. All errors are AdminErrors. A retry after a disconnect may fail because the first attempt was carried out. For example,
+   `create_topics` may create a topic and still report TOPIC_ALREADY_EXISTS, as Kafka's client does.
 """
 
 import asyncio
@@ -45,12 +46,12 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-# From this version on topics can be deleted by id.
+# The first version that can delete topics by id.
 DELETE_TOPICS_VERSION = 6
 
 
 class AdminClient:
-    """See the module docstring. `env` is the real environment unless a test passes another."""
+    """See the module docstring. `env` is the real environment unless a test passes another one."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class AdminClient:
         config: AdminConfig | None = None,
         env: Environment | None = None,
     ) -> None:
-        """Raises InvalidSetting. Connects only in `async with`, with the first call."""
+        """Raises InvalidSetting. Does not connect; the first call inside `async with` does."""
         self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._config = config or AdminConfig()
         self._given_env = env
@@ -67,7 +68,7 @@ class AdminClient:
         # Both are None before and after the `async with` block.
         self._env: Environment | None = None
         self._sender: RequestSender | None = None
-        # The tasks of calls about many things.
+        # The tasks of the calls that return a Results.
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "AdminClient":
@@ -84,7 +85,7 @@ class AdminClient:
         sender.close()
         for task in self._tasks:
             task.cancel()
-        # The task group must not see an exception of the block: it would wrap it into a group.
+        # Do not pass on an exception of the block: the task group would wrap it in an ExceptionGroup.
         await self._task_group.__aexit__(None, None, None)
 
     # --- the cluster ---------------------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ class AdminClient:
     def create_topics(
         self, new_topics: Iterable[topics.NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> Results[str, topics.TopicMetadata]:
-        """Creates topics; the results are by name. With `validate_only` the controller only says whether it would."""
+        """Creates topics. The results are keyed by name. With `validate_only`, the controller only checks the request."""
         wanted = list(new_topics)
         results: Results[str, topics.TopicMetadata] = Results(topic.name for topic in wanted)
         request = topics.create_request(wanted, timeout_ms=self._server_timeout_ms(timeout_ms), validate_only=validate_only)
@@ -151,7 +152,7 @@ class AdminClient:
         return results
 
     def delete_topics(self, topic_ids: Iterable[Uuid], *, timeout_ms: int | None = None) -> Results[Uuid, None]:
-        """Deletes topics. By id, so that a topic of the same name that was created meanwhile is safe."""
+        """Deletes topics by id. A topic that was deleted and created again meanwhile has another id and is not deleted."""
         results: Results[Uuid, None] = Results(topic_ids)
         states = [DeleteTopicState(topic_id=topic_id) for topic_id in results]
         request = DeleteTopicsRequest(topics=states, timeout_ms=self._server_timeout_ms(timeout_ms))
@@ -174,7 +175,7 @@ class AdminClient:
     def create_partitions(
         self, wanted: Mapping[str, topics.NewPartitions], *, timeout_ms: int | None = None
     ) -> Results[str, None]:
-        """Adds partitions to topics; the results are by name."""
+        """Adds partitions to topics. The results are keyed by name."""
         results: Results[str, None] = Results(wanted)
         request = topics.partitions_request(wanted, timeout_ms=self._server_timeout_ms(timeout_ms))
 
@@ -239,8 +240,8 @@ class AdminClient:
         *,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, AdminError | None]:
-        """Elects leaders for these partitions, or for all that need it. Returns the error of each partition, None where a
-        leader was elected."""
+        """Elects leaders for these partitions or, without `partitions`, for every partition that needs an election. Returns
+        the error of each partition; None means that a leader was elected."""
         request = elections.elect_request(election_type, partitions, timeout_ms=self._server_timeout_ms(timeout_ms))
         response: ElectLeadersResponse = await self._send(
             "electLeaders", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_not_controller(_itself)
@@ -256,7 +257,7 @@ class AdminClient:
         include_synonyms: bool = False,
         timeout_ms: int | None = None,
     ) -> Results[configs.ConfigResource, Mapping[str, configs.ConfigEntry]]:
-        """Returns the configuration of each topic and broker, by key. A broker answers for itself."""
+        """Returns the configuration of each resource, by key. Each broker is asked for its own configuration."""
         results: Results[configs.ConfigResource, Mapping[str, configs.ConfigEntry]] = Results(resources)
 
         async def describe(destination: Destination, asked: list[configs.ConfigResource]) -> None:
@@ -282,8 +283,8 @@ class AdminClient:
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> Results[configs.ConfigResource, None]:
-        """Changes keys of topics and brokers, and leaves their other keys as they are. All changes of one resource are made
-        or none. With `validate_only` the cluster only says whether it would."""
+        """Changes some keys of topics and brokers, and leaves their other keys unchanged. The changes of one resource are
+        atomic. With `validate_only`, the cluster only validates the changes."""
         results: Results[configs.ConfigResource, None] = Results(changes)
 
         async def alter(destination: Destination, asked: list[configs.ConfigResource]) -> None:
@@ -325,7 +326,7 @@ class AdminClient:
     def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout_ms: int | None = None
     ) -> Results[TopicPartitionReplica, log_dirs.ReplicaLogDirInfo]:
-        """Returns the directory of each replica, and where it is moving to."""
+        """Returns the directory of each replica, and the directory that the replica is moving to, if any."""
         results: Results[TopicPartitionReplica, log_dirs.ReplicaLogDirInfo] = Results(replicas)
 
         async def describe(broker_id: int, asked: list[TopicPartitionReplica]) -> None:
@@ -348,11 +349,12 @@ class AdminClient:
     def alter_replica_log_dirs(
         self, assignment: Mapping[TopicPartitionReplica, str], *, timeout_ms: int | None = None
     ) -> Results[TopicPartitionReplica, None]:
-        """Tells brokers in which of their directories (absolute paths, or `any`) to keep replicas.
+        """Asks brokers to keep replicas in these of their directories: an absolute path, or `any` to cancel a move.
 
-        Success means that the broker has accepted it: the move goes on in the background, and
-        `describe_replica_log_dirs` shows how far it has come. REPLICA_NOT_AVAILABLE means that the broker does not have the
-        replica yet, and will create it in that directory. Replicas succeed and fail each by itself.
+        Success means that the broker has accepted the request. The move goes on in the background, and
+        `describe_replica_log_dirs` shows its progress. REPLICA_NOT_AVAILABLE means that the broker does not have the replica
+        yet and will create it in that directory, or that the replica is just being created or swapped; in the second case,
+        try again. Each replica succeeds or fails on its own.
         """
         results: Results[TopicPartitionReplica, None] = Results(assignment)
 
@@ -368,7 +370,7 @@ class AdminClient:
 
     # --- any request ---------------------------------------------------------------------------------------------
     async def send(self, request: Struct, destination: Destination, *, timeout_ms: int | None = None) -> Any:
-        """Sends a request for which there is no method, and returns its response with whatever errors it holds."""
+        """Sends a request that has no method of its own. Returns the response, including any errors in it."""
         return await self._send(type(request).__name__, request, destination, timeout_ms=timeout_ms)
 
     async def _send(
@@ -396,17 +398,17 @@ class AdminClient:
         return self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
     def _server_timeout_ms(self, timeout_ms: int | None) -> int:
-        """How long the broker may take for one attempt. We would not wait longer for its answer."""
+        """Returns the value of a request's timeout field: at most as long as this client waits for one attempt."""
         return min(self._timeout_ms(timeout_ms), self._config.request_timeout_ms)
 
     def _start(self, name: str, results: Results[Key, Any], keys: Iterable[Key], work: Work) -> None:
-        """Runs `work`, which completes the futures of these keys."""
+        """Starts a task that runs `work`, which completes the futures of these keys."""
         self._open()
         asked = list(keys)
         task = self._task_group.create_task(_finish(name, results, asked, work), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Futures that are still open then belong to a task that was cancelled, perhaps before its first step.
+        # If futures are still pending when the task ends, the task was cancelled, perhaps before its first step.
         task.add_done_callback(lambda _: results.fail(asked, closed(name)))
 
 
@@ -475,7 +477,8 @@ def _itself(response: ElectLeadersResponse) -> Iterable[Any]:
 
 
 def _not_controller(results_of: Callable[[Any], Iterable[Any]]) -> ErrorOf:
-    """A node that is not the controller says so in each result; then it has done nothing."""
+    """Returns an `error_of` that looks for NOT_CONTROLLER in every result. A node that is not the controller does nothing
+    and returns that code in each result."""
 
     def error_of(response: Any) -> tuple[int, str | None]:
         is_refused = any(result.error_code == ErrorCode.NOT_CONTROLLER for result in results_of(response))

@@ -1,7 +1,7 @@
 """The settings of an AdminClient, with Kafka's keys and defaults (core).
 
-A program passes an AdminConfig. The tools read one from the properties file of --command-config; keys that are Kafka's but
-without effect here are accepted, because one file serves the tools of both.
+A program passes an AdminConfig. The tools read one from the properties file given with --command-config. Keys that have no
+effect here are ignored, so that the same file can serve these tools and Kafka's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +57,7 @@ _KEYS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = MappingProxyType(
 
 
 def parse_bootstrap_servers(servers: str | Sequence[str]) -> list[HostPort]:
-    """Returns the addresses of `host:port,…`, or of a list of `host:port`. Raises InvalidSetting."""
+    """Parses the addresses in `host:port,…` or in a list of `host:port`. Raises InvalidSetting."""
     texts = servers.split(",") if isinstance(servers, str) else servers
     try:
         addresses = [parse_host_port(text) for text in texts if text.strip()]

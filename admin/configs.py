@@ -1,4 +1,4 @@
-"""Configurations as an AdminClient shows and changes them, and the requests for that (core)."""
+"""Configurations in the form in which an AdminClient shows and changes them, and the requests for this (core)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from common.protocol.messages.incremental_alter_configs import (
 
 
 class ResourceType(IntEnum):
-    """What has a configuration."""
+    """The types of resources that have a configuration."""
 
     TOPIC = 2
     BROKER = 4
@@ -52,7 +52,8 @@ class ConfigResource:
 
     @property
     def broker_id(self) -> int | None:
-        """The broker that alone can answer; None if any broker can. The default of all brokers has an empty name."""
+        """The only broker that can answer for this resource; None if any broker can. An empty name is the default of all
+        brokers."""
         if self.type is ResourceType.TOPIC or not self.name:
             return None
         return int(self.name) if self.name.isascii() and self.name.isdecimal() else None

@@ -1,4 +1,4 @@
-"""Elections that an AdminClient asks for (core)."""
+"""The requests of an AdminClient for leader elections, and their results (core)."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ from common.protocol.messages.elect_leaders import (
 def elect_request(
     election_type: ElectionType, partitions: Iterable[TopicPartition] | None, *, timeout_ms: int
 ) -> ElectLeadersRequest:
-    """Returns the request for these partitions, or for all that need an election."""
+    """Returns the request for these partitions or, if `partitions` is None, for all that need an election."""
     topics = None
     if partitions is not None:
         topics = [TopicPartitions(topic=name, partitions=each) for name, each in partitions_by_topic(partitions).items()]
@@ -24,7 +24,7 @@ def elect_request(
 
 
 def election_results(response: ElectLeadersResponse) -> dict[TopicPartition, AdminError | None]:
-    """Returns the error of each partition, None where a leader was elected."""
+    """Returns the error of each partition; None means that a leader was elected."""
     return {
         TopicPartition(topic.topic, each.partition_id): (
             None if each.error_code == ErrorCode.NONE else failure(each.error_code, each.error_message)

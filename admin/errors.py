@@ -1,8 +1,8 @@
-"""What an AdminClient raises (core).
+"""The errors that an AdminClient raises (core).
 
-Every error is an AdminError with Kafka's error code and a message. The subclasses are those cases that a program handles in
-different ways; each names its counterpart in Kafka. A code that this release does not know, from a newer broker, becomes
-UNKNOWN_SERVER_ERROR with the number in the message, as in Kafka.
+Every error is an AdminError with Kafka's error code and a message. There is a subclass for each kind of error that programs
+handle differently; its docstring names its counterpart in Kafka. If a newer broker returns a code that this release does not
+know, the error is UNKNOWN_SERVER_ERROR with the number in the message, as in Kafka.
 """
 
 from typing import Final
@@ -27,8 +27,8 @@ class RequestFailed(AdminError):
 
 
 class TimedOut(AdminError):
-    """The timeout of the call has passed, or the client was closed; the message names what was waited for. It is unknown
-    whether the cluster has acted on the request. Counterpart of Kafka's TimeoutException."""
+    """The timeout of the call has passed, or the client was closed; the message names what the call was waiting for. It is
+    unknown whether the cluster has acted on the request. Counterpart of Kafka's TimeoutException."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
@@ -55,7 +55,7 @@ class InvalidSetting(AdminError):
         super().__init__(ErrorCode.INVALID_CONFIG, message)
 
 
-# An answer that consists of one of these codes is no answer: the same request may succeed later, or at another node.
+# The client retries after these errors: the same request may succeed later, or at another node.
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,

@@ -1,13 +1,14 @@
-"""Which nodes an AdminClient knows, and which of them gets a request (core).
+"""Remembers the nodes that an AdminClient knows, and chooses the node for each request (core).
 
 Counterpart of Kafka's AdminMetadataManager and of its node providers.
 
-1. Until the first Metadata response only the bootstrap servers are known. They stay known: when no broker answers any more,
-   the client asks them again (KIP-899).
+1. Until the first Metadata response, only the bootstrap servers are known. They are never forgotten: if no broker answers
+   any more, the client asks the bootstrap servers again (KIP-899).
 2. A request for any broker prefers a node with a live connection, then the node with the fewest failures in a row, then the
-   one that the metadata came from. So a dead broker costs one attempt, not every second one, and a program usually reads
+   node that sent the metadata. So a dead broker costs one attempt instead of every second one, and a program usually reads
    from the broker that it wrote to.
-3. Metadata is fetched again when it is old, when the controller refused to be one, and when a broker is not in it.
+3. Metadata is fetched again when it is too old, after a failed attempt or a retriable error such as NOT_CONTROLLER, and when
+   it does not contain the destination of a request.
 """
 
 from collections import Counter
@@ -26,7 +27,7 @@ METADATA_AGE_MAX_NS: Final = 300 * NS_PER_S
 
 
 class Role(Enum):
-    """A destination that is found by what the node does, not by its id."""
+    """A destination that is given by the role of the node instead of its id."""
 
     ANY_BROKER = "any broker"
     CONTROLLER = "the controller"
@@ -47,23 +48,23 @@ class KnownNodes:
         self.controller_id = -1
         # When the metadata was fetched; None if it has to be fetched before the next request.
         self._fetched_ns: int | None = None
-        # Who sent the metadata.
+        # The node that sent the metadata.
         self._source: HostPort | None = None
-        # Failed attempts by address since its last success.
+        # The failed attempts at each address since the last success there.
         self._failures: Counter[HostPort] = Counter()
 
     def needs_metadata(self, now_ns: int) -> bool:
         return self._fetched_ns is None or now_ns - self._fetched_ns >= METADATA_AGE_MAX_NS
 
     def replace(self, brokers: Mapping[int, HostPort], *, controller_id: int, source: HostPort, now_ns: int) -> None:
-        """Takes over a Metadata response."""
+        """Stores the content of a Metadata response."""
         self._source = source
         self.brokers = dict(brokers)
         self.controller_id = controller_id
         self._fetched_ns = now_ns
 
     def distrust(self) -> None:
-        """Has the metadata fetched again before the next attempt."""
+        """Makes the next attempt fetch the metadata first."""
         self._fetched_ns = None
 
     def note_failure(self, address: HostPort) -> bool:
@@ -76,7 +77,7 @@ class KnownNodes:
         del self._failures[address]
 
     def address_of(self, destination: Destination, is_connected: Callable[[HostPort], bool]) -> HostPort | None:
-        """Returns where to send a request, or None if the destination is not known."""
+        """Returns the address to send a request to, or None if the destination is not known."""
         if destination is Role.ANY_BROKER:
             connected = [address for address in self._bootstrap if is_connected(address)]
             # The bootstrap servers are brokers too. While every broker is fenced, no others are known.
@@ -84,7 +85,7 @@ class KnownNodes:
         return self.brokers.get(self.controller_id if destination is Role.CONTROLLER else int(destination))
 
     def to_ask(self, is_connected: Callable[[HostPort], bool]) -> list[HostPort]:
-        """Returns whom to ask for metadata, in this order."""
+        """Returns the addresses to ask for metadata, in the order in which to try them."""
         return list(dict.fromkeys([*self._by_preference(self.brokers.values(), is_connected), *self._bootstrap]))
 
     def _by_preference(self, addresses: Iterable[HostPort], is_connected: Callable[[HostPort], bool]) -> list[HostPort]:

@@ -1,7 +1,7 @@
 """Log directories as an AdminClient shows them, and the requests about them (core).
 
-KIP-113's result types: LogDirInfo and ReplicaInfo for a broker's directories, ReplicaLogDirInfo for one replica. The KIP's
-`temporary` replica is the future replica here, as in Apache Kafka.
+The result types are those of KIP-113: LogDirInfo and ReplicaInfo for a broker's directories, ReplicaLogDirInfo for one
+replica. The KIP's `temporary` replica is called a future replica here, as in Apache Kafka.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class LogDirInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLogDirInfo:
-    """Where one replica is, and how far it has come on its way to another directory."""
+    """The directory of one replica, and the progress of its move to another directory."""
 
     current_log_dir: str | None = None
     """None if no online directory of the broker has the replica."""
@@ -74,7 +74,7 @@ class ReplicaLogDirInfo:
 
 
 def describe_request(replicas: Sequence[TopicPartitionReplica] | None = None) -> DescribeLogDirsRequest:
-    """Returns a request for all partitions of a broker, or for those of these replicas."""
+    """Returns a request for all partitions of a broker, or only for the partitions of `replicas`."""
     if replicas is None:
         return DescribeLogDirsRequest(topics=None)
     topics = partitions_by_topic(replicas)
@@ -88,13 +88,13 @@ def log_dir_infos(response: DescribeLogDirsResponse) -> dict[str, LogDirInfo]:
     if response.error_code != ErrorCode.NONE:
         raise failure(response.error_code)
     if not response.results:
-        # Every broker has a directory. Versions 0 to 2 have no error code: there, a refusal is an empty list.
+        # Every broker has a directory, so an empty list is a refusal. Versions 0 to 2 have no error code.
         raise RequestFailed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return {result.log_dir: _log_dir_info(result) for result in response.results}
 
 
 def _log_dir_info(result: DescribeLogDirsResult) -> LogDirInfo:
-    # A partition is a unique key: its current and its future replica are never in the same directory.
+    # No partition occurs twice: its current and its future replica are never in the same directory.
     replica_infos = {
         TopicPartition(topic.name, each.partition_index): ReplicaInfo(
             each.partition_size, each.offset_lag, each.is_future_key
@@ -114,8 +114,8 @@ def _known(size: int) -> int | None:
 def replica_log_dir_info(
     replica: TopicPartitionReplica, log_dirs: Mapping[str, LogDirInfo]
 ) -> ReplicaLogDirInfo | AdminError:
-    """Returns where the replica is, or the error that makes it unknown. An offline directory is no error: the replica may
-    be in it or not."""
+    """Returns where the replica is, or the error of a directory that may contain the replica. An offline directory is not
+    treated as an error: the result then has only what the online directories show."""
     current: tuple[str | None, int] = (None, INVALID_OFFSET_LAG)
     future: tuple[str | None, int] = (None, INVALID_OFFSET_LAG)
     for path, log_dir in log_dirs.items():

@@ -1,4 +1,4 @@
-"""How callers name partitions and replicas (core)."""
+"""The types with which callers name partitions and replicas (core)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class TopicPartitionReplica:
 
 
 def partitions_by_topic(partitions: Iterable[TopicPartition | TopicPartitionReplica]) -> dict[str, list[int]]:
-    """Returns the partition numbers of each topic, both in the order given."""
+    """Groups the partition numbers by topic. Topics and numbers keep the given order."""
     topics: dict[str, list[int]] = {}
     for each in partitions:
         topics.setdefault(each.topic, []).append(each.partition)

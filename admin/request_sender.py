@@ -1,9 +1,8 @@
-"""Sends requests of an AdminClient to the right node, again and again until one is answered or the call's time is over
-(shell).
+"""Sends each request of an AdminClient to the right node, and retries until it is answered or its deadline passes (shell).
 
 Counterpart of the Call objects and the thread of Kafka's KafkaAdminClient. An attempt ends at the request timeout, the whole
-call at its own deadline. After a disconnect, a timeout or a retriable error the next attempt waits, longer each time, and
-chooses its node anew, from fresh metadata.
+call at its own deadline. After a disconnect, a timeout or a retriable error, the call pauses, longer each time. It then
+fetches the metadata again and chooses the node for the next attempt.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from common.time_units import NS_PER_MS
 
 BACKOFF_JITTER: Final = 0.2
 
-# What a call waits for until it knows where to go, in Kafka's words.
+# What a call waits for until the address of its destination is known, as Kafka's timeout messages name it.
 NODE_ASSIGNMENT: Final = "a node assignment"
 
 ErrorOf = Callable[[Any], tuple[int, str | None]]
@@ -31,23 +30,23 @@ ErrorOf = Callable[[Any], tuple[int, str | None]]
 
 
 def no_error(_response: Any) -> tuple[int, str | None]:
-    """For responses in which only the single results can fail."""
+    """The `error_of` for a response that has no error for the request as a whole."""
     return ErrorCode.NONE, None
 
 
 class _Call:
-    """A request on its way, and what a timeout says about it."""
+    """A call in progress, with the details that its timeout message needs."""
 
     def __init__(self, name: str, request: Struct, destination: Destination, error_of: ErrorOf, version: int | None) -> None:
-        # Kafka's name of the call, as its timeouts have it: "describeLogDirs".
+        # The name of the call in Kafka's timeout messages: "describeLogDirs".
         self.name = name
         self.request = request
         self.destination = destination
         self.error_of = error_of
         self.version = version
-        # How many attempts reached the point of being sent.
+        # The number of attempts for which an address was found.
         self.attempts = 0
-        # How often the call has waited, for the length of the next pause.
+        # The number of pauses so far. It determines the length of the next pause.
         self.pauses = 0
         self.waiting_for = NODE_ASSIGNMENT
         self.last_error: Exception | None = None
@@ -83,8 +82,8 @@ class RequestSender:
         error_of: ErrorOf = no_error,
         version: int | None = None,
     ) -> Any:
-        """Returns the response of the destination. `error_of` finds the error of the whole response: a retriable one leads
-        to another attempt, any other is left to the caller. Raises AdminError."""
+        """Returns the response of the destination. `error_of` extracts the error of the response as a whole: after a
+        retriable error there is another attempt, and any other error is left to the caller. Raises AdminError."""
         call = _Call(name, request, destination, error_of, version)
         try:
             async with self._env.timeout_at(deadline_ns):
@@ -119,10 +118,10 @@ class RequestSender:
             await self._pause(call)
 
     async def _attempt(self, address: HostPort, request: Struct, deadline_ns: int, version: int | None = None) -> Any:
-        """Makes one attempt. Raises ChannelError and InvalidArgument, and TimeoutError if it is too late for one."""
+        """Makes one attempt. Raises ChannelError, InvalidArgument, and TimeoutError if the deadline has already passed."""
         now_ns = self._env.now_ns()
         if now_ns >= deadline_ns:
-            # The node is not to blame, so this must not look like a failure of it.
+            # Nothing was sent, so do not count this as a failure of the node.
             raise TimeoutError
         request_deadline_ns = now_ns + self._config.request_timeout_ms * NS_PER_MS
         try:
@@ -165,7 +164,7 @@ class RequestSender:
             await self._pause(call)
 
     async def _refresh_metadata(self, deadline_ns: int) -> ChannelError | None:
-        """Fetches the metadata if it has to be. Returns an error if no node answered."""
+        """Fetches the metadata if necessary. Returns an error if no node answered."""
         async with self._fetching:
             if not self._nodes.needs_metadata(self._env.now_ns()):
                 return None
@@ -204,7 +203,7 @@ class RequestSender:
 
 
 def closed(name: str) -> TimedOut:
-    """Returns the error of a call that the end of its client interrupts."""
+    """Returns the error of a call that is interrupted because its client is closed."""
     return TimedOut(f"The AdminClient was closed. Call: {name}")
 
 

@@ -1,8 +1,8 @@
-"""One future for each key of a call: what a call about many things returns (shell).
+"""The results of an AdminClient method that takes several keys: one future for each key (shell).
 
-Counterpart of KIP-113's DescribeLogDirsResult and of its siblings in Kafka's AdminClient. It is a mapping: `results[key]` is
-a future to await, `results.values()` has all of them, and `await results.all()` waits for everything. The error of a future
-that is never awaited is not logged, so a program may look at the keys that it cares for only.
+Counterpart of KIP-113's DescribeLogDirsResult and of the similar classes in Kafka's AdminClient. A Results is a mapping:
+`results[key]` is a future to await, `results.values()` are all futures, and `await results.all()` waits for all of them. The
+error of a future that is never awaited is not logged, so a program may await only the keys that it needs.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ class Results(Mapping[Key, "asyncio.Future[Value]"]):
 
     # --- for the client ------------------------------------------------------------------------------------------
     def complete(self, key: Key, value: Value) -> None:
-        """Completes the future of a key. Ignores what was not asked for, and what is complete already."""
+        """Completes the future of a key. Ignores a key that the caller did not ask for, and a future that is done."""
         future = self._futures.get(key)
         if future is not None and not future.done():
             future.set_result(value)
 
     def fail(self, keys: Iterable[Key], error: AdminError) -> None:
-        """Fails the futures of these keys that are not complete yet."""
+        """Fails the futures of these keys, except those that are already done."""
         for key in keys:
             future = self._futures.get(key)
             if future is not None and not future.done():

@@ -23,7 +23,7 @@ BROKER_DEFAULT = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create: with counts, which default to the cluster's, or with the brokers of each partition."""
+    """A topic to create. Give either the two counts, which default to the cluster's, or the brokers of each partition."""
 
     name: str
     num_partitions: int = BROKER_DEFAULT
@@ -72,7 +72,8 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic is to have, and the brokers of each new one; None lets the controller place them."""
+    """The new number of partitions of a topic, and the brokers of each added partition; None lets the controller choose the
+    brokers."""
 
     total_count: int
     new_assignments: Sequence[Sequence[int]] | None = None
