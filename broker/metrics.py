@@ -129,7 +129,8 @@ def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) 
 
 
 def _move_counters(counts: MoveCounts, labels: Mapping[str, str]) -> Iterator[Sample]:
-    """Yields the counters of the moves into one directory, which stay when it goes offline: its moves failed just then."""
+    """Yields the counters of the moves into one directory. They remain when the directory goes offline, because its moves
+    fail at that moment."""
     values = (
         ("moves_finished", "Replicas that have moved here.", counts.finished),
         ("moves_failed", "Moves that ended because the directory failed or was full.", counts.failed),

@@ -1,11 +1,11 @@
-"""Decides about one replica that AlterReplicaLogDirs wants in a certain directory (core, KIP-113).
+"""Decides what AlterReplicaLogDirs does with one replica, and the answer (core, KIP-113).
 
 Counterpart of ReplicaManager.alterReplicaLogDirs. The conditions are checked in Kafka's order, with two differences: a
-replica whose log is online can be moved while another directory is offline, and a move to a directory without room for it is
-refused before anything is copied.
+replica whose log is online can be moved while another directory is offline, and a move to a directory without room for the
+replica is refused before anything is copied.
 
-A *preference* is the directory to create a replica in that the metadata does not place on this broker yet. A tool names it
-before it reassigns the partition to this broker.
+A *preference* belongs to a replica that the metadata does not place on this broker yet: it is the directory in which the
+replica's log will be created. A tool sends it before it reassigns the partition to this broker.
 """
 
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ def decide_alteration(wanted: AlterationWanted) -> AlterationDecision:
             ErrorCode.REPLICA_NOT_AVAILABLE, Alteration.FORGET_PREFERENCE if is_any else Alteration.PREFER
         )
     if wanted.is_changing_place:
-        # Too late for a preference or a cancellation, and too early for a move. The client tries again.
+        # Too late for a preference or a cancellation, and too early for a move. The client has to try again.
         return AlterationDecision(ErrorCode.REPLICA_NOT_AVAILABLE)
     if wanted.current is None:
         # The replica is offline, or no directory has room for it.

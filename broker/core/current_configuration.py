@@ -1,7 +1,7 @@
-"""The configuration that is in effect on this broker, for the parts that follow its changes (core; KIP-226).
+"""Keeps the configuration that is in effect on this broker, and notifies subscribers of changes (core; KIP-226).
 
-`metadata_changed` is called with every change of the metadata. A part that needs a value only at the moment of
-use reads `server`. A part that must act when a value changes subscribes.
+`metadata_changed` is called with every change of the metadata. Code that needs a value only at the moment of use
+reads `server`. Code that must act when a value changes subscribes.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,8 @@ class CurrentConfiguration:
         return self._server
 
     def topic(self, name: str) -> TopicConfig:
-        """Returns the configuration of a topic: its overrides in the newest image, over the last refresh's defaults."""
+        """Returns the configuration of a topic: its overrides from the newest image, and the defaults as of the last refresh
+        for all other keys."""
         return topic_config(self._topic_defaults, self._dynamic.config(ConfigResourceType.TOPIC, name))
 
     def subscribe(self, on_change: Callable[[], None]) -> None:

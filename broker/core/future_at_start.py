@@ -2,18 +2,20 @@
 
 Counterpart of Kafka's LogManager.recoverAbandonedFutureLogs, but stricter than Kafka and KIP-113 (docs/DESIGN.md, "Decisions
 between the KIPs and Apache Kafka"). At its end a move renames two folders on two file systems: the old log to -delete, then
-the future log to the partition's name. A crash can happen between the two, so the decision is based on what the
-directories hold:
+the future log to the partition's name. A crash can happen between the two renames, so the decision depends on what the
+directories contain:
 
-1. Beside a current log a future log is never promoted, even if the metadata names its directory: it may lack the newest
-   records. The current log is served, and the copy goes on.
-2. Without a current log, the future log is promoted if the -delete folder of the same move is there, which shows that the
+1. If there is a current log, no future log is promoted, even if the metadata names its directory: the future log may lack
+   the newest records. The current log is served, and the copying goes on.
+2. Without a current log, the future log is promoted if the -delete folder of the same move exists, which shows that the
    copy was complete.
-3. It is also promoted if the replica is outside the ISR and no directory is offline: whatever it lacks, it fetches from the
-   leader. While a directory is offline, the current log may be in it, and the future log stays as it is.
-4. Everything else stays as it is, too. The rules for a replica without a log apply (`reconcile`).
-5. At most one future log is kept, in a directory other than the current log's. Superfluous ones become strays.
-6. A -delete folder is kept while its replica has no log: it may be the only copy until the other disk is back.
+3. Without a current log, the future log is also promoted if the replica is outside the ISR and no directory is offline: the
+   replica then fetches any missing records from the leader. While a directory is offline, the current log may be in it.
+4. In all other cases without a current log, every future log stays as it is, and the rules for a replica without a log apply
+   (`reconcile`).
+5. Otherwise at most one future log is promoted or resumed: the longest one that qualifies. A resumed one must not be in the
+   directory of the current log. All others become strays.
+6. A -delete folder is kept while its replica has no log: it may be the only copy until the other disk returns.
 """
 
 from collections.abc import Collection, Sequence
@@ -53,7 +55,7 @@ class FuturesSituation:
 
 @dataclass(frozen=True, slots=True)
 class FuturesDecision:
-    """Each future log is in one of the fields."""
+    """Each future log is in exactly one of the fields."""
 
     resumed: FutureFound | None = None
     promoted: FutureFound | None = None
@@ -71,7 +73,7 @@ def decide_futures(situation: FuturesSituation) -> FuturesDecision:
     if promoted is None and not situation.in_isr and not situation.any_offline:
         promoted = _longest(futures)
     if promoted is None:
-        # If there are several, the disk that returns shows which of them is complete.
+        # If there are several, the offline disk will show which of them is complete once it returns.
         return FuturesDecision(left=tuple(futures))
     return FuturesDecision(promoted=promoted, put_aside=_without(futures, promoted))
 

@@ -14,8 +14,8 @@ controller about the replica:
 4. A replica in the ISR for which no directory has room is reported LOST. Otherwise the partition would wait for it.
 5. Before a new incarnation unfences, each of its replicas must be *settled* (`is_settled`).
 6. A client may *prefer* a directory for a replica that the metadata does not place here yet (KIP-113). The preference is
-   used when the log is created, and dropped with the topic. It belongs to the topic id, so a new topic of the same name has
-   none.
+   used when the log is created, and dropped when the topic is deleted. It belongs to the topic id, so a new topic of the
+   same name has none.
 """
 
 from collections.abc import Collection, Container
@@ -53,10 +53,10 @@ class HostedReplicas:
         self._registered_at: Offset | None = None
         # Rule 4: the replicas for which the last choice of a directory found none with room.
         self._unplaceable: dict[TopicIdPartition, None] = {}
-        # Rule 6: the preferred directory of replicas that are not here yet. Changes when: `prefer` is called, the log is
+        # Rule 6: the preferred directories of replicas that are not here yet. Changes when: `prefer` is called, the log is
         # created, or a decision finds that the topic is gone.
         self._preferred: dict[TopicIdPartition, DirectoryId] = {}
-        # The replicas that move to another directory of this broker.
+        # The replicas that are moving to another directory of this broker.
         self.movement = ReplicaMovement()
         # Rule 3: the wish of each replica that has one. Changes when: `note_wish` is called, after each decision.
         self._wishes: dict[TopicIdPartition, DirectoryId] = {}
@@ -103,7 +103,7 @@ class HostedReplicas:
             self._preferred[key] = directory_id
 
     def copy_caught_up(self, key: TopicIdPartition) -> bool:
-        """Notes that the copy of a moving replica has everything. Returns whether there is a new directory to report."""
+        """Notes that the copy of a moving replica has caught up. Returns whether there is a new directory to report."""
         return self.movement.caught_up(key, self.assigned(key))
 
     def may_swap(self, key: TopicIdPartition) -> bool:

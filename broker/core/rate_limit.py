@@ -1,8 +1,8 @@
-"""Paces a flow of bytes to a rate that may change at any time (core).
+"""Limits a flow of bytes to a rate that may change at any time (core).
 
 Counterpart of Kafka's ReplicationQuotaManager, which lets a flow burst and then stops it until the average over the last
-eleven seconds is below the limit. Here the flow stops after each chunk until the chunk is paid for, so that it is even. What
-is still owed is counted in bytes, so a higher rate shortens a wait that has begun.
+eleven seconds is below the limit. Here the flow is even: after each chunk it waits for as long as the chunk takes at the
+limited rate. The debt is counted in bytes instead of time, so raising the rate shortens a wait that has already begun.
 """
 
 from common.time_units import NS_PER_MS, NS_PER_S
@@ -12,15 +12,16 @@ DEBT_MAX_NS = NS_PER_S
 
 
 class RateLimit:
-    """One budget, shared by all flows that take from it. A flow that was idle may catch up on at most BURST_NS."""
+    """One limit, shared by all flows that take from it. After an idle time, as many bytes as the rate allows in BURST_NS may
+    flow without a wait."""
 
     def __init__(self) -> None:
-        # The bytes taken and not paid for yet, as of `_as_of_ns`. Negative after an idle time.
+        # The debt, as of `_as_of_ns`: the bytes taken that exceed what the rate has allowed. Negative after an idle time.
         self._owed_bytes = 0.0
         self._as_of_ns = 0
 
     def take(self, size: int) -> None:
-        """Adds a chunk to what is owed. Call it when `delay_ns` returns 0."""
+        """Adds a chunk to the debt. Call it when `delay_ns` returns 0."""
         self._owed_bytes += size
 
     def count(self, size: int, bytes_per_s: int, now_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""Which replicas move to another directory of this broker, and how far each move has come (core, KIP-113, KIP-858).
+"""Keeps the state of each replica's move to another directory of this broker (core, KIP-113, KIP-858).
 
 Counterpart of the promotion states in Kafka's ReplicaAlterLogDirsThread. A move passes through these states:
 
@@ -6,16 +6,16 @@ Counterpart of the promotion states in Kafka's ReplicaAlterLogDirsThread. A move
                  the metadata names another directory   the target
     COPYING ────────────────────────────────> ASSIGNING ──────────────────> ready to swap
 
-1. The copy goes on in every state. A move leaves this table when the copy has become the current log, or when the move was
-   cancelled or failed.
-2. From ASSIGNING on, the broker reports the target to the controller, and keeps reporting it. While COPYING, it reports the
-   directory of the current log. So cancelling a move, or losing the target, reverts the assignment without any message of
-   its own.
+1. The copying goes on in every state. A move leaves this table when the copy has become the current log, or when the move
+   was cancelled or has failed.
+2. In ASSIGNING, the broker reports the target to the controller as the replica's directory. In COPYING, and once the move
+   has left this table, it reports the directory of the current log. So if a move is cancelled or its target fails, this
+   ordinary report also reverts the assignment.
 3. Only the applied metadata acknowledges an assignment, never a response: responses can be lost, late, or about an older
    request.
-4. A broker that was killed after the acknowledgement finds its target in the metadata while the copy may lag far behind.
-   Such a move starts in COPYING like any other. It cannot become ASSIGNING until the metadata names another directory
-   than the target again, so an assignment of an earlier incarnation never counts as an acknowledgement.
+4. If a broker is killed after the acknowledgement, the metadata names the target at the next start, although the copy may
+   lag far behind. Such a move starts in COPYING like any other. It cannot become ASSIGNING until the metadata again names a
+   directory other than the target. So an assignment of an earlier incarnation never counts as an acknowledgement.
 """
 
 from dataclasses import dataclass
@@ -34,14 +34,14 @@ class MoveState(Enum):
 
 @dataclass(slots=True)
 class Move:
-    """One move. `target` never changes: moving elsewhere is another move."""
+    """One move. `target` never changes: a move to a different directory is a new Move."""
 
     target: DirectoryId
     state: MoveState = MoveState.COPYING
 
 
 class ReplicaMovement:
-    """The table of moves. Changes nothing else."""
+    """The table of moves. Its methods change nothing but the table."""
 
     def __init__(self) -> None:
         # The moves that have begun and not ended. Invariant: each of these replicas is hosted, in a directory other than the
@@ -55,12 +55,12 @@ class ReplicaMovement:
         return key in self._moves
 
     def target(self, key: TopicIdPartition) -> DirectoryId | None:
-        """Returns the directory that the replica moves to; None if it does not move."""
+        """Returns the directory that the replica is moving to; None if it is not moving."""
         move = self._moves.get(key)
         return None if move is None else move.target
 
     def begin(self, key: TopicIdPartition, target: DirectoryId) -> None:
-        """Adds a move, or replaces the replica's move to another directory."""
+        """Adds a move. Replaces the replica's earlier move, if any."""
         self._moves[key] = Move(target)
 
     def end(self, key: TopicIdPartition) -> None:
@@ -74,7 +74,7 @@ class ReplicaMovement:
 
     def caught_up(self, key: TopicIdPartition, assigned: DirectoryId | None) -> bool:
         """Notes that the copy has everything that the current log has. `assigned` is the directory in the applied metadata.
-        Returns whether the broker reports the target from now on and did not before."""
+        Returns whether the broker did not report the target before and reports it from now on."""
         move = self._moves[key]
         if move.state is MoveState.ASSIGNING or assigned == move.target:
             return False

@@ -283,7 +283,7 @@ async def put_aside(env: Environment, loaded: LoadedLog | LoadedFuture) -> None:
 
 
 async def promote(content: DirectoryContent, future: LoadedFuture, *, source: DirectoryContent | None) -> LoadedLog:
-    """Makes a future log the current log of its directory, durably. `content` is that of its directory, and `source` that of
+    """Durably makes a future log the current log. `content` is the content of the future log's directory, `source` that of
     the directory with the move's -delete folder, if there is one. Raises LogDirError."""
     key: TopicPartition = (future.topic, future.index)
     log = future.log
@@ -292,7 +292,8 @@ async def promote(content: DirectoryContent, future: LoadedFuture, *, source: Di
     log.raise_log_start_offset(Offset(min(log_start, log.log_end_offset)))
     high_watermark = Offset(checkpoints.get(HIGH_WATERMARK_CHECKPOINT_FILE, {}).get(key, 0))
     await log.flush()
-    # Store the checkpoints before the rename: entries of an earlier log of this name would apply to this log after a crash.
+    # Store the checkpoints before the rename. Otherwise, after a crash, the entries of an earlier log of the same name would
+    # be applied to this log.
     for name, offset in (
         (RECOVERY_POINT_CHECKPOINT_FILE, log.recovery_point),
         (LOG_START_OFFSET_CHECKPOINT_FILE, log.log_start_offset),
@@ -319,8 +320,8 @@ class CheckpointFiles:
         self._in_doubt: set[str] = set()
         # The number of writes in flight per file.
         self._under_way: dict[str, int] = {}
-        # What each file also holds about logs that are about to come here. Invariant: the folder of such a log does not have
-        # the partition's name yet, or has had it only since the entry was made.
+        # The entries that each file also holds for logs that are about to become current here. Invariant: when an entry is
+        # made, the folder of its log does not have the partition's name yet.
         self._expected: dict[str, dict[TopicPartition, int]] = {}
 
     def loaded(self, checkpoints: Mapping[str, dict[TopicPartition, int]]) -> None:
@@ -345,8 +346,8 @@ class CheckpointFiles:
         log_start_offset: Offset,
         high_watermark: Offset,
     ) -> None:
-        """Stores the offsets of a log that is about to get the partition's name in this directory, so that a crash right
-        after that finds them. They stay in the files until `arrived` is called."""
+        """Stores the offsets of a log that is about to get the partition's name in this directory, so that they are used if
+        there is a crash right after the rename. They stay in the files at least until `arrived` is called."""
         for file, offset in (
             (RECOVERY_POINT_CHECKPOINT_FILE, recovery_point),
             (LOG_START_OFFSET_CHECKPOINT_FILE, log_start_offset),
@@ -358,7 +359,7 @@ class CheckpointFiles:
         await self.store_high_watermarks(partitions)
 
     def arrived(self, name: TopicPartition) -> None:
-        """Ends `expect`: from now on the partition is one of the directory's own, or it did not come."""
+        """Ends `expect`: either the log is now one of the directory's own logs, or its move has ended without a swap."""
         for expected in self._expected.values():
             expected.pop(name, None)
 

@@ -1,7 +1,7 @@
 """Carries out what `future_at_start` decides about the future logs and -delete folders found at the start (shell).
 
-Runs once, when the logs of all directories are loaded and each replica has at most one current log. A future log that is
-left alone was recovered and is closed again, so that a later clean-shutdown marker is true for it as well.
+Runs once, after the logs of all directories have been loaded and each replica has at most one current log. Loading has
+recovered every future log. One that stays as it is gets closed here, so that a later clean-shutdown marker holds for it too.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -22,8 +22,8 @@ from common.ids import DirectoryId, TopicIdPartition, uuid_text
 
 
 class FuturesAtStart:
-    """Call `carry_out`, then `attach`. `contents` holds what was found in each loaded directory and is brought up to date.
-    `on_failure` gets each error; the directory's other logs are handled nevertheless."""
+    """Call `carry_out`, then `attach`. `contents` is what was found in each loaded directory; both methods update it.
+    `on_failure` is called with each error, and the directory's other logs are still handled."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class FuturesAtStart:
         self._current: dict[TopicIdPartition, DirectoryId] = {}
         self._futures: dict[TopicIdPartition, dict[FutureFound, LoadedFuture]] = {}
         self._deleted: dict[TopicIdPartition, dict[str, DirectoryId]] = {}
-        # The future log with which each unfinished move goes on.
+        # The future logs of the unfinished moves that go on.
         self._resumed: dict[TopicIdPartition, PlacedLog] = {}
 
     async def carry_out(self) -> None:
-        """Promotes, closes or puts aside all future logs except those with which a move goes on."""
+        """Promotes, closes or puts aside all future logs except those whose moves go on."""
         for directory in self._hosted.online_directories():
             self._collect(directory.directory_id, self._contents[directory.directory_id])
         for key, futures in self._futures.items():
@@ -76,8 +76,8 @@ class FuturesAtStart:
         )
 
     def attach(self) -> None:
-        """Adds each future log to its current log, and drops the -delete folders that must stay. Does not suspend, so the
-        result agrees with what is online now."""
+        """Adds each resumed future log to the entry of its current log, and removes the -delete folders that must be kept
+        from the lists of folders to delete. Does not await, so the result agrees with the directories that are online."""
         online = [self._contents[each.directory_id] for each in self._hosted.online_directories()]
         for content in online:
             content.logs = [replace(each, future=self._online_future(each.key)) for each in content.logs]

@@ -1,13 +1,13 @@
 """Moves replicas between the directories of this broker while clients use them (shell, KIP-113, KIP-858).
 
 Counterpart of Kafka's ReplicaAlterLogDirsManager and ReplicaAlterLogDirsThread. The core (`ReplicaMovement`) knows the state
-of each move, `ReplicaCopy` copies and swaps, and this module gives the moves their turns.
+of each move, and `ReplicaCopy` copies and swaps. This module schedules the *turns* in which the moves make progress.
 
-1. At most `threads()` moves copy at the same time. The others wait in a queue.
-2. A move keeps its turn until the copy has caught up. It then gives the turn away while it waits for the controller or for
-   more records, so a controller that cannot be reached does not hold up the other moves.
-3. A move whose directory ran out of room ends. If copying went on, the next append would take the whole directory offline.
-4. If the process runs out of file descriptors or memory, the copy is thrown away and made again.
+1. At most `threads()` moves have a turn at the same time. The others wait in a queue.
+2. A turn lasts until the copy has caught up. While a move waits for the controller or for more records, it has no turn, so
+   an unreachable controller does not hold up the other moves.
+3. A move ends if its target directory runs out of room. Otherwise the next append would take the whole directory offline.
+4. If the copy's log fails because the process ran out of file descriptors or memory, the copy is deleted and made again.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from common.storage.log import Log
 from common.time_units import NS_PER_MS, NS_PER_S
 
 _RETRY_NS = NS_PER_S
-# A copy that has caught up follows the current log in steps of this length, not append by append.
+# A copy that has caught up gets new records at intervals of this length, not after every append.
 _FOLLOW_DELAY_NS = 20 * NS_PER_MS
-# A wait for the rate takes steps of this length, so that a change of the rate is noticed soon.
+# A move that waits for the rate limit checks the rate again after at most this time, so that a change takes effect soon.
 _PACE_STEP_NS = NS_PER_S
 
 
@@ -80,8 +80,8 @@ class _Move:
 
 
 class Moves:
-    """See the module docstring. `reconcile` is called when a replica may have another directory to report, `follow` when it
-    has changed its directory."""
+    """See the module docstring. `reconcile` is called when the directory to report for a replica may have changed, `follow`
+    after a replica has moved to another directory."""
 
     def __init__(
         self,
@@ -112,9 +112,9 @@ class Moves:
         self._limit = RateLimit()
         # The moves by replica. Invariant: the same replicas as in `ReplicaMovement`.
         self._moves: dict[TopicIdPartition, _Move] = {}
-        # The moves that have something to do and no turn yet, in the order of their turns.
+        # The moves that are waiting for a turn, in the order in which they will get one.
         self._queue: deque[_Move] = deque()
-        # The number of turns under way. Invariant: at most `threads()`, unless that was lowered meanwhile.
+        # The number of turns under way. Invariant: at most `threads()`, unless `threads()` was lowered meanwhile.
         self._turns = 0
         self._is_stopped = False
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -125,14 +125,14 @@ class Moves:
     # --- beginning and ending ------------------------------------------------------------------------------------
 
     def begin(self, partition: Partition, source: HostedDirectory, target: HostedDirectory) -> None:
-        """Starts moving a replica. A move to another directory is given up first."""
+        """Starts moving a replica. First cancels its earlier move, if any."""
         self.cancel(partition.key)
         move = self._add(partition, source, target, self._env.uuid())
         self._log("move_started", move, size_bytes=partition.log.size_bytes)
         target.work.submit(lambda: self._create(move))
 
     def resume(self, partition: Partition, source: HostedDirectory, target: HostedDirectory, unique: bytes) -> None:
-        """Goes on with a move of which the copy was found at startup."""
+        """Continues a move whose copy was found at startup."""
         self._wake(self._add(partition, source, target, unique))
 
     def cancel(self, key: TopicIdPartition) -> None:
@@ -150,7 +150,8 @@ class Moves:
             self._end_and_delete(move)
 
     def source_offline(self, partition: Partition) -> None:
-        """Ends the move of a replica whose directory failed. The copy stays on its disk: a later start decides about it."""
+        """Ends the move of a replica whose current directory failed. The copy stays on its disk until a later startup
+        decides what becomes of it."""
         move = self._moves.get(partition.key)
         if move is None:
             return
@@ -160,7 +161,7 @@ class Moves:
             move.copy.target.work.submit(placed.log.close)
 
     def target_offline(self, directory_id: DirectoryId) -> None:
-        """Ends the moves into a directory that failed. By rule 2 of `ReplicaMovement` that reverts their assignments."""
+        """Ends the moves into a directory that failed. This reverts their assignments (rule 2 of `ReplicaMovement`)."""
         for key, move in list(self._moves.items()):
             if move.copy.target.directory_id == directory_id:
                 self._log("move_failed", move, reason="the target directory is offline")
@@ -169,14 +170,14 @@ class Moves:
                 self._reconcile(key)
 
     def assignment_changed(self, key: TopicIdPartition) -> None:
-        """Gives the move a turn if the metadata may now allow it to report its target, or to swap. Otherwise a move whose
-        earlier assignment was just taken back would wait for the next append."""
+        """Queues the move if the new metadata may allow it to report its target or to swap. Without this, a move whose
+        earlier assignment was just reverted would not go on until the next append."""
         move = self._moves.get(key)
         if move is not None and (self._known.movement.reported(key) is None or self._known.may_swap(key)):
             self._wake(move)
 
     async def stop(self) -> None:
-        """Begins nothing any more, and returns when the last turn has ended."""
+        """Prevents further turns, and returns when the last turn has ended."""
         self._is_stopped = True
         self._queue.clear()
         for move in self._moves.values():
@@ -194,7 +195,7 @@ class Moves:
         return move
 
     def _end(self, move: _Move) -> PlacedLog | None:
-        """Takes the move out of the tables. Returns the copy, if there is one."""
+        """Removes the move from the tables. Returns the copy, if there is one."""
         partition = move.copy.partition
         del self._moves[partition.key]
         self._known.movement.end(partition.key)
@@ -238,7 +239,7 @@ class Moves:
 
     @property
     def max_lag(self) -> int:
-        """How many records the copy that is furthest behind its current log still lacks."""
+        """The number of records that the copy with the largest lag is missing."""
         lags = (
             partition.log.log_end_offset - partition.future.log.log_end_offset
             for partition in (move.copy.partition for move in self._moves.values())
@@ -247,7 +248,7 @@ class Moves:
         return max(0, max(lags, default=0))
 
     def count_into(self, directory_id: DirectoryId) -> int:
-        """Returns how many replicas move into this directory, including those that wait for a free mover."""
+        """Returns how many replicas are moving into this directory, including those that are waiting for a turn."""
         return sum(move.copy.target.directory_id == directory_id for move in self._moves.values())
 
     def into(self, directory_id: DirectoryId) -> list[Partition]:
@@ -259,7 +260,7 @@ class Moves:
         ]
 
     def bytes_to_go(self, directory_id: DirectoryId) -> int:
-        """Returns how many bytes the moves into this directory still have to copy, as far as sizes tell."""
+        """Returns how many bytes the moves into this directory still have to copy, judging by the sizes of the logs."""
         return sum(
             max(partition.log.size_bytes - (0 if partition.future is None else partition.future.log.size_bytes), 0)
             for partition in (
@@ -268,7 +269,7 @@ class Moves:
         )
 
     def has_room(self, directory_id: DirectoryId, size_bytes: int) -> bool:
-        """Whether a copy of this size fits beside the moves that are under way."""
+        """Whether the directory has room for a copy of this size in addition to the moves under way."""
         space = self._space(directory_id)
         needed = size_bytes + self.bytes_to_go(directory_id) + self._settings.free_bytes_min
         return space is None or space.usable_bytes >= needed
@@ -364,7 +365,8 @@ class Moves:
         return 0 if future is None else future.log.size_bytes
 
     async def _pace(self, move: _Move, size: int) -> None:
-        """Waits until the rate allows another chunk, and takes it. Notices a change of the rate within a second."""
+        """Waits until the rate limit allows another chunk, and counts the chunk. A change of the rate takes effect within a
+        second."""
         start_ns = self._env.now_ns()
         while not self._is_stopped:
             now_ns = self._env.now_ns()
@@ -376,7 +378,8 @@ class Moves:
         self._counts(move).throttled_ns += self._env.now_ns() - start_ns
 
     def _chunk_bytes(self) -> int:
-        """Returns the size of a chunk: a tenth of a second's worth at a low rate, so that the flow is even."""
+        """Returns the size of a chunk. At a low rate, a chunk is what the rate allows in a tenth of a second, so that the
+        flow is even."""
         return max(min(self._settings.bytes_per_s() // 10, CHUNK_BYTES_MAX), CHUNK_BYTES_MIN)
 
     def _has_room_left(self, move: _Move) -> bool:
@@ -391,7 +394,7 @@ class Moves:
             self._reconcile(move.copy.partition.key)
 
     def _turn_failed(self, move: _Move, error: Exception) -> None:
-        """Goes on later with a move that met an error. If a directory is offline, its failure has ended the move already."""
+        """Retries a move later after an error. If the error took a directory offline, the move has already ended."""
         if not self._is_live(move):
             return
         partition = move.copy.partition
@@ -402,7 +405,7 @@ class Moves:
         self._wake_later(move, _RETRY_NS)
 
     def _make_again(self, move: _Move) -> None:
-        """Throws away a copy whose state is unknown, and copies from the start (rule 4)."""
+        """Deletes a copy whose state is unknown, and copies from the start again (rule 4)."""
         copy = move.copy
         placed = self._end(move)
         assert placed is not None
@@ -413,7 +416,7 @@ class Moves:
     # --- creating and swapping -----------------------------------------------------------------------------------
 
     async def _create(self, move: _Move) -> None:
-        """Creates the future log. A job of the target's work lane."""
+        """Creates the future log. Runs as a job in the target's work lane."""
         if not self._is_live(move):
             return
         copy = move.copy
@@ -423,7 +426,7 @@ class Moves:
             raise AssertionError("the folder's name is unique") from None
         except LogDirError:
             if self._hosted.online_directory(copy.target.directory_id) is not None:
-                # The process lacks file descriptors or memory. The rest of the folder is empty; a later start removes it.
+                # The process lacks file descriptors or memory. A folder left behind is empty; a later startup removes it.
                 move.copy = ReplicaCopy(self._env, copy.partition, copy.source, copy.target, self._env.uuid())
                 self._create_later(move)
             return
@@ -442,11 +445,11 @@ class Moves:
         )
 
     async def _swap(self, move: _Move) -> None:
-        """Makes the copy the current log. Gives up for now if that would hold appends back for too long."""
+        """Makes the copy the current log. If that would hold appends back for too long, gives up and retries later."""
         copy, partition = move.copy, move.copy.partition
         await copy.prepare(self._hosted.in_directory(copy.target.directory_id))
         if not (self._is_live(move) and copy.is_usable and copy.is_aligned) or partition.is_restructuring:
-            # If the log was truncated meanwhile, its end has asked for another turn.
+            # If the log was truncated meanwhile, the end of the truncation makes another turn necessary.
             return
         old = partition.log
         began_ns = self._env.now_ns()

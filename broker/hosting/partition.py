@@ -10,7 +10,7 @@ the effects: it completes waiting requests and sends ISR proposals to the contro
 3. The replica outlives its log. `replace_log` swaps in another log from the same directory (a reloaded one) or from another
    directory (a future replica that has caught up). Requests keep waiting for records that the new log holds.
 4. While a future replica takes the place of the current log (`is_swapping`), the partition is served, but appends are held
-   back. They are done in the order of their arrival when the swap ends, however it ends.
+   back. When the swap ends, successfully or not, they are carried out in the order of their arrival.
 """
 
 from collections import deque
@@ -88,10 +88,10 @@ class Partition:
         # The copy in another directory that will become the current log (KIP-113). Set by `Moves`, and at startup.
         # Invariant: never in the directory of the current log. Reset to None when the copy becomes the current log.
         self.future: PlacedLog | None = None
-        # Called when the current log was appended to, restructured or shortened, so that the future replica has something to
-        # follow. Set while the replica moves, None otherwise.
+        # Called after the current log was appended to, restructured or shortened, so that the move copies the change. Set
+        # while the replica is moving, None otherwise.
         self.on_log_changed: Callable[[], None] | None = None
-        # Counts the restructurings that have begun. What was read from the log before belongs to another log.
+        # Counts the restructurings that have begun. Data that was read before a restructuring may no longer be in the log.
         self.log_generation = 0
         # Rule 4: whether a swap is under way. Invariant: implies `is_restructuring`.
         self.is_swapping = False
@@ -207,8 +207,8 @@ class Partition:
         self.is_swapping = True
 
     def end_swap(self) -> None:
-        """Does the appends that were held back. If the partition no longer leads, they fail as they would have without a
-        swap."""
+        """Carries out the appends that were held back. If this replica no longer leads, they fail as they would have without
+        a swap."""
         self.is_swapping = False
         self.end_restructuring()
         held, self._held_appends = self._held_appends, []
@@ -216,7 +216,7 @@ class Partition:
             append()
 
     def when_appendable(self, append: Callable[[], None]) -> None:
-        """Calls `append` at once, or when the swap under way has ended."""
+        """Calls `append` at once or, during a swap, when the swap has ended."""
         if self.is_swapping:
             self._held_appends.append(append)
         else:
@@ -323,7 +323,7 @@ class Partition:
         if self.replica.role is not Role.LEADER:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.is_restructuring and not self.is_swapping:
-            # Otherwise a leader's log is restructured only if it has failed and is being reloaded: a storage error.
+            # Apart from a swap, a leader's log is restructured only if it has failed and is being reloaded: a storage error.
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 

@@ -1,19 +1,19 @@
 """Copies one replica into its future log in another directory, and swaps the two (shell, KIP-113).
 
-Counterpart of Kafka's ReplicaAlterLogDirsThread for a single partition. The copy is read from the current log up to what is
-written there, committed or not, so it can have records that the current log truncates later.
+Counterpart of Kafka's ReplicaAlterLogDirsThread for a single partition. The copy gets every record that is written to the
+current log, committed or not, so it can contain records that are later truncated from the current log.
 
-1. `align` runs before the first chunk and after every restructuring of the current log. It truncates the copy where the two
-   logs diverge, by leader epochs as a follower does.
-2. What was read before a restructuring is thrown away (`Partition.log_generation`).
+1. `align` runs before the first chunk and after every restructuring of the current log. Like a follower, it finds by leader
+   epochs where the two logs diverge, and truncates the copy there.
+2. Data that was read before a restructuring is discarded (`Partition.log_generation`).
 3. A swap holds the partition's appends back, completes and syncs the copy, renames the old folder to -delete, and then the
    copy's folder to the partition's name. Each rename is durable before the next step. Until the first rename the swap can be
-   given up at any time, so `complete` has a short deadline. If the second rename fails, the first one is taken back. What
-   need not wait for the last records happens before, in `prepare`.
-4. The renames do not pass through the directories' lanes, because a swap must not wait for one directory while it holds up
-   the other. The lock of the log is enough: a log that was deleted meanwhile cannot be renamed.
-5. The copy is synced while it grows, and not in the lane that the clients' appends wait in. Otherwise one sync of the whole
-   copy would hold up all appends to the target directory.
+   given up at any time, so `complete` has a short deadline. If the second rename fails, the first one is undone. Work that
+   does not depend on the last records is done beforehand, in `prepare`.
+4. The renames are not jobs of the directories' lanes: such a job would block one directory's lane while it waits for the
+   other directory. The lock of each log is enough: a log that was deleted meanwhile cannot be renamed.
+5. The copy is synced while it grows, with `Log.write_back`, which does not hold up the clients' appends. Otherwise one sync
+   of the whole copy would hold up all appends to the target directory.
 """
 
 import asyncio
@@ -37,10 +37,11 @@ from common.time_units import NS_PER_MS, NS_PER_S
 # Large enough to read and write at the disk's speed, small enough to hold up a client's append for a few milliseconds only.
 CHUNK_BYTES_MAX = 1 << 20
 CHUNK_BYTES_MIN = 1 << 16
-# How much is copied before the next sync of rule 5 begins. Copying waits while that sync takes longer than copying as much
-# again, so at most twice as much is unsynced.
+# The number of bytes copied between the starts of two syncs (rule 5). Copying waits before the second sync until the first
+# one has ended, so at most twice this much is unsynced.
 WRITE_BACK_BYTES = 16 << 20
-# How long a swap may hold appends back before anything is renamed. So a slow target costs the clients no more than a pause.
+# How long a swap may hold appends back before it renames anything. After that it is given up for now, so that a slow target
+# costs the clients only a short pause.
 COMPLETION_MAX_NS = 500 * NS_PER_MS
 _RETRY_NS = NS_PER_S
 
@@ -53,7 +54,7 @@ class MoveEnded(Exception):
 
 
 class ReplicaCopy:
-    """The copy of one replica. `unique` is the 16 bytes in the names of its folders."""
+    """The copy of one replica. `unique` is the 16 bytes that the names of its folders contain in hexadecimal."""
 
     def __init__(
         self, env: Environment, partition: Partition, source: HostedDirectory, target: HostedDirectory, unique: bytes
@@ -64,10 +65,11 @@ class ReplicaCopy:
         self.unique = unique
         # The generation of the current log that the copy was aligned with; None before the first alignment.
         self._aligned_with: int | None = None
-        # The chunk that is being written while the next one is read; None before the first chunk. Only the last chunk of a
-        # turn is awaited at once.
+        # The chunk that is being written while the next one is read; None if no chunk is being written. It is awaited before
+        # the next chunk is written, or when nothing is left to copy.
         self._in_flight: AwaitedAppend | None = None
-        # The bytes copied since the last sync of rule 5 began, and the end of that sync; None before the first one.
+        # The bytes copied since the last sync (rule 5) began, and a future that completes when that sync ends; None before
+        # the first sync.
         self._unsynced_bytes = 0
         self._write_back: asyncio.Future[None] | None = None
         self._env = env
@@ -91,13 +93,13 @@ class ReplicaCopy:
 
     @property
     def is_aligned(self) -> bool:
-        """Whether the current log was not restructured since `align`, so that the two logs still agree."""
+        """Whether the two logs still agree, because the current log has not been restructured since `align`."""
         return self._aligned_with == self.partition.log_generation
 
     # --- creating ------------------------------------------------------------------------------------------------
 
     async def create(self) -> Log:
-        """Creates the empty future log, beginning where the current log begins. Raises LogDirError and LogClosed."""
+        """Creates an empty future log that starts where the current log starts. Raises LogDirError and LogClosed."""
         partition = self.partition
         name = marked_partition_folder(partition.topic, partition.index, FolderKind.FUTURE, self.unique)
         start_offset = await _first_batch_offset(partition.log)
@@ -124,7 +126,7 @@ class ReplicaCopy:
         self._aligned_with = generation
 
     async def copy_chunk(self, max_bytes: int, pace: Pace) -> bool:
-        """Copies the next batches, at least one and at most `max_bytes` in all. Returns False if everything is copied.
+        """Copies the next batches, at least one and at most `max_bytes` in all. Returns False if nothing was left to copy.
         Raises LogDirError, LogClosed, and BatchError if the current log is damaged."""
         current, future = self.partition.log, self._future
         await self._follow_log_start()
@@ -136,16 +138,16 @@ class ReplicaCopy:
         try:
             data = await current.read_bytes(offset, max_bytes=max_bytes)
         except OffsetOutOfRange:
-            # The start of the log moved, or the log was truncated. The next turn looks again.
+            # The start of the log moved, or the log was truncated. The next call looks at the log again.
             return True
         await pace(len(data))
         if self._was_overtaken(generation):
             return True
         view = memoryview(data)
         for header, batch in split_batches(view):
-            # A damaged batch must not get a second home: the disk that it comes from may still be able to read it later.
+            # Do not copy a damaged batch: its own disk may be able to read it correctly later.
             validate_integrity(header, batch)
-        # One chunk is written while the next one is read, and no more: the clients' appends wait behind them.
+        # At most one chunk is written while the next one is read, because the clients' appends wait behind the chunk.
         await self._wait_until_written()
         if self._was_overtaken(generation):
             return True
@@ -169,7 +171,8 @@ class ReplicaCopy:
             self._write_back = future.write_back()
 
     def _was_overtaken(self, generation: int) -> bool:
-        """Whether what was read no longer counts: the log was restructured since (rule 2), or the move has ended."""
+        """Whether the data just read must be discarded: the current log has been restructured since (rule 2), or the move
+        has ended."""
         is_other_log = self.partition.log_generation != generation
         is_truncating = self.partition.is_restructuring and not self.partition.is_swapping
         return is_other_log or is_truncating or not self.is_usable
@@ -194,8 +197,9 @@ class ReplicaCopy:
         """Syncs both logs and stores the checkpoints of the target directory, so that a swap has little left to do while it
         holds appends back. `placed_in_target` are the partitions whose current log is in the target directory.
 
-        The offsets in the checkpoints may be behind when the swap comes, as they always may; after a crash the log is
-        recovered from there. They must not be beyond what the copy then has, so the swap needs `is_aligned` afterwards."""
+        When the swap comes, the offsets in the checkpoints may be too low. That is harmless, as for every log: after a
+        crash, recovery starts there. They must not be beyond the end of the copy, so the caller must check `is_aligned`
+        before the swap."""
         await self.flush()
         partition = self.partition
         await self.target.files.expect(
@@ -207,9 +211,9 @@ class ReplicaCopy:
         )
 
     async def complete(self, *, log_changed: Callable[[], Awaitable[None]]) -> bool:
-        """Copies the rest of the current log and makes the copy its equal, durably. Call it while the partition is swapping,
-        after `prepare`. `log_changed` returns after the current log has changed. Returns False if it took too long or the
-        move has ended. Raises like `copy_chunk`."""
+        """Copies the rest of the current log, and durably makes the copy equal to it. Call it while the partition is
+        swapping, after `prepare`. `log_changed` waits until the current log has changed. Returns False if it took too long
+        or the move has ended. Raises the same errors as `copy_chunk`."""
         current, future = self.partition.log, self._future
         try:
             async with self._env.timeout_at(self._env.now_ns() + COMPLETION_MAX_NS):
@@ -226,7 +230,7 @@ class ReplicaCopy:
 
     async def exchange(self) -> str:
         """Gives the copy the partition's name and makes it the current log. Returns the old log's folder. Call it after
-        `complete`. Raises LogDirError and LogClosed; the old log is then the current one if its directory is online."""
+        `complete`. Raises LogDirError and LogClosed; the old log then stays the current one if its directory is online."""
         partition, old, placed = self.partition, self.partition.log, self.partition.future
         assert placed is not None and placed.log.log_end_offset == old.log_end_offset
         assert placed.log.recovery_point == placed.log.log_end_offset, "what is not synced could be lost by a power cut"
@@ -243,7 +247,8 @@ class ReplicaCopy:
         return deleted
 
     async def _rename(self, log: Log, folder: str) -> None:
-        """Renames until it succeeds or the directory is offline. Between two renames there is no state to stop in."""
+        """Retries the rename until it succeeds or the directory is offline, because a swap must not end between its two
+        renames."""
         while True:
             try:
                 if log.name != folder:
@@ -257,7 +262,7 @@ class ReplicaCopy:
 
 
 async def _first_batch_offset(log: Log) -> Offset:
-    """Returns the first offset of the batch that holds the log start; the log end if the log is empty."""
+    """Returns the first offset of the batch that contains the log start offset; the log end if the log is empty."""
     while True:
         try:
             return (await log.read(log.log_start_offset, max_bytes=1)).first_offset

@@ -4,7 +4,8 @@ Counterpart of Kafka's LogManager.loadLogs. A directory that fails meanwhile is 
 If the logs of a healthy directory cannot be loaded, the broker must stop: serving without them would look as if the disk had
 lost them.
 
-Future logs and -delete folders can only be judged when all directories are loaded: `FuturesAtStart` does that last.
+What becomes of future logs and -delete folders can only be decided when all directories are loaded, so `FuturesAtStart` does
+this last.
 """
 
 import asyncio

@@ -597,7 +597,7 @@ class Replicas:
         or cancels a move. Returns the error to answer."""
         topic_id = self.state.topic_ids.get(topic)
         if topic_id is None:
-            # Check the path even so: its errors come first in Kafka.
+            # Still check the path, because Kafka reports its errors first.
             topic_id = _UNKNOWN_TOPIC
         key = TopicIdPartition(topic_id, index)
         wanted = self._alteration_wanted(key, topic, destination)
@@ -648,13 +648,13 @@ class Replicas:
         del self._partitions[partition.key]
         self._fetchers.unfollow(partition)
         self.moves.removed(partition)
-        # A partition that has moved to other brokers still exists: clients are to look for its new leader.
+        # A partition that has moved to other brokers still exists, so its clients must look for the new leader.
         is_moved = self.state.partition(*partition.key) is not None
         partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_moved else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         directory = self._hosted.directory_of(partition)
         if directory is not None:
             directory.replicas.remove(partition.key)
-            # Capture the log now: if a swap is under way, `partition.log` may be the other one when the job runs.
+            # Capture the log now: if a swap is under way, `partition.log` may be the other log when the job runs.
             log, delay_ms = partition.log, partition.config.file_delete_delay_ms
             directory.work.submit(lambda: self._deletion.delete(log, delay_ms, directory))
 

@@ -1,9 +1,9 @@
 """Answers AlterConfigs and IncrementalAlterConfigs through the active controller (shell).
 
-Counterpart of Kafka's ConfigAdminManager. The broker refuses changes of another broker's configuration, because a client
-sends those to that broker; the controller judges the rest. Before it answers, the broker waits until it has applied
-everything that was committed when the controller answered. So the change is in effect on this broker, and a client that
-reads the configuration back finds it.
+Counterpart of Kafka's ConfigAdminManager. The broker refuses changes of another broker's configuration, because a client has
+to send those to that broker. The controller validates all other changes. After the controller's answer, this broker applies
+everything that is committed by then, and only then answers the client. So the change is in effect on this broker, and a
+client that reads the configuration back finds it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +32,8 @@ Request = TypeVar("Request", legacy.AlterConfigsRequest, incremental.Incremental
 
 
 class AlterConfigsRequests:
-    """Handles both requests. `catch_up` returns once the broker has applied what was committed when it was called."""
+    """Handles both requests. `catch_up` returns once the broker has applied everything that was committed when `catch_up`
+    was called."""
 
     def __init__(
         self, env: Environment, forwarding: Forwarding, *, broker_id: BrokerId, catch_up: Callable[[], Awaitable[None]]
@@ -100,12 +101,12 @@ class AlterConfigsRequests:
             async with self._env.timeout_at(self._env.now_ns() + TIMEOUT_MS * NS_PER_MS):
                 await self._catch_up()
         except TimeoutError:
-            # The change is committed all the same, and this broker applies it when it can.
+            # The change is committed anyway, and this broker will apply it later.
             return
 
 
 def _with_request(context: RequestContext, request: Struct) -> RequestContext:
-    """Returns the context of the same request with another content."""
+    """Returns the context with `request` as the content of the request."""
     header = RequestHeader(
         request_api_key=context.api_key,
         request_api_version=context.api_version,

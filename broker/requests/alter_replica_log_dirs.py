@@ -1,4 +1,4 @@
-"""Answers AlterReplicaLogDirs: which directory of this broker a replica shall be in (shell, KIP-113).
+"""Answers AlterReplicaLogDirs, which moves replicas to other directories of this broker (shell, KIP-113).
 
 Counterpart of KafkaApis.handleAlterReplicaLogDirsRequest. The answer only says that a move has begun, or that a preference
 is remembered; DescribeLogDirs shows the progress.

@@ -1,11 +1,11 @@
 """Answers DescribeConfigs: the configuration of a topic, of this broker or of all brokers, with sources (shell without I/O).
 
-Counterpart of Kafka's ConfigHelper. The values and their sources come from the resolver that the broker applies as well. For
-a topic the answer lists the keys that have an effect, the keys for which we support only one value, and all other keys that
-the topic sets. The source of a value is where it was *set*, even if it was set to the default. For all brokers, that is for
-the empty broker name, it lists what is set there and nothing else.
+Counterpart of Kafka's ConfigHelper. The values and their sources come from the same resolver as the broker's own settings.
+For a topic the answer lists the keys that have an effect, the keys for which we support only one value, and all other keys
+that the topic sets. The source of a value is where it was *set*, even if it was set to the default. For the empty broker
+name, which stands for all brokers, the answer lists only the keys that are set there.
 
-A key that the broker does not know may hold a secret: a plug-in of another version may know it. So its value is not shown.
+The value of a key that the broker does not know is not shown, because it may be a secret of a plug-in.
 """
 
 import dataclasses
@@ -113,8 +113,8 @@ class DescribeConfigsRequests:
             synonyms = self._resolver.broker_synonyms(self._state, key)
             value = value_text(getattr(effective, field_of(key)))
             entry = _entry(key, value, setting.type, synonyms, read_only=key not in DYNAMIC_KEYS)
-            # The value may come from the key's other name. A client that reads, changes and writes the whole configuration
-            # writes back what is set dynamically, so a key must not seem to be set because its other name is.
+            # The value may be set under the key's other name only. Do not show this key as set then: a client that reads the
+            # whole configuration, changes it and writes it back would set both names.
             own_sources = [synonym.source for synonym in synonyms if synonym.name == key]
             entry.config_source = own_sources[0] if own_sources else ConfigSource.DEFAULT_CONFIG
             yield entry

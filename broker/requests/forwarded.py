@@ -171,7 +171,7 @@ class ForwardedRequests:
             if (partition := self._partition(name, index)) is not None
         }
 
-    # A later change may already have replaced the awaited one. So it is enough that the partition is not what it was.
+    # A later change may already have replaced the awaited one. So it is enough that the partition has changed at all.
 
     def _has_new_leader(self, name: str, index: int, before: PartitionRegistration | None) -> bool:
         now = self._partition(name, index)

@@ -178,7 +178,7 @@ class _Produce:
         partition.when_appendable(lambda: self._append_held(number, partition, batches, answer))
 
     def _append_held(self, number: int, partition: Partition, batches: Batches, answer: PartitionProduceResponse) -> None:
-        """Appends what was held back while the partition changed its directory, unless it no longer leads."""
+        """Appends what was held back while the partition changed its directory, unless this broker no longer leads it."""
         try:
             error = partition.leader_error()
             if error is not ErrorCode.NONE:
