@@ -1,19 +1,20 @@
-"""The effective configuration: which of the values that are set for a key counts (core; KIP-226).
+"""Resolves the effective configuration: chooses among the values that are set for each key (core; KIP-226).
 
-What a node applies and what DescribeConfigs shows both come from here. A key can be set in several places, and the first
+A node applies the values resolved here, and DescribeConfigs shows them. A key can be set in several places, and the first
 place that sets it counts:
 
-1. the topic (only keys of a topic),
+1. the topic (only for topic keys),
 2. the dynamic configuration of this broker,
 3. the dynamic configuration of all brokers, the cluster-wide default,
 4. server.properties,
 5. the built-in default.
 
-The key of a topic has other names in 2 to 5, and sometimes several. The place is compared first, then the name.
+A topic key has another name in places 2 to 5, and sometimes several names. The place counts before the name: only if one
+place sets several of the names does the order of the names matter.
 
 Dynamic configuration is in ConfigRecords. The controller validates a value before it writes the record, but the record may
-come from another version of the software. A value that this node cannot read is passed over, because a node that ended on
-it could not even be asked to change it. Kafka does the same.
+come from another version of the software. This node skips a value that it cannot read, as Kafka does: if the value stopped
+the node, no request to the node could correct it.
 """
 
 import dataclasses
@@ -59,7 +60,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One of the values that are set for a key, under the name that the key has there."""
+    """One of the values that are set for a key, with the name under which it is set."""
 
     name: str
     value: str | None
@@ -67,14 +68,14 @@ class ConfigSynonym:
 
 
 class DynamicConfigs(Protocol):
-    """The ConfigRecords that were replayed (`MetadataState`)."""
+    """The content of the replayed ConfigRecords (`MetadataState`)."""
 
     def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]: ...
 
 
 class ConfigResolver:
-    """Resolves the configuration of one node. `properties` are the entries of server.properties as written, `server` is what
-    they were loaded as."""
+    """Resolves the configuration of one node. `properties` are the entries of server.properties as written, `server` is the
+    configuration loaded from them."""
 
     def __init__(self, server: ServerConfig, properties: Mapping[str, str]) -> None:
         self._server = server
@@ -84,10 +85,10 @@ class ConfigResolver:
     # --- values --------------------------------------------------------------------------------------------------
 
     def server_config(self, dynamic: DynamicConfigs) -> ServerConfig:
-        """Returns the node's configuration with everything dynamic in it."""
+        """Returns the node's configuration, including dynamic configuration."""
         values: dict[str, Any] = {}
         for name in (CLUSTER_DEFAULT_NAME, self._broker_name):
-            # Resolve the two names of the rate for each place on its own, because the place counts more than the name.
+            # Resolve the two names of the move rate separately for each place, because the place counts before the name.
             configs = with_both_move_rates(self._applicable(dynamic, name))
             values |= load_readable_settings(ServerConfig, configs)
         return dataclasses.replace(self._server, **values) if values else self._server
@@ -100,8 +101,8 @@ class ConfigResolver:
     # --- synonyms ------------------------------------------------------------------------------------------------
 
     def topic_synonyms(self, dynamic: DynamicConfigs, overrides: Mapping[str, str], key: str) -> Sequence[ConfigSynonym]:
-        """Returns every value that is set for the key of a topic with these overrides, and the default. The first counts.
-        Never empty."""
+        """Returns every value that is set for a topic's key, and the default. The first one counts. `overrides` are the
+        topic's own settings. The result is never empty."""
         synonyms: list[ConfigSynonym] = []
         if key in overrides and is_readable(_TOPIC_SETTINGS[key], overrides[key]):
             synonyms.append(ConfigSynonym(key, overrides[key], ConfigSource.DYNAMIC_TOPIC_CONFIG))
@@ -111,7 +112,7 @@ class ConfigResolver:
         return synonyms
 
     def broker_synonyms(self, dynamic: DynamicConfigs, key: str) -> Sequence[ConfigSynonym]:
-        """Returns every value that is set for the key of a broker, and the default if there is one. The first counts."""
+        """Returns every value that is set for a broker's key, and the default if there is one. The first one counts."""
         return list(self._synonyms(dynamic, MOVE_RATE_NAMES if key in MOVE_RATE_NAMES else (key,)))
 
     def _synonyms(self, dynamic: DynamicConfigs, names: Sequence[str]) -> Iterator[ConfigSynonym]:
@@ -126,7 +127,7 @@ class ConfigResolver:
                     yield ConfigSynonym(name, values[name], source)
 
     def _applicable(self, dynamic: DynamicConfigs, broker_name: str) -> Mapping[str, str]:
-        """Returns the dynamic configuration of a broker or of all brokers, without what this node cannot apply."""
+        """Returns the dynamic configuration of a broker or of all brokers, without entries that this node cannot apply."""
         configs = dynamic.config(ConfigResourceType.BROKER, broker_name)
         return {
             key: value for key, value in configs.items() if key in DYNAMIC_KEYS and is_readable(_SERVER_SETTINGS[key], value)

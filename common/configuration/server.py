@@ -199,7 +199,7 @@ class ServerConfig:
     leader_imbalance_per_broker_percentage: int = integer(10, at_least=0, at_most=INT_MAX)
 
     # Moves of replicas, and their throttles (KIP-113, KIP-73). The two names of the move rate always have the same value.
-    # Without a number of threads, there is one for each directory of log.dirs.
+    # If the number of threads is not set, there is one for each directory of log.dirs.
     num_replica_alter_log_dirs_threads: int | None = integer(None, at_least=1, at_most=INT_MAX)
     replica_alter_log_dirs_io_max_bytes_per_second: int = integer(LONG_MAX, at_least=0)
     intra_broker_throttled_rate: int = integer(LONG_MAX, at_least=0)
@@ -272,7 +272,7 @@ def load_server_config(properties: Mapping[str, str], *, host_name: str = "local
 
 
 def with_both_move_rates(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the properties with the move rate under both of its names, if they have it under one."""
+    """Returns the properties. If they contain the move rate under one of its two names, the result has it under both."""
     rate = next((properties[name] for name in MOVE_RATE_NAMES if name in properties), None)
     return properties if rate is None else {**properties, **dict.fromkeys(MOVE_RATE_NAMES, rate)}
 

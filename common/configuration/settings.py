@@ -63,7 +63,7 @@ class Setting:
     type: ConfigType
 
 
-# A setting that accepts what every value must be: printable, and not longer than the protocol can carry.
+# A setting that makes only the checks that apply to every value: printable, and not longer than the protocol can carry.
 ANY_TEXT = Setting(lambda value: value, "any text", ConfigType.STRING)
 
 

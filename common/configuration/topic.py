@@ -129,7 +129,7 @@ def default_topic_config(server: ServerConfig) -> TopicConfig:
 
 
 def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """Returns `defaults` overlaid with a topic's overrides. An override that cannot be read is passed over."""
+    """Returns `defaults` overlaid with a topic's overrides. An override that cannot be read is skipped."""
     if not overrides:
         return defaults
     return replace(defaults, **load_readable_settings(TopicConfig, overrides))

@@ -1,10 +1,10 @@
-"""Writes the value of a setting as text, as it would stand in server.properties (core)."""
+"""Converts the value of a setting to the text that server.properties would contain (core)."""
 
 from common.configuration.endpoints import Endpoint, HostPort, Voter
 
 
 def value_text(value: object) -> str | None:
-    """Returns the text of a value that a setting's parser returned; None for an optional setting that is not set."""
+    """Returns the text of a parsed value; None for an optional setting that is not set."""
     if value is None:
         return None
     if isinstance(value, bool):

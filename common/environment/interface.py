@@ -189,7 +189,8 @@ class LogDir(ABC):
     def write_back(self, file: LogFile) -> Awaitable[None]:
         """Syncs like `fsync`, but holds up reads instead of appends. Covers only appends that have completed.
 
-        For a large file that is written in the background: a later `fsync`, which appends wait for, then has little to do.
+        Use it for a large file that is written in the background: a later `fsync`, which holds up appends, then has little
+        left to do.
         """
 
     # --- names ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Finds up to where a copy of a log still agrees with the log (core, KIP-101 and KIP-279).
+"""Finds the offset up to which a copy of a log agrees with the log (core, KIP-101 and KIP-279).
 
 A future replica is copied from the current one, which may be truncated at any time and then continue with other records. As
-between a follower and its leader, the leader epochs show where the two part: a record is identified by its offset and its
+between a follower and its leader, the leader epochs show where the two diverge: a record is identified by its offset and its
 epoch, and if two logs have the same record at one offset, they agree on everything before it.
 
 A follower asks its leader about one epoch at a time and truncates until the answer names an epoch that it has. Here both
@@ -15,10 +15,10 @@ from common.storage.leader_epochs import LeaderEpochs
 def end_of_agreement(
     *, current: LeaderEpochs, current_start: Offset, current_end: Offset, copy: LeaderEpochs, copy_end: Offset
 ) -> Offset:
-    """Returns the offset to which the copy must be truncated; its log end if it agrees with the current log.
+    """Returns the offset to which the copy must be truncated; the copy's log end if it agrees with the current log.
 
-    Below `current_start` there is nothing to compare with. If the copy ends there, its end is returned: whether it can
-    continue from there is for the caller to decide.
+    Below `current_start`, the current log has no records to compare with. If the copy ends below that offset, the copy's end
+    is returned, and the caller decides whether the copy can continue from there.
     """
     offset = min(current_end, copy_end)
     while offset > current_start:

@@ -253,8 +253,8 @@ class Log:
     async def rename(self, name: str) -> None:
         """Renames the folder durably while the log stays open, as when a future log becomes the current one.
 
-        The owner does not append meanwhile. A failure does not fail the log, because `name` then still says which folder the
-        log is in: the former one, or the new one if only the sync of the directory failed. Raises LogClosed and LogDirError.
+        The owner must not append meanwhile. An error does not fail the log, because `name` still says which folder the log
+        is in: the old one, or the new one if only the sync of the directory failed. Raises LogClosed and LogDirError.
         """
         async with self._lock:
             self._check_usable()
@@ -529,11 +529,11 @@ class Log:
         self.recovery_point = max(self.recovery_point, target)
 
     def write_back(self) -> asyncio.Future[None]:
-        """Starts syncing what is written of the newest segment, without holding up appends to the directory.
+        """Starts syncing the written part of the newest segment, without holding up appends to the directory.
 
-        The recovery point stays; a later `flush` moves it and has little left to sync. The returned future completes when
-        the sync has ended, also if it failed; the log has failed then. Raises LogClosed, and LogDirError if the log has
-        failed before.
+        The recovery point does not move; a later `flush` moves it and has little left to sync. The returned future completes
+        when the sync has ended, even if it failed; a failed sync fails the log. Raises LogClosed, and LogDirError if the log
+        has already failed.
         """
         self._check_usable()
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -553,8 +553,8 @@ class Log:
         segment = self._segments.newest
         # A segment that was just added has no file yet, and nothing in it.
         if segment.file is not None:
-            # The kernel reports a failed write to one sync only. If this is the one, the recovery point must not pass the
-            # segment, even if it has been rolled and the other sync succeeds.
+            # The kernel reports a failed write to only one sync. If it is reported to this one, the recovery point must not
+            # pass the segment, even if the segment has been rolled and the sync of the roll succeeds.
             segment.undone += 1
             yield self.log_dir.write_back(segment.file.handle)
             segment.undone -= 1
@@ -580,9 +580,9 @@ class Log:
     async def take_over(self, other: "Log") -> None:
         """Adopts the leader epochs and the log start of `other`, of which this log is a full copy, and syncs everything.
 
-        Both logs end at the same offset, and the owner appends to neither. Copied batches give only the epochs that have
-        records; without the others, a leader could not answer where such an epoch ended. When this returns, the recovery
-        point is the log end. Raises LogClosed and LogDirError.
+        Both logs end at the same offset, and the owner appends to neither. The epochs are adopted because copied batches
+        show only the epochs that have records, and a leader must also know where an epoch without records ended. When this
+        returns, the recovery point is the log end. Raises LogClosed and LogDirError.
         """
         async with self._lock:
             self._check_usable()

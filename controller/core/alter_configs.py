@@ -5,12 +5,12 @@ error codes and messages.
 
 1. The records of one request are atomic, but the resources are judged separately: an invalid change gets its own error, the
    others are written.
-2. What is judged is the resource's whole configuration after the change, not only the keys of the request.
-3. A key of a broker that only a restart can change is refused. So is a key of Kafka's that has no effect here. A key that
-   nobody knows is stored, as in Kafka, where it may belong to a plug-in.
+2. The resource's whole configuration after the change must be valid, not only the keys of the request.
+3. For a broker, a key that takes effect only after a restart is refused, and so is a key of Kafka that has no effect here.
+   An unknown key is stored, as in Kafka, where it may belong to a plug-in.
 
-In Kafka the broker that the request was sent to validates the changes of brokers, and the controller accepts them as they
-are. Here the controller validates everything, so no way around a broker leads past the validation.
+In Kafka, the broker that receives the request validates changes of broker configuration, and the controller accepts them
+unchecked. Here the controller validates everything, so a request sent directly to the controller is validated too.
 """
 
 from collections import Counter
@@ -61,7 +61,7 @@ Change = Callable[[Resource, Mapping[str, str]], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What becomes of one resource of the request."""
+    """The outcome for one resource of the request."""
 
     resource_type: int
     resource_name: str
@@ -72,7 +72,7 @@ class _Verdict:
 def handle_incremental_alter_configs(
     turn: Turn, request: incremental.IncrementalAlterConfigsRequest
 ) -> ControllerResult[incremental.IncrementalAlterConfigsResponse]:
-    """Sets, deletes, appends and subtracts as asked. Returns one result per resource; writes nothing for `validate_only`."""
+    """Carries out the operations of the request. Returns one result per resource; writes nothing for `validate_only`."""
     verdicts = _judge(turn.state, request.resources, _operations_applied)
     results = _results(verdicts, incremental.AlterConfigsResourceResponse)
     response = incremental.IncrementalAlterConfigsResponse(responses=results)
@@ -255,7 +255,7 @@ def _validate_topic(name: str, configs: Mapping[str, str]) -> None:
 
 
 def _validate_broker(name: str, configs: Mapping[str, str]) -> None:
-    # Refuse "01" as well: it would be stored as another resource than that of broker 1.
+    # Refuse "01" as well: it would be stored as a resource different from broker 1.
     if name and not (name.isascii() and name.removeprefix("-").isdecimal() and len(name) <= 11 and str(int(name)) == name):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number.")
     if name.startswith("-"):
@@ -267,8 +267,8 @@ def _validate_broker(name: str, configs: Mapping[str, str]) -> None:
     try:
         for key, value in configs.items():
             parse_setting(key, _SERVER_SETTINGS.get(key, ANY_TEXT), value)
-            # The key of an unknown setting is data like its value.
+            # Validate the key like a value, because the key of an unknown setting can be any text that a client sends.
             parse_setting("the name of a config", ANY_TEXT, key)
     except ConfigError as error:
-        # INVALID_REQUEST, where a topic gets INVALID_CONFIG, because that is what Kafka's brokers answer (KAFKA-13609).
+        # For a topic the error is INVALID_CONFIG. For a broker it is INVALID_REQUEST, as in Kafka (KAFKA-13609).
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None

@@ -143,5 +143,5 @@ def _result(index: int, partition: PartitionRegistration, change: ApiMessageAndV
 
 
 def _completes_reassignment(record: KnownRecord) -> bool:
-    # A change of the ISR begins no reassignment. If it clears one of the lists, it completes one.
+    # An ISR change never begins a reassignment. If it clears one of these lists, it completes a reassignment.
     return isinstance(record, PartitionChangeRecord) and [] in (record.adding_replicas, record.removing_replicas)

@@ -1,9 +1,9 @@
 """Begins, changes and reverts reassignments (core; KIP-455, KIP-860).
 
 Counterpart of alterPartitionReassignments in Kafka's ReplicationControlManager, with its error codes and messages.
-`reassignment` computes the new replicas, and `partition_change` completes the reassignment at once if there is nothing to
-wait for. The records of one request are atomic, but the partitions are judged separately: an invalid one gets its own error,
-the others are reassigned.
+The module `reassignment` computes the new replicas, and `partition_change` completes the reassignment at once if its target
+is already in sync. The records of one request are atomic, but the partitions are judged separately: an invalid one gets its
+own error, the others are reassigned.
 """
 
 from collections import Counter
@@ -34,8 +34,8 @@ from controller.core.turn import Turn
 def alter_partition_reassignments(
     turn: Turn, request: AlterPartitionReassignmentsRequest
 ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
-    """Begins or reverts reassignments. The response has one result per partition. Raises ApiError(POLICY_VIOLATION) if the
-    request needs too many records."""
+    """Begins, changes or reverts reassignments. The response has one result per partition. Raises ApiError(POLICY_VIOLATION)
+    if the request needs too many records."""
     changes = PartitionChanges(turn.state, turn.settings, Eligibility(turn.state))
     records: list[ApiMessageAndVersion] = []
     counts = {"partitions": 0, "cancelled": 0, "refused": 0}

@@ -1,8 +1,9 @@
 """Adds partitions to existing topics (core; KIP-195).
 
 Counterpart of createPartitions in Kafka's ReplicationControlManager, with its error codes and messages. The records of one
-request are atomic, but the topics are judged separately: an invalid one gets its own error, the others are extended. The new
-partitions get as many replicas as the topic's first partition has or, while it is being reassigned, is going to have.
+request are atomic, but the topics are judged separately: an invalid one gets its own error, the others are extended. Each
+new partition gets as many replicas as the topic's first partition. If the first partition is being reassigned, only the
+replicas that it will have afterwards count.
 """
 
 from collections import Counter

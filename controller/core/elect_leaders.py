@@ -4,9 +4,9 @@ Counterpart of electLeaders in Kafka's ReplicationControlManager, with its error
 
 1. A *preferred* election makes the first replica the leader, if it can lead cleanly. It never elects uncleanly, even if the
    topic allows that.
-2. An *unclean* election finds a leader for a partition that has none. It takes a replica outside the ISR if no member can
-   lead, even if the topic does not allow that: the administrator asks for it.
-3. If all partitions are asked for, those that need no election are left out of the response.
+2. An *unclean* election finds a leader for a partition that has none. If no ISR member can lead, it elects a replica outside
+   the ISR, even if the topic does not allow that, because the administrator has asked for an unclean election.
+3. If the request asks for all partitions, those that need no election are left out of the response.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ _FAILURES = {
 
 
 def elect_leaders(turn: Turn, request: ElectLeadersRequest) -> ControllerResult[ElectLeadersResponse]:
-    """Holds the elections. The response has one result per partition. Raises ApiError(INVALID_REQUEST or
+    """Runs the elections. The response has one result per partition. Raises ApiError(INVALID_REQUEST or
     POLICY_VIOLATION)."""
     if request.election_type not in tuple(ElectionType):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
@@ -63,7 +63,7 @@ def elect_leaders(turn: Turn, request: ElectLeadersRequest) -> ControllerResult[
 
 
 def _wanted(state: MetadataState, request: ElectLeadersRequest) -> Iterator[tuple[str, Iterable[int]]]:
-    """Yields each topic's name and the partitions to look at, none of them twice."""
+    """Yields each topic's name and the partitions to look at. No partition is yielded twice."""
     if request.topic_partitions is None:
         yield from ((topic.name, topic.partitions) for topic in state.topics.values())
         return
@@ -83,7 +83,7 @@ class _Elections:
         self._type = election_type
 
     def result(self, topic_name: str, index: int) -> PartitionResult:
-        """Holds the election of one partition."""
+        """Runs the election of one partition, and returns its result."""
         result = PartitionResult(partition_id=index)
         try:
             self._elect(topic_name, index)

@@ -1,4 +1,4 @@
-"""Validates the replicas that a request gives for a partition (core).
+"""Validates the replicas that a request specifies for a partition (core).
 
 Counterpart of validateManualPartitionAssignment in Kafka's ReplicationControlManager, with its messages.
 """
@@ -13,8 +13,8 @@ from common.protocol.errors import ApiError, ErrorCode
 def validate_manual_assignment(
     state: MetadataState, broker_ids: Sequence[int], replication_factor: int | None = None
 ) -> tuple[BrokerId, ...]:
-    """Returns the replicas. They must be registered brokers, none of them twice, and as many as `replication_factor` says.
-    Raises ApiError(INVALID_REPLICA_ASSIGNMENT)."""
+    """Returns the replicas. They must be registered brokers without duplicates and, if `replication_factor` is given, as
+    many as it says. Raises ApiError(INVALID_REPLICA_ASSIGNMENT)."""
     if not broker_ids:
         raise _invalid("an empty replica list.")
     seen: set[int] = set()

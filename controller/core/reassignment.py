@@ -8,11 +8,12 @@ brokers 1, 2 to brokers 2, 3:
     replicas 2 3                                              completed: ISR contained 2 and 3
     replicas 2 1                                              or reverted
 
-1. A reassignment is completed by the first change of the partition at which every replica of the target is in the ISR, and
-   one of them can lead. If none of them can, the replicas to be removed may be the last ones that can be saved.
-2. A reassignment that replaces another one is measured against the *original* replicas. So a replica that only the replaced
-   one wanted is in `adding` and in `removing`, and reverting restores the original replicas. Apache Kafka would keep that
-   replica after a revert (docs/DESIGN.md, "Reassignments").
+1. A reassignment is completed by the first change of the partition at which every replica of the target is in the ISR and
+   at least one of them can lead. While none of them can lead, it is not completed, because the replicas to be removed may be
+   the only ones that can still be elected.
+2. A reassignment that replaces another one is compared with the *original* replicas. So a replica that only the replaced
+   reassignment was adding is in both `adding` and `removing`, and a revert restores the original replicas. Apache Kafka
+   would keep that replica after a revert (docs/DESIGN.md, "Reassignments").
 3. A replica that stays keeps its directory.
 """
 
@@ -24,7 +25,7 @@ from common.metadata.registrations import PartitionRegistration
 
 
 class Assignment(NamedTuple):
-    """The replicas of a partition and their directories, and what a reassignment adds and removes."""
+    """The replicas of a partition with their directories, and the replicas that a reassignment adds and removes."""
 
     replicas: tuple[BrokerId, ...]
     # Invariant: directories[i] belongs to replicas[i].
@@ -59,7 +60,7 @@ class Assignment(NamedTuple):
         return self._replace(directories=directories)
 
     def reduced_to(self, replicas: Sequence[BrokerId]) -> "Assignment":
-        """Returns the assignment with only these of its replicas, and no reassignment."""
+        """Returns the assignment reduced to these replicas, without a reassignment."""
         known = dict(zip(self.replicas, self.directories, strict=True))
         return Assignment(tuple(replicas), tuple(known[replica] for replica in replicas))
 
@@ -86,7 +87,7 @@ def reassigned(
 
 
 class Revert(NamedTuple):
-    """The state of a partition whose reassignment is reverted."""
+    """The state that a partition gets when its reassignment is reverted."""
 
     assignment: Assignment
     isr: tuple[BrokerId, ...]

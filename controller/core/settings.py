@@ -26,7 +26,8 @@ class ControllerSettings:
 
 
 def controller_settings(config: ServerConfig, properties: Mapping[str, str], cluster_id: str) -> ControllerSettings:
-    """Derives the settings from server.properties: its entries as written, and what they were loaded as."""
+    """Derives the settings from server.properties: `properties` are its entries as written, `config` is the configuration
+    loaded from them."""
     return ControllerSettings(
         cluster_id=cluster_id,
         session_timeout_ns=config.broker_session_timeout_ms * NS_PER_MS,

@@ -1,1 +1,1 @@
-"""The tools named as in Kafka (shell)."""
+"""The tools that have the same names as in Kafka (shell)."""

@@ -1,7 +1,7 @@
 """Runs the work of a tool with an AdminClient (shell).
 
-The tools end with one line on stderr for every AdminError. While the client tries again, its warnings appear there too, so
-that a mistyped address is noticed before the time is over.
+An AdminError ends a tool with one line on stderr. While the client retries, its warnings appear on stderr too, so that the
+user notices a mistyped address before the timeout.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def _run(
     bootstrap_servers: str, config: AdminConfig, work: Callable[[AdminClient], Coroutine[Any, Any, Result]]
 ) -> Result:
     env = RealEnvironment(config.client_id)
-    # Not the process's logger: its configuration belongs to the program, and its output would mix with the tool's.
+    # Do not use the process's logger: its configuration belongs to the program, and its output would mix with the tool's.
     env.log = structlog.wrap_logger(
         structlog.WriteLogger(sys.stderr),
         processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=False)],

@@ -1,6 +1,6 @@
 """kafka-cluster: shows the cluster id and unregisters brokers (shell).
 
-Counterpart of Kafka's ClusterTool. Containers use `cluster-id` as a health check, so it needs nothing but one broker that
+Counterpart of Kafka's ClusterTool. Containers use `cluster-id` as a health check, so it must work as long as one broker
 answers.
 """
 

@@ -1,7 +1,7 @@
 """kafka-configs: shows and changes the configuration of topics and brokers, with Kafka's flags and output (shell).
 
-Counterpart of Kafka's ConfigCommand, for the entity types topics and brokers. A broker answers for its own configuration
-only, so the tool sends those requests to the broker in question. Any broker takes the others.
+Counterpart of Kafka's ConfigCommand, for the entity types topics and brokers. Only the broker itself answers requests about
+its own configuration, so the tool sends these to that broker. All other requests can go to any broker.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from tools.kafka.admin_run import run_admin
 from tools.node.configuration_file import parse_properties
 
 ENTITY_TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
-# The name of the entity that stands for all others of its type.
+# The name of the entity that holds the default of all entities of its type.
 DEFAULT_NAME = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """What is described or altered."""
+    """The topic, the broker or the default that is described or altered."""
 
     type: str
     name: str
@@ -216,13 +216,13 @@ def _text(value: str | None) -> str:
 
 
 async def _configs(admin: AdminClient, entity: Entity, *, is_all: bool) -> list[ConfigEntry]:
-    """Returns what is set on the entity itself, or every key, in the order of the alphabet."""
+    """Returns the entries that are set on the entity itself or, with `is_all`, all entries, in alphabetical order."""
     entries = await admin.describe_configs([entity.resource], include_synonyms=True)[entity.resource]
     return [entry for _, entry in sorted(entries.items()) if is_all or entry.source is entity.dynamic_source]
 
 
 async def _check_entity(admin: AdminClient, entity: Entity) -> None:
-    """Raises ToolError for a name that no topic can have, and for a broker that is not there."""
+    """Raises ToolError for a name that no topic can have, and for a broker that is not in the cluster."""
     if not entity.name:
         return
     if entity.type == "topics":

@@ -1,6 +1,6 @@
-"""kafka-leader-election: elects preferred leaders, or any leaders where there are none (shell).
+"""kafka-leader-election: elects preferred leaders, or leaders for partitions that have none (shell).
 
-Counterpart of Kafka's LeaderElectionCommand, with its flags, its checks of them and its output.
+Counterpart of Kafka's LeaderElectionCommand, with the same flags, checks and output.
 """
 
 import argparse
@@ -147,7 +147,7 @@ def _report(election_type: ElectionType, results: dict[TopicPartition, AdminErro
 
 
 def _exception(error: AdminError) -> str:
-    """Returns the error as Kafka's tool prints it: the exception of its Java client, and the message."""
+    """Returns the error as Kafka's tool prints it: the exception class of the Java client, and the message."""
     words = error.code.name.split("_")
     return f"org.apache.kafka.common.errors.{''.join(map(str.capitalize, words))}Exception: {error.message}"
 

@@ -1,8 +1,8 @@
 """kafka-log-dirs: what the directories of brokers hold, as JSON in Apache Kafka's schema or in KIP-113's (shell).
 
 Counterpart of Kafka's LogDirsCommand. Two lines for people come first and then the JSON on a single line, so programs parse
-the last line. `--schema kip-113` prints what the KIP defines, for one broker: the JSON and nothing else. A broker answers
-only for itself, so the tool connects to each one.
+the last line. `--schema kip-113` prints only the JSON that the KIP defines, for one broker. A broker answers only for
+itself, so the tool connects to each one.
 """
 
 import argparse

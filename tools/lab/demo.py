@@ -202,7 +202,7 @@ def _create_topic(bootstrap: str) -> None:
 
 
 async def _partitions(admin: AdminClient) -> tuple[PartitionDescription, ...]:
-    """Returns the topic's partitions, or none while the broker that answers has not heard of the topic."""
+    """Returns the topic's partitions, or none while the broker that answers does not know the topic yet."""
     try:
         return (await admin.describe_topics([TOPIC])[TOPIC]).partitions
     except RequestFailed as error:

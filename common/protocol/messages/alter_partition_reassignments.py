@@ -1,7 +1,7 @@
 """AlterPartitionReassignments: starts, changes and cancels moves of replicas to other brokers (KIP-455, KIP-860) (core).
 
-Null replicas cancel the partition's reassignment. From version 1 on, a request can forbid that the number of replicas
-changes.
+If `replicas` is null, the partition's reassignment is cancelled. From version 1 on, a request can forbid changing the number
+of replicas.
 """
 
 from common.protocol.api_keys import ApiKey

@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs: which replicas a broker shall keep in which of its log directories (KIP-113) (core).
+"""AlterReplicaLogDirs: moves replicas between the log directories of a broker (KIP-113) (core).
 
 Directories are identified by path, as in DescribeLogDirs. The response has no top-level error code: an error that concerns
-the whole request is given for each partition.
+the whole request is repeated for each partition.
 """
 
 from common.protocol.api_keys import ApiKey

@@ -1,7 +1,7 @@
 """CreatePartitions: adds partitions to existing topics (KIP-195) (core).
 
-`count` is the number of partitions that the topic is to have. `assignments` is null, or has the replicas of every new
-partition.
+`count` is the new total number of partitions. `assignments` lists the replicas of each new partition; null lets the
+controller choose them.
 """
 
 from common.protocol.api_keys import ApiKey

@@ -1,7 +1,7 @@
-"""ElectLeaders: elects preferred leaders, or from version 1 on any leaders where there are none (KIP-183, KIP-460) (core).
+"""ElectLeaders: elects preferred leaders or, from version 1 on, leaders for leaderless partitions (KIP-183, KIP-460) (core).
 
-Null topic partitions stand for all partitions. Version 0 has no top-level error code, so a request that failed as a whole
-carries the error in every partition as well.
+A null `topic_partitions` means all partitions. Version 0 has no top-level error code, so if a request fails as a whole, the
+response carries the error in every partition as well.
 """
 
 from enum import IntEnum

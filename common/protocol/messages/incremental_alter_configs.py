@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs: changes single keys of the dynamic configuration of topics and brokers (core; KIP-339).
 
-A key that the request leaves out keeps its value. The operation says what happens to the others: it sets or deletes the
-value, or adds elements to a list or takes them out.
+A key that the request leaves out keeps its value. For each key in the request, the operation sets or deletes the value, or
+adds elements to a list or removes them from it.
 """
 
 from enum import IntEnum

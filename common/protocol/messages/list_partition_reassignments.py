@@ -1,7 +1,7 @@
 """ListPartitionReassignments: the reassignments that are not completed yet (KIP-455) (core).
 
-Null topics ask for all of them. `replicas` of a response contains the replicas that are being added and those that are being
-removed.
+A null `topics` asks for all reassignments. In a response, `replicas` includes the replicas that are being added and those
+that are being removed.
 """
 
 from common.protocol.api_keys import ApiKey
