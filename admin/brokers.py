@@ -19,7 +19,7 @@ class BrokerNode:
 class ClusterDescription:
     cluster_id: str
     controller_id: int | None
-    """The broker that takes requests for the controller."""
+    """The broker that accepts requests for the controller; None if the cluster has no controller."""
     brokers: tuple[BrokerNode, ...]
     """The brokers that are not fenced, in the order of their ids."""
 

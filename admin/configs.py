@@ -70,7 +70,7 @@ class ConfigSynonym:
 class ConfigEntry:
     name: str
     value: str | None
-    """None if the key has no value, or is sensitive."""
+    """None if the key has no value, or if its value is sensitive."""
     source: ConfigSource
     is_sensitive: bool
     is_read_only: bool

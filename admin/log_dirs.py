@@ -34,10 +34,10 @@ class ReplicaInfo:
     """One replica in a directory. While a replica moves, each of the two directories has a ReplicaInfo of its own."""
 
     size: int
-    """In bytes, all segments together."""
+    """The total size of all segments, in bytes."""
     offset_lag: int
-    """How far the end is below the high watermark, or, for a future replica, below the end of the current one. -1 if the
-    current replica is offline."""
+    """How far the log end is below the high watermark or, for a future replica, below the log end of the current replica. -1
+    if the current replica is offline."""
     is_future: bool
 
 
@@ -46,11 +46,11 @@ class LogDirInfo:
     """One directory of a broker."""
 
     error_code: int
-    """NONE for an online directory; KAFKA_STORAGE_ERROR for an offline one, of which nothing else is known. A number that
-    this release does not know may come from a newer broker."""
+    """NONE if the directory is online. KAFKA_STORAGE_ERROR if it is offline; the content and the sizes are then unknown. A
+    newer broker may return a number that this release does not know."""
     replica_infos: Mapping[TopicPartition, ReplicaInfo]
     total_bytes: int | None
-    """The size of the file system; None if the broker does not know it, or is too old to say it (KIP-827)."""
+    """The size of the file system; None if the broker does not know it, or is too old to report it (KIP-827)."""
     usable_bytes: int | None
 
     @property
@@ -66,7 +66,7 @@ class ReplicaLogDirInfo:
     """None if no online directory of the broker has the replica."""
     current_offset_lag: int = INVALID_OFFSET_LAG
     future_log_dir: str | None = None
-    """Where the replica moves to; None if it does not move."""
+    """The directory that the replica is moving to; None if it is not moving."""
     future_offset_lag: int = INVALID_OFFSET_LAG
 
 

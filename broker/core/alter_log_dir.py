@@ -20,10 +20,10 @@ ANY = "any"
 
 class Alteration(Enum):
     NOTHING = auto()
-    """The replica is, or already moves, where it should be; or the request is refused."""
+    """The replica is in the directory already, or is moving there; or the request is refused."""
 
     PREFER = auto()
-    """Remember the directory for when the replica is created."""
+    """Remember the directory, and create the replica there later."""
 
     FORGET_PREFERENCE = auto()
     """Forget the directory that an earlier request preferred."""
@@ -32,7 +32,7 @@ class Alteration(Enum):
     """Give up the move in progress."""
 
     MOVE = auto()
-    """Start moving the replica to the directory. A move to another directory is given up."""
+    """Start moving the replica to the directory. If it is moving to another one, give up that move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,13 @@ class AlterationWanted:
     """Whether the metadata places a replica of the partition on this broker."""
 
     is_changing_place: bool
-    """Whether the replica's log is being created, or its copy is just becoming the current log."""
+    """Whether the replica's log is being created, or its copy is being swapped in as the current log."""
 
     current: DirectoryId | None
     """The directory of the replica's current log; None if there is no loaded log."""
 
     target: DirectoryId | None
-    """The directory that the replica moves to; None if it does not move."""
+    """The directory that the replica is moving to; None if it is not moving."""
 
     is_name_too_long: bool
     """Whether the name of the future log's folder would exceed the limit of file systems."""

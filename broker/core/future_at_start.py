@@ -44,7 +44,7 @@ class FuturesSituation:
     """The future logs in the online directories. There is at least one."""
 
     deleted: Collection[str]
-    """The unique part of the name of each -delete folder of this replica in the online directories."""
+    """For each -delete folder of this replica in the online directories, the part of its name that identifies the move."""
 
     in_isr: bool
     """Whether the metadata names this broker in the ISR or as leader."""

@@ -67,7 +67,7 @@ class _Move:
 
     copy: ReplicaCopy
     changed: asyncio.Event
-    """Set when the current log changed, or the move ended."""
+    """Set when the current log has changed, or the move has ended."""
 
     is_waiting: bool = False
     """Whether the move is in the queue."""
@@ -76,7 +76,7 @@ class _Move:
     """Whether the move has a turn."""
 
     is_changed: bool = False
-    """Whether something happened during the turn that asks for another one."""
+    """Whether something changed during the turn that makes another turn necessary."""
 
 
 class Moves:
