@@ -73,7 +73,7 @@ def decide_futures(situation: FuturesSituation) -> FuturesDecision:
     if promoted is None and not situation.in_isr and not situation.any_offline:
         promoted = _longest(futures)
     if promoted is None:
-        # If there are several, the offline disk will show which of them is complete once it returns.
+        # If there are several future logs, the offline disk will show, once it is back, which of them is complete.
         return FuturesDecision(left=tuple(futures))
     return FuturesDecision(promoted=promoted, put_aside=_without(futures, promoted))
 

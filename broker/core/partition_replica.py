@@ -161,8 +161,8 @@ class PartitionReplica:
     # Changes when: the topic's configuration changes.
     is_leader_throttled: bool = False
     is_follower_throttled: bool = False
-    # On a follower: whether the log reached the leader's high watermark at the leader's last answer. Until the first answer
-    # in a leader epoch, the ISR decides. Changes when: the leader answers, or a leader epoch begins.
+    # On a follower: whether the log had reached the leader's high watermark as of the leader's last answer. Until the first
+    # answer in a leader epoch: whether the replica is in the ISR. Changes when: the leader answers, a leader epoch begins.
     has_reached_leader: bool = False
     # The ISR change in flight. Invariant: only a leader has one, with its current leader epoch. Changes when: see rule 4.
     proposal: IsrProposal | None = None

@@ -449,7 +449,7 @@ class Moves:
         copy, partition = move.copy, move.copy.partition
         await copy.prepare(self._hosted.in_directory(copy.target.directory_id))
         if not (self._is_live(move) and copy.is_usable and copy.is_aligned) or partition.is_restructuring:
-            # If the log was truncated meanwhile, the end of the truncation makes another turn necessary.
+            # If the log was truncated meanwhile, the end of the truncation triggers another turn.
             return
         old = partition.log
         began_ns = self._env.now_ns()

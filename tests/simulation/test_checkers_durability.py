@@ -199,7 +199,7 @@ def test_a_request_without_an_answer_is_found() -> None:
         server.handlers[ApiKey.BROKER_HEARTBEAT](cast(RequestContext, None), BrokerHeartbeatRequest())
         late_ns = world.now_ns() + ANSWER_BOUND_NS + 1
         checker.check_open(late_ns - 1, ["controller"])
-        # The controller is not among the running nodes here, so the checker restarts the time of its request.
+        # This call does not list the controller as running, so the checker restarts the clock of the controller's request.
         checker.check_open(late_ns, ["broker-1"])
         checker.check_open(late_ns, ["controller"])
         late_ns += ANSWER_BOUND_NS + 1

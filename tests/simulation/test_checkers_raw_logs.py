@@ -105,7 +105,7 @@ def test_a_log_that_differs_from_the_history_is_found(invariant: str, logs: dict
 
 
 def test_a_record_that_was_read_must_stay() -> None:
-    """I1: a record that a consumer has read is no longer in the log."""
+    """I1 is violated if a record that a consumer has read is no longer in the log."""
     other = batch(0, "b")
     seen = history()
     seen.produces.pop()
