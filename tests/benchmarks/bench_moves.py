@@ -91,7 +91,10 @@ class Target:
     many_seconds: list[float] = field(default_factory=list)
 
     def directory_of(self, topic: str, partition: int = 0) -> Path:
-        return next(disk for disk in self.disks if (disk / f"{topic}-{partition}").is_dir())
+        # At the end of a move Apache Kafka has the partition's folder in both directories for a moment.
+        while len(found := [disk for disk in self.disks if (disk / f"{topic}-{partition}").is_dir()]) != 1:
+            time.sleep(POLL_SECONDS)
+        return found[0]
 
     def other(self, disk: Path) -> Path:
         return next(each for each in self.disks if each != disk)
