@@ -388,3 +388,35 @@ def test_moves_wait_for_a_free_mover() -> None:
         num_replica_alter_log_dirs_threads="1",
         replica_alter_log_dirs_io_max_bytes_per_second="1000",
     )
+
+
+def test_a_move_is_cancelled_while_its_swap_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The swap finds no copy any more when the syncs are done. It ends quietly, and the replica stays where it is."""
+    flush = ReplicaCopy.flush
+    syncs: list[asyncio.Event] = []
+
+    async def flush_and_wait(copy: ReplicaCopy) -> None:
+        await flush(copy)
+        for sync in syncs:
+            await sync.wait()
+
+    monkeypatch.setattr(ReplicaCopy, "flush", flush_and_wait)
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        await cluster.world.sleep(5)
+        syncs.append(asyncio.Event())
+        cluster.controller.change(directories=[directory(1, "b")])
+        await cluster.world.sleep(1)
+        assert alter(cluster, "any") is ErrorCode.NONE
+        syncs[0].set()
+        cluster.controller.change(directories=[directory(1, "a")])
+        await cluster.until(lambda: set(folders(cluster, "b")) <= {"t-0-delete"})
+        assert len(cluster[1].replicas.moves) == 0
+        assert cluster[1].partition().directory_id == directory(1, "a")
+        assert (await cluster.produce(1, "two")).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1) == ["one", "two"]
+
+    run(scenario)
