@@ -685,7 +685,7 @@ class Replicas:
 
 def _move_settings(config: ServerConfig, configuration: CurrentConfiguration) -> MoveSettings:
     return MoveSettings(
-        threads=lambda: configuration.server.num_replica_alter_log_dirs_threads or len(config.log_dirs),
+        threads=lambda: configuration.server.replica_alter_log_dirs_threads,
         bytes_per_s=lambda: configuration.server.replica_alter_log_dirs_io_max_bytes_per_second,
         free_bytes_min=config.diskraft_log_dir_free_bytes_floor,
     )
