@@ -6,12 +6,14 @@ FIRST ?=
 FAULTS ?=
 JOBS ?=
 SECONDS ?= 60
+MINUTES ?= 10
 TARGET ?=
+SUITES ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo demo-report analytics test check integration fault-lab interop scenarios simulate simulate-mutants fuzz bench clean
+.PHONY: help demo demo-report analytics test check integration fault-lab history interop client-stories client-suites scenarios simulate simulate-mutants fuzz bench clean
 
 help:
 	@echo "make demo         a cluster, a client, a disk that dies, and proof that no data was lost"
@@ -20,7 +22,10 @@ help:
 	@echo "make check        lint, types, import contracts"
 	@echo "make integration  loop-mounted disks that are killed, a part of the fault lab, Docker, Prometheus (root)"
 	@echo "make fault-lab    every fault of a disk, a process or a network under load (root, a machine to itself)"
+	@echo "make history      MINUTES=n of clients under disk kills, process kills and pauses, judged by their history (root)"
 	@echo "make interop      real Kafka clients and tools"
+	@echo "make client-stories  every client at once, while a disk is lost and the coordinator is killed (root, a machine to itself)"
+	@echo "make client-suites  the test suites of kafka-python and aiokafka themselves; SUITES=kafka-python runs one, REWRITE=1 stores what came of it"
 	@echo "make scenarios    the recorded scenarios; REWRITE=1 records them anew, SEED=n plays them with another seed"
 	@echo "make simulate     SEED=n replays one seed on the simulator (FAULTS=0,3 some of its faults), SEEDS=n runs n of them"
 	@echo "make simulate-mutants  plants bugs and says which seed finds each (BUG=part of a name, SEEDS=n)"
@@ -36,18 +41,18 @@ $(VENV)/bin/python:
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "installing Diskraft into $(VENV)" >&2
-	@$(PIP) --editable '.[demo]'
+	@$(PIP) --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "installing Diskraft and its development tools into $(VENV)" >&2
-	@$(PIP) --editable '.[demo,dev]'
+	@$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
 
 # What the export and the reports need besides Java: half a gigabyte, so only where it is asked for.
 $(VENV)/.analytics: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "installing Diskraft, pyarrow and pyspark into $(VENV)" >&2
-	@$(PIP) --editable '.[demo,analytics]'
+	@$(PIP) --editable '.[analytics]'
 	@touch $@ $(VENV)/.demo
 
 analytics: $(VENV)/.analytics
@@ -69,13 +74,23 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 integration: $(VENV)/.dev
-	$(BIN)/pytest tests/integration -m "not lab or brief" --timeout 600
+	$(BIN)/pytest tests/integration -m "not lab" --timeout 600 --numprocesses 2 --dist loadfile
+	$(BIN)/pytest tests/integration -m "lab and brief" --timeout 600
 
 fault-lab: $(VENV)/.dev
 	$(BIN)/pytest tests/integration -m lab --timeout 600
 
+history: $(VENV)/.dev
+	DISKRAFT_HISTORY_MINUTES=$(MINUTES) DISKRAFT_HISTORY_SEED=$(SEED) $(BIN)/pytest tests/integration/test_history.py -s
+
 interop: $(VENV)/.dev
-	$(BIN)/pytest tests/interop --timeout 300
+	$(BIN)/pytest tests/interop -m "not stories" --timeout 300 --numprocesses 2 --dist worksteal
+
+client-stories: $(VENV)/.dev
+	$(BIN)/pytest tests/interop -m stories
+
+client-suites: $(VENV)/.dev
+	$(BIN)/python -m tests.interop.client_suites $(SUITES) $(if $(REWRITE),--rewrite)
 
 scenarios: $(VENV)/.dev
 	DISKRAFT_REWRITE_SCENARIOS=$(REWRITE) DISKRAFT_SCENARIO_SEED=$(or $(SEED),1) $(BIN)/pytest tests/simulation/test_scenarios.py

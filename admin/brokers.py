@@ -13,6 +13,7 @@ class BrokerNode:
     host: str
     port: int
     rack: str | None
+    is_fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class ClusterDescription:
     controller_id: int | None
     """The broker that accepts requests for the controller; None if the cluster has no controller."""
     brokers: tuple[BrokerNode, ...]
-    """The brokers that are not fenced, in the order of their ids."""
+    """In the order of their ids. Fenced brokers are there only if they were asked for."""
 
     @property
     def broker_ids(self) -> list[int]:
@@ -33,5 +34,5 @@ def cluster_description(response: DescribeClusterResponse) -> ClusterDescription
     return ClusterDescription(
         response.cluster_id,
         response.controller_id if response.controller_id >= 0 else None,
-        tuple(BrokerNode(each.broker_id, each.host, each.port, each.rack) for each in brokers),
+        tuple(BrokerNode(each.broker_id, each.host, each.port, each.rack, each.is_fenced) for each in brokers),
     )

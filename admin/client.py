@@ -17,9 +17,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from admin import brokers, configs, elections, log_dirs, reassignments, topics
+from admin import brokers, configs, elections, log_dirs, offsets, quorum, reassignments, records, topics
 from admin.config import AdminConfig, parse_bootstrap_servers
-from admin.errors import AdminError, RequestFailed, check, failure
+from admin.errors import AdminError, RequestFailed, UnsupportedRequest, check, failure
+from admin.group_calls import GroupCalls
 from admin.known_nodes import Destination, Role
 from admin.partitions import TopicPartition, TopicPartitionReplica
 from admin.request_sender import ErrorOf, RequestSender, closed, no_error
@@ -27,17 +28,32 @@ from admin.results import Results
 from common.environment.interface import Environment
 from common.environment.real import RealEnvironment
 from common.ids import Uuid
+from common.net.node_channel import SOFTWARE_NAME, SOFTWARE_VERSION
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from common.protocol.messages.create_partitions import CreatePartitionsResponse
 from common.protocol.messages.create_topics import CreateTopicsResponse
+from common.protocol.messages.delete_records import DeleteRecordsResponse
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from common.protocol.messages.describe_configs import DescribeConfigsResponse
+from common.protocol.messages.describe_quorum import DescribeQuorumResponse
+from common.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+)
 from common.protocol.messages.elect_leaders import ElectionType, ElectLeadersResponse
 from common.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from common.protocol.messages.list_offsets import ListOffsetsResponse
 from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
-from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from common.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.protocol.schema import Struct
 from common.time_units import NS_PER_MS
@@ -89,10 +105,16 @@ class AdminClient:
         await self._task_group.__aexit__(None, None, None)
 
     # --- the cluster ---------------------------------------------------------------------------------------------
-    async def describe_cluster(self, *, timeout_ms: int | None = None) -> brokers.ClusterDescription:
-        """Returns the cluster's id and its brokers."""
+    async def describe_cluster(
+        self, *, include_fenced_brokers: bool = False, timeout_ms: int | None = None
+    ) -> brokers.ClusterDescription:
+        """Returns the cluster's id and its brokers. Brokers before Kafka 4.1 cannot include fenced ones."""
         response: DescribeClusterResponse = await self._send(
-            "describeCluster", DescribeClusterRequest(), Role.ANY_BROKER, timeout_ms=timeout_ms, error_of=_top_level
+            "describeCluster",
+            DescribeClusterRequest(include_fenced_brokers=include_fenced_brokers),
+            Role.ANY_BROKER,
+            timeout_ms=timeout_ms,
+            error_of=_top_level,
         )
         check(response.error_code, response.error_message)
         return brokers.cluster_description(response)
@@ -102,6 +124,34 @@ class AdminClient:
         request = UnregisterBrokerRequest(broker_id=broker_id)
         response = await self._send("unregisterBroker", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_top_level)
         check(response.error_code, response.error_message)
+
+    async def describe_metadata_quorum(self, *, timeout_ms: int | None = None) -> quorum.QuorumDescription:
+        """Returns the controllers that vote, and the nodes that follow the metadata log."""
+        response: DescribeQuorumResponse = await self._send(
+            "describeMetadataQuorum",
+            quorum.describe_request(),
+            Role.ANY_BROKER,
+            timeout_ms=timeout_ms,
+            error_of=_quorum_error,
+        )
+        check(response.error_code, response.error_message)
+        partition = quorum.partition_of(response)
+        if partition is None:
+            raise failure(ErrorCode.UNKNOWN_SERVER_ERROR, "the response has no result for the metadata partition")
+        check(partition.error_code, partition.error_message)
+        return quorum.quorum_description(response, partition)
+
+    async def api_versions(self, broker_id: int, *, timeout_ms: int | None = None) -> ApiVersionsResponse:
+        """Returns the APIs that a broker serves, with their versions."""
+        response: ApiVersionsResponse = await self._send(
+            "apiVersions",
+            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION),
+            broker_id,
+            timeout_ms=timeout_ms,
+            error_of=_code_only,
+        )
+        check(response.error_code)
+        return response
 
     # --- topics --------------------------------------------------------------------------------------------------
     async def list_topics(self, *, timeout_ms: int | None = None) -> list[topics.TopicListing]:
@@ -118,14 +168,37 @@ class AdminClient:
         results: Results[str, topics.TopicDescription] = Results(names)
 
         async def describe() -> None:
-            response: MetadataResponse = await self._send(
-                "describeTopics", _metadata_request(list(results)), Role.ANY_BROKER, timeout_ms=timeout_ms
-            )
-            for topic in response.topics:
+            found: Iterable[DescribeTopicPartitionsResponseTopic | MetadataResponseTopic]
+            try:
+                found = await self._topics_in_parts(sorted(results), timeout_ms)
+            except UnsupportedRequest:
+                response: MetadataResponse = await self._send(
+                    "describeTopics", _metadata_request(list(results)), Role.ANY_BROKER, timeout_ms=timeout_ms
+                )
+                found = response.topics
+            for topic in found:
                 _settle(results, topic.name or "", topic.error_code, None, topics.topic_description(topic))
 
         self._start("describeTopics", results, results, describe)
         return results
+
+    async def _topics_in_parts(
+        self, names: list[str], timeout_ms: int | None
+    ) -> Iterable[DescribeTopicPartitionsResponseTopic]:
+        """Returns the topics as brokers describe them that serve DescribeTopicPartitions. `names` must be sorted. Raises
+        UnsupportedRequest if the broker does not."""
+        found: dict[str, DescribeTopicPartitionsResponseTopic] = {}
+        cursor: Cursor | None = None
+        while names:
+            response: DescribeTopicPartitionsResponse = await self._send(
+                "describeTopics", topics.parts_request(names, cursor), Role.ANY_BROKER, timeout_ms=timeout_ms
+            )
+            for part in response.topics:
+                topics.add_part(found, part)
+            if response.next_cursor is None or response.next_cursor == cursor:
+                break
+            cursor = response.next_cursor
+        return found.values()
 
     def create_topics(
         self, new_topics: Iterable[topics.NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
@@ -189,6 +262,26 @@ class AdminClient:
         self._start("createPartitions", results, results, create)
         return results
 
+    def list_offsets(
+        self, leaders: Mapping[TopicPartition, int], timestamp: int, *, timeout_ms: int | None = None
+    ) -> Results[TopicPartition, offsets.ListedOffset]:
+        """Returns the first offset of each partition at or after this time. The negative times of ListOffsets stand for
+        special points of the log. `leaders` has the broker to ask for each partition."""
+        results: Results[TopicPartition, offsets.ListedOffset] = Results(leaders)
+
+        async def list_(broker_id: int, asked: list[TopicPartition]) -> None:
+            request = offsets.list_request(asked, timestamp, timeout_ms=self._server_timeout_ms(timeout_ms))
+            response: ListOffsetsResponse = await self._send("listOffsets", request, broker_id, timeout_ms=timeout_ms)
+            for topic in response.topics:
+                for each in topic.partitions:
+                    partition = TopicPartition(topic.name, each.partition_index)
+                    found = offsets.listed_offset(each.offset, each.timestamp)
+                    _settle(results, partition, each.error_code, None, found)
+
+        for broker_id, asked in _grouped(results, lambda each: leaders[each]).items():
+            self._start("listOffsets", results, asked, partial(list_, broker_id, asked))
+        return results
+
     # --- reassignments and elections -----------------------------------------------------------------------------
     def alter_partition_reassignments(
         self,
@@ -248,6 +341,55 @@ class AdminClient:
         )
         check(response.error_code)
         return elections.election_results(response)
+
+    # --- groups --------------------------------------------------------------------------------------------------
+    @property
+    def groups(self) -> GroupCalls:
+        """The calls about consumer groups and their committed offsets."""
+        return GroupCalls(self._send)
+
+    # --- records -------------------------------------------------------------------------------------------------
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> Results[TopicPartition, int]:
+        """Deletes the records below these offsets; -1 stands for the high watermark. Each result is the partition's low
+        watermark: below it, every replica in the ISR has deleted the records."""
+        results: Results[TopicPartition, int] = Results(offsets)
+
+        async def delete_on(leader: int, asked: list[TopicPartition]) -> None:
+            request = records.delete_request(
+                {partition: offsets[partition] for partition in asked}, timeout_ms=self._server_timeout_ms(timeout_ms)
+            )
+            try:
+                response: DeleteRecordsResponse = await self._send("deleteRecords", request, leader, timeout_ms=timeout_ms)
+            except AdminError as error:
+                results.fail(asked, error)
+                return
+            for topic in response.topics:
+                for each in topic.partitions:
+                    partition = TopicPartition(topic.name, each.partition_index)
+                    _settle(results, partition, each.error_code, None, each.low_watermark)
+
+        async def delete() -> None:
+            described = self.describe_topics({partition.topic for partition in offsets}, timeout_ms=timeout_ms)
+            found: list[topics.TopicDescription] = []
+            for name, partitions in _grouped(offsets, lambda each: each.topic).items():
+                try:
+                    found.append(await described[name])
+                except AdminError as error:
+                    results.fail(partitions, error)
+            leader_of = records.leaders(found)
+            async with asyncio.TaskGroup() as group:
+                for leader, partitions in _grouped(results.pending(offsets), leader_of.get).items():
+                    if leader is not None:
+                        group.create_task(delete_on(leader, partitions))
+                        continue
+                    known, unknown = ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    for partition in partitions:
+                        results.fail([partition], failure(known if partition in leader_of else unknown))
+
+        self._start("deleteRecords", results, results, delete)
+        return results
 
     # --- configurations ------------------------------------------------------------------------------------------
     def describe_configs(
@@ -458,6 +600,13 @@ def _top_level(response: Any) -> tuple[int, str | None]:
 
 def _code_only(response: Any) -> tuple[int, str | None]:
     return response.error_code, None
+
+
+def _quorum_error(response: DescribeQuorumResponse) -> tuple[int, str | None]:
+    partition = quorum.partition_of(response)
+    if response.error_code != ErrorCode.NONE or partition is None:
+        return _top_level(response)
+    return _top_level(partition)
 
 
 def _topics_of(response: CreateTopicsResponse) -> Iterable[Any]:

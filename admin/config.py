@@ -1,7 +1,8 @@
 """The settings of an AdminClient, with Kafka's keys and defaults (core).
 
 A program passes an AdminConfig. The tools read one from the properties file given with --command-config. Keys that have no
-effect here are ignored, so that the same file can serve these tools and Kafka's.
+effect here are ignored, so that the same file can serve these tools and Kafka's. A security.protocol that would need TLS or
+SASL is refused: its user relies on it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from admin.errors import InvalidSetting
 from common.configuration.endpoints import HostPort, parse_host_port
 
 INT_MAX = 2**31 - 1
+PLAINTEXT = "PLAINTEXT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,9 @@ class AdminConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "AdminConfig":
         """Returns the settings in a properties file. Raises InvalidSetting."""
+        protocol = properties.get("security.protocol", PLAINTEXT)
+        if protocol.upper() != PLAINTEXT:
+            raise InvalidSetting(f"security.protocol={protocol} is not supported; it takes {PLAINTEXT} in this version")
         given = {name: parse(key, properties[key]) for key, (name, parse) in _KEYS.items() if key in properties}
         return cls(**given)
 

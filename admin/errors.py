@@ -63,6 +63,9 @@ RETRIABLE: Final = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_CONTROLLER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )

@@ -13,6 +13,7 @@ Counterpart of Kafka's AdminMetadataManager and of its node providers.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -33,8 +34,15 @@ class Role(Enum):
     CONTROLLER = "the controller"
 
 
-Destination = Role | int
-"""A role, or the id of a broker."""
+@dataclass(frozen=True, slots=True)
+class GroupCoordinator:
+    """A destination that only a broker can name: the coordinator of this group."""
+
+    group_id: str
+
+
+Destination = Role | GroupCoordinator | int
+"""A role, the coordinator of a group, or the id of a broker."""
 
 
 class KnownNodes:
@@ -76,7 +84,7 @@ class KnownNodes:
     def note_success(self, address: HostPort) -> None:
         del self._failures[address]
 
-    def address_of(self, destination: Destination, is_connected: Callable[[HostPort], bool]) -> HostPort | None:
+    def address_of(self, destination: Role | int, is_connected: Callable[[HostPort], bool]) -> HostPort | None:
         """Returns the address to send a request to, or None if the destination is not known."""
         if destination is Role.ANY_BROKER:
             connected = [address for address in self._bootstrap if is_connected(address)]

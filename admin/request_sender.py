@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from admin.config import AdminConfig
-from admin.errors import RETRIABLE, AdminError, InvalidArgument, TimedOut, UnsupportedRequest, failure
-from admin.known_nodes import Destination, KnownNodes, Role
+from admin.coordinators import FIND_COORDINATOR_VERSION, coordinator_error, coordinator_request
+from admin.errors import RETRIABLE, AdminError, InvalidArgument, TimedOut, UnsupportedRequest, check, failure
+from admin.known_nodes import Destination, GroupCoordinator, KnownNodes, Role
 from common.configuration.endpoints import HostPort
 from common.environment.interface import Environment
 from common.net.node_channel import ChannelError, NodeChannel, NotServed
 from common.protocol.errors import ErrorCode, LocalProtocolError
+from common.protocol.messages.find_coordinator import FindCoordinatorResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from common.protocol.schema import Struct
 from common.time_units import NS_PER_MS
@@ -154,6 +156,13 @@ class RequestSender:
             failed = await self._refresh_metadata(deadline_ns)
             if failed is not None:
                 call.last_error = failed
+            elif isinstance(call.destination, GroupCoordinator):
+                # The coordinator is asked for before each attempt: that it has moved is why most attempts are repeated.
+                found = await self._find_coordinator(call.destination, deadline_ns)
+                if isinstance(found, HostPort):
+                    return found
+                call.waiting_for = NODE_ASSIGNMENT
+                call.last_error = found
             else:
                 address = self._nodes.address_of(call.destination, self._is_connected)
                 if address is not None:
@@ -162,6 +171,26 @@ class RequestSender:
                 call.last_error = AdminError(ErrorCode.BROKER_NOT_AVAILABLE, _missing(call.destination))
                 self._nodes.distrust()
             await self._pause(call)
+
+    async def _find_coordinator(self, group: GroupCoordinator, deadline_ns: int) -> HostPort | Exception:
+        """Returns the address of the group's coordinator, or the error for which a later attempt is worthwhile. Raises any
+        other AdminError."""
+        address = self._nodes.address_of(Role.ANY_BROKER, self._is_connected)
+        assert address is not None, "there are always the bootstrap servers"
+        try:
+            response: FindCoordinatorResponse = await self._attempt(
+                address, coordinator_request(group.group_id), deadline_ns, FIND_COORDINATOR_VERSION
+            )
+        except NotServed as error:
+            raise UnsupportedRequest(str(error)) from error
+        except ChannelError as error:
+            return error
+        code, message = coordinator_error(response)
+        if code in RETRIABLE:
+            return failure(code, message)
+        check(code, message)
+        found = response.coordinators[0]
+        return HostPort(found.host, found.port)
 
     async def _refresh_metadata(self, deadline_ns: int) -> ChannelError | None:
         """Fetches the metadata if necessary. Returns an error if no node answered."""

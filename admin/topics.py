@@ -16,6 +16,13 @@ from common.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
 )
+from common.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
+)
 from common.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 BROKER_DEFAULT = -1
@@ -59,6 +66,9 @@ class PartitionDescription:
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...]
     """Replicas on brokers that are fenced, and replicas in directories that are offline."""
+    eligible_leader_replicas: tuple[int, ...] | None = None
+    """None if the broker cannot say, because it does not serve DescribeTopicPartitions."""
+    last_known_elr: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +133,36 @@ def topic_listing(topic: MetadataResponseTopic) -> TopicListing:
     return TopicListing(topic.name or "", topic.topic_id, topic.is_internal)
 
 
-def topic_description(topic: MetadataResponseTopic) -> TopicDescription:
-    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
-    return TopicDescription(
-        topic.name or "", topic.topic_id, topic.is_internal, tuple(map(_partition_description, partitions))
-    )
+def parts_request(names: Sequence[str], cursor: Cursor | None) -> DescribeTopicPartitionsRequest:
+    """Asks for the partitions of the topics from the cursor on."""
+    wanted = [name for name in names if cursor is None or name >= cursor.topic_name]
+    return DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in wanted], cursor=cursor)
 
 
-def _partition_description(partition: MetadataResponsePartition) -> PartitionDescription:
+def add_part(found: dict[str, DescribeTopicPartitionsResponseTopic], part: DescribeTopicPartitionsResponseTopic) -> None:
+    """Adds what a response says about a topic to what the responses before it said."""
+    name = part.name or ""
+    before = found.get(name)
+    if before is None or part.error_code != 0 or part.topic_id != before.topic_id:
+        # A topic that was deleted or created again in the meantime is described as it is now.
+        found[name] = part
+    else:
+        before.partitions += part.partitions
+
+
+def topic_description(topic: MetadataResponseTopic | DescribeTopicPartitionsResponseTopic) -> TopicDescription:
+    partitions = [_partition_description(each) for each in topic.partitions]
+    partitions.sort(key=lambda each: each.partition)
+    return TopicDescription(topic.name or "", topic.topic_id, topic.is_internal, tuple(partitions))
+
+
+def _partition_description(
+    partition: MetadataResponsePartition | DescribeTopicPartitionsResponsePartition,
+) -> PartitionDescription:
+    eligible: list[int] | None = None
+    last_known: list[int] | None = None
+    if isinstance(partition, DescribeTopicPartitionsResponsePartition):
+        eligible, last_known = partition.eligible_leader_replicas, partition.last_known_elr
     return PartitionDescription(
         partition.partition_index,
         partition.leader_id if partition.leader_id >= 0 else None,
@@ -138,4 +170,6 @@ def _partition_description(partition: MetadataResponsePartition) -> PartitionDes
         tuple(partition.replica_nodes),
         tuple(partition.isr_nodes),
         tuple(partition.offline_replicas),
+        None if eligible is None else tuple(eligible),
+        None if last_known is None else tuple(last_known),
     )

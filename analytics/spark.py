@@ -14,6 +14,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from analytics.quiet_launch import without_incubator_warning
+
 THREADS_MAX = 4
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
@@ -27,7 +29,7 @@ def spark_session(name: str, *, threads: int | None = None, memory: str = "1g") 
     # Spark's launcher reads this variable before any configuration. Without it, Spark prints its banner on stderr.
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options -Dlog4j2.configurationFile={_LOG4J.as_uri()} pyspark-shell"
     with tempfile.TemporaryDirectory(prefix="diskraft-spark-") as scratch:
-        session: SparkSession = (
+        builder = (
             SparkSession.builder.appName(f"diskraft {name}")
             .master(f"local[{count}]")
             .config("spark.driver.bindAddress", "127.0.0.1")
@@ -39,8 +41,9 @@ def spark_session(name: str, *, threads: int | None = None, memory: str = "1g") 
             .config("spark.sql.warehouse.dir", scratch)
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
-            .getOrCreate()
         )
+        with without_incubator_warning():
+            session: SparkSession = builder.getOrCreate()
         try:
             yield session
         finally:

@@ -18,6 +18,17 @@ from broker.controller_link.assignments_sender import AssignmentsSender
 from broker.controller_link.controller_channel import ControllerChannel
 from broker.controller_link.lifecycle_loop import LifecycleLoop
 from broker.controller_link.metadata_follower import MetadataFollower
+from broker.controller_link.producer_ids import ProducerIds
+from broker.coordinator.broker_channels import BrokerChannels
+from broker.coordinator.coordinator_partition import CoordinatorSettings
+from broker.coordinator.core.group_settings import GroupSettings
+from broker.coordinator.core.group_shard import GroupShard
+from broker.coordinator.core.transactions.settings import TransactionSettings
+from broker.coordinator.core.transactions.shard import TransactionShard
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.marker_sender import MarkerSender
+from broker.coordinator.transaction_coordinator import TransactionCoordinator
+from broker.coordinator.transaction_verifier import TransactionVerifier
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import (
@@ -36,10 +47,12 @@ from broker.core.lifecycle import (
 )
 from broker.core.unfence_gate import UnfenceGate
 from broker.hosting.directory_logs import DuplicateLog
+from broker.hosting.partition import Partition
 from broker.hosting.replica_loading import ReplicasNotLoaded
 from broker.hosting.replicas import Replicas
 from broker.requests.api_versions import ApiVersionsRequests
 from broker.requests.handlers import request_handlers
+from broker.requests.write_txn_markers import WriteTxnMarkersRequests
 from broker.serving import Serving
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig
@@ -53,15 +66,19 @@ from common.metadata.state import MetadataState
 from common.net.node_channel import NodeChannel
 from common.net.request_context import Handler
 from common.net.request_server import RequestServer
-from common.net.server_limits import ServerLimits
+from common.net.server_limits import server_limits
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from common.raft.driver import QuorumDriver
 from common.time_units import NS_PER_MS
 
 PLAINTEXT = 0
+_MS_PER_MINUTE = 60_000
 # A heartbeat or registration without an answer is sent again after this time or the heartbeat interval, whichever is longer.
 REQUEST_TIMEOUT_MIN_NS = 1_000 * NS_PER_MS
+
+# After this time a client is told to try again, although the record may still be replicated.
+TRANSACTION_COMMIT_TIMEOUT_NS = 5_000 * NS_PER_MS
 
 
 class BrokerDaemon:
@@ -97,13 +114,20 @@ class BrokerDaemon:
         self._resolver = ConfigResolver(config, properties)
         self.configuration = CurrentConfiguration(self._resolver, self.state)
         self._serving = self._make_serving()
+        # False from the moment when the controller has unfenced this broker until the broker's image shows it.
+        self._is_announced = True
         # The parts of the controller link that the replicas need.
         self._controller = self._make_controller_channel()
         self._proposals = AlterPartitionSender(
             env, self._controller, broker_id=self._broker_id, broker_epoch=self._registered_epoch
         )
         self.follower = self._make_follower()
+        self.groups = self._make_groups()
+        self.transactions = self._make_transactions()
         self.replicas = self._make_replicas()
+        self._markers = WriteTxnMarkersRequests(env, self.replicas, self.groups)
+        self.marker_sender = self._make_marker_sender()
+        self.verifier = self._make_verifier()
         # The parts of the controller link that need the replicas.
         self.directory_assignments = DirectoryAssignments(rng=env.rng)
         self.lifecycle = BrokerLifecycle(
@@ -182,6 +206,8 @@ class BrokerDaemon:
         for server in self._servers.values():
             server.close()
         await self.replicas.shutdown()
+        self.marker_sender.close()
+        self.verifier.close()
         self._controller.close()
         self._env.log.info("broker_stopped")
 
@@ -190,6 +216,7 @@ class BrokerDaemon:
     def _publish(self, delta: MetadataDelta) -> None:
         self._log_changed_configuration(self.configuration.metadata_changed(delta))
         self.replicas.apply(delta)
+        self.groups.metadata_changed(delta)
         self._assignments.published(delta.changed_partitions.keys())
 
     def _log_changed_configuration(self, keys: Sequence[str]) -> None:
@@ -200,6 +227,7 @@ class BrokerDaemon:
         if is_first:
             self._assignments.fix_gate()
         self._lifecycle_loop.post(MetadataApplied())
+        self._announce()
 
     async def _catch_up(self) -> None:
         high_watermark = await self._driver.ask_for_high_watermark()
@@ -243,14 +271,8 @@ class BrokerDaemon:
                 self._serving.begin()
                 self._sender.arm()
             case StateChanged(BrokerState.RUNNING):
-                self._env.log.info(
-                    "broker_running",
-                    broker_id=self._broker_id,
-                    broker_epoch=self.lifecycle.broker_epoch,
-                    listeners={name: f"{server_host}:{port}" for name, server_host, port in self._bound()},
-                    log_dirs=list(self._directories.known.online.values()),
-                )
-                self._on_running()
+                self._is_announced = False
+                self._announce()
             case LastWordsHeard():
                 self._last_words_heard.set()
             case ShutDownNow():
@@ -258,6 +280,23 @@ class BrokerDaemon:
                     self._is_told_to_end.set_result(None)
             case _:
                 pass
+
+    def _announce(self) -> None:
+        """Reports that the broker runs, once its own image shows it unfenced. The answer to the heartbeat may come first. A
+        client that gets metadata without any broker may not ask again for a minute (librdkafka)."""
+        registration = self.state.brokers.get(self._broker_id)
+        is_seen = registration is not None and registration.epoch == self.lifecycle.broker_epoch and not registration.fenced
+        if self._is_announced or not is_seen:
+            return
+        self._is_announced = True
+        self._env.log.info(
+            "broker_running",
+            broker_id=self._broker_id,
+            broker_epoch=self.lifecycle.broker_epoch,
+            listeners={name: f"{server_host}:{port}" for name, server_host, port in self._bound()},
+            log_dirs=list(self._directories.known.online.values()),
+        )
+        self._on_running()
 
     def _bound(self) -> list[tuple[str, str, int]]:
         return [(endpoint.name, endpoint.host, self._ports[endpoint.name]) for endpoint in self._config.broker_listeners]
@@ -291,6 +330,65 @@ class BrokerDaemon:
             on_published=self._on_published,
         )
 
+    def _make_groups(self) -> GroupCoordinator:
+        settings = _group_settings(self._config)
+        return GroupCoordinator(
+            self._env,
+            self.state,
+            CoordinatorSettings(
+                broker_id=self._broker_id,
+                commit_timeout_ns=self._config.offsets_commit_timeout_ms * NS_PER_MS,
+                expiry_interval_ns=self._config.offsets_retention_check_interval_ms * NS_PER_MS,
+            ),
+            new_shard=lambda: GroupShard(settings, self.state),
+            task_group=self._task_group,
+        )
+
+    def _make_transactions(self) -> TransactionCoordinator:
+        config = self._config
+        settings = TransactionSettings(
+            transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+            transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+            batch_bytes_max=min(config.message_max_bytes, config.transaction_state_log_segment_bytes),
+        )
+        return TransactionCoordinator(
+            self._env,
+            self.state,
+            CoordinatorSettings(
+                broker_id=self._broker_id,
+                commit_timeout_ns=TRANSACTION_COMMIT_TIMEOUT_NS,
+                expiry_interval_ns=config.transaction_remove_expired_transaction_cleanup_interval_ms * NS_PER_MS,
+            ),
+            new_shard=lambda: TransactionShard(settings),
+            task_group=self._task_group,
+        )
+
+    def _make_marker_sender(self) -> MarkerSender:
+        sender = MarkerSender(
+            self._env,
+            self.state,
+            broker_id=self._broker_id,
+            channels=self._make_channels(),
+            write_here=self._markers.write,
+            task_group=self._task_group,
+        )
+        self.transactions.attach(send_markers=sender.send, drop_markers=sender.drop)
+        return sender
+
+    def _make_verifier(self) -> TransactionVerifier:
+        return TransactionVerifier(
+            self._env,
+            self.state,
+            broker_id=self._broker_id,
+            channels=self._make_channels(),
+            is_enabled=lambda: self.configuration.server.transaction_partition_verification_enable,
+            task_group=self._task_group,
+        )
+
+    def _make_channels(self) -> BrokerChannels:
+        listener_name = self._config.inter_broker_listener_name or ""
+        return BrokerChannels(self.state, listener_name=listener_name, connect=self._open_channel)
+
     def _make_replicas(self) -> Replicas:
         return Replicas(
             self._env,
@@ -305,7 +403,12 @@ class BrokerDaemon:
             proposals=self._proposals,
             connect=self._open_channel,
             wishes_changed=self._wishes_changed,
+            on_role=self._role_changed,
         )
+
+    def _role_changed(self, partition: Partition) -> None:
+        self.groups.role_changed(partition)
+        self.transactions.role_changed(partition)
 
     def _make_lifecycle_loop(self) -> LifecycleLoop:
         return LifecycleLoop(
@@ -332,9 +435,23 @@ class BrokerDaemon:
             task_group=self._task_group,
         )
 
+    def _make_producer_ids(self) -> ProducerIds:
+        return ProducerIds(
+            self._env,
+            broker_id=self._broker_id,
+            broker_epoch=self._registered_epoch,
+            channel=self._controller,
+            task_group=self._task_group,
+        )
+
     def _open_channel(self, host: str, port: int) -> NodeChannel:
         return NodeChannel(
-            self._env, host=host, port=port, client_id=f"broker-{self._broker_id}", task_group=self._task_group
+            self._env,
+            host=host,
+            port=port,
+            client_id=f"broker-{self._broker_id}",
+            task_group=self._task_group,
+            setup_ns=self._config.socket_connection_setup_timeout_ms * NS_PER_MS,
         )
 
     def _make_servers(self) -> dict[str, RequestServer]:
@@ -345,19 +462,19 @@ class BrokerDaemon:
             state=self.state,
             directories=self._directories,
             replicas=self.replicas,
+            groups=self.groups,
+            transactions=self.transactions,
+            markers=self._markers,
+            verifier=self.verifier,
             serving=self._serving,
             controller=self._controller,
             follower=self.follower,
+            producer_ids=self._make_producer_ids(),
             catch_up=self._catch_up,
             task_group=self._task_group,
         )
         gated: dict[ApiKey, Handler] = {key: self._serving.when_serving(handler) for key, handler in handlers.items()}
         gated[ApiKey.API_VERSIONS] = ApiVersionsRequests(self.state, handlers).handle
-        limits = ServerLimits(
-            connections_max=self._config.max_connections,
-            connections_per_host_max=self._config.max_connections_per_ip,
-            idle_ns=self._config.connections_max_idle_ms * NS_PER_MS,
-        )
         return {
             endpoint.name: RequestServer(
                 self._env,
@@ -367,10 +484,26 @@ class BrokerDaemon:
                 handlers=gated,
                 max_request_bytes=self._config.socket_request_max_bytes,
                 task_group=self._task_group,
-                limits=limits,
+                limits=server_limits(self._config),
             )
             for endpoint in self._config.broker_listeners
         }
+
+
+def _group_settings(config: ServerConfig) -> GroupSettings:
+    return GroupSettings(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        group_consumer_max_size=config.group_consumer_max_size,
+        group_consumer_assignors=config.group_consumer_assignors,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * _MS_PER_MINUTE,
+        batch_bytes_max=min(config.message_max_bytes, config.offsets_topic_segment_bytes),
+    )
 
 
 def _lifecycle_settings(config: ServerConfig) -> LifecycleSettings:

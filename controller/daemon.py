@@ -14,7 +14,7 @@ from common.environment.interface import Environment, Listener
 from common.metrics_exposition import Sample
 from common.net.request_context import Authorize, Handler, allow_all
 from common.net.request_server import RequestServer
-from common.net.server_limits import ServerLimits
+from common.net.server_limits import server_limits
 from common.protocol.api_keys import ApiKey
 from common.time_units import NS_PER_MS, NS_PER_S
 from controller.core.settings import controller_settings
@@ -79,11 +79,7 @@ class ControllerDaemon:
                 max_request_bytes=self._config.socket_request_max_bytes,
                 task_group=task_group,
                 authorize=self._authorize,
-                limits=ServerLimits(
-                    connections_max=self._config.max_connections,
-                    connections_per_host_max=self._config.max_connections_per_ip,
-                    idle_ns=self._config.connections_max_idle_ms * NS_PER_MS,
-                ),
+                limits=server_limits(self._config),
             )
             listener = server.start()
             self._servers.append(server)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
+from common.configuration.description import describe_configs
 from common.configuration.endpoints import Voter
 from common.environment.interface import Environment
 from common.ids import BrokerId, Offset
@@ -40,16 +41,19 @@ from common.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
     EndpointType,
 )
+from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.messages.headers import ResponseHeader
 from common.protocol.registry import APIS
 from common.time_units import NS_PER_MS
+from controller.core.allocate_producer_ids import allocate_producer_ids
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from controller.core.alter_partition import handle_alter_partition
 from controller.core.alter_partition_reassignments import alter_partition_reassignments
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.create_partitions import create_partitions
+from controller.core.describe_configs import handle_describe_configs
 from controller.core.elect_leaders import elect_leaders
 from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.list_partition_reassignments import list_partition_reassignments
@@ -79,6 +83,7 @@ OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
     {
         ApiKey.CREATE_TOPICS: create_topics,
         ApiKey.DELETE_TOPICS: delete_topics,
+        ApiKey.DESCRIBE_CONFIGS: handle_describe_configs,
         ApiKey.ALTER_CONFIGS: handle_alter_configs,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
         ApiKey.CREATE_PARTITIONS: create_partitions,
@@ -89,6 +94,7 @@ OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
         ApiKey.BROKER_REGISTRATION: handle_broker_registration,
         ApiKey.BROKER_HEARTBEAT: handle_broker_heartbeat,
         ApiKey.UNREGISTER_BROKER: handle_unregister_broker,
+        ApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids,
         ApiKey.ASSIGN_REPLICAS_TO_DIRS: handle_assign_replicas_to_dirs,
     }
 )
@@ -139,6 +145,7 @@ class ControllerRequests:
             ApiKey.API_VERSIONS: self.handle_api_versions,
             ApiKey.CREATE_TOPICS: self.handle_timed_operation,
             ApiKey.DELETE_TOPICS: self.handle_delete_topics,
+            ApiKey.DESCRIBE_CONFIGS: self.handle_describe_configs,
             ApiKey.ALTER_CONFIGS: self.handle_operation,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self.handle_operation,
             ApiKey.CREATE_PARTITIONS: self.handle_timed_operation,
@@ -153,6 +160,7 @@ class ControllerRequests:
             ApiKey.BROKER_REGISTRATION: self.handle_operation,
             ApiKey.BROKER_HEARTBEAT: self.handle_broker_heartbeat,
             ApiKey.UNREGISTER_BROKER: self.handle_operation,
+            ApiKey.ALLOCATE_PRODUCER_IDS: self.handle_operation,
             ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.handle_operation,
         }
         self._advertised = advertised_versions(self._handlers)
@@ -241,6 +249,14 @@ class ControllerRequests:
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
             ),
         )
+
+    def handle_describe_configs(
+        self, context: RequestContext, request: DescribeConfigsRequest
+    ) -> Awaitable[DescribeConfigsResponse] | DescribeConfigsResponse:
+        """A standby describes what is committed; the active controller must not describe more."""
+        if self._controller.is_active:
+            return self._submit(context, request)
+        return describe_configs(self._controller.state, self._controller.settings.resolver, request)
 
     # --- forwarded requests -------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """Loads the hypothesis profiles before any property test is collected, and lists slow tests that are not marked slow."""
 
+import signal
+
 import pytest
 
 from tests.property.profiles import register_profiles
@@ -8,6 +10,12 @@ from tests.property.profiles import register_profiles
 SLOW_SECONDS = 1.0
 
 register_profiles()
+
+
+def pytest_configure() -> None:
+    """Makes Ctrl-C work for the tests and what they start, also where pytest runs in the background of a script."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,11 +1,12 @@
 """The command-line conventions of the Kafka-named tools (shell).
 
-Kafka's tools take long options without abbreviations and exit with status 1 for a wrong command line. By default argparse
-would exit with 2 and accept `--top` for `--topic`.
+As in Kafka's tools, a long option may be abbreviated as long as it stays unambiguous, a tool without any argument shows its
+help, and a wrong command line is status 1 (argparse's default is 2).
 """
 
 import argparse
 import sys
+from functools import partial
 from importlib import metadata
 from typing import Any, NoReturn
 
@@ -19,11 +20,38 @@ def version() -> str:
 
 
 class ToolParser(argparse.ArgumentParser):
-    """argparse with Kafka's exit status 1 for a wrong command line, and --version in every tool."""
+    """argparse with Kafka's exit status 1 for a wrong command line, and --version in every tool. `help_status` is the exit
+    status of the tool without any argument."""
 
-    def __init__(self, prog: str, description: str | None = None, **options: Any) -> None:
-        super().__init__(prog=prog, description=description, allow_abbrev=False, **options)
+    def __init__(
+        self,
+        prog: str,
+        description: str | None = None,
+        *,
+        help_status: int = 1,
+        is_subcommand: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(prog=prog, description=description, **options)
+        self._help_status = help_status
+        self._is_subcommand = is_subcommand
         self.add_argument("--version", action="version", version=f"diskraft {version()}")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        given = sys.argv[1:] if args is None else list(args)
+        if not given and self._needs_arguments():
+            self.print_help(sys.stdout if self._help_status == 0 else sys.stderr)
+            sys.exit(self._help_status)
+        return super().parse_known_args(given, namespace)
+
+    def add_subparsers(self, **options: Any) -> Any:
+        options.setdefault("parser_class", partial(ToolParser, help_status=self._help_status, is_subcommand=True))
+        return super().add_subparsers(**options)
+
+    def _needs_arguments(self) -> bool:
+        # For a subcommand that lacks an option, the name of the option says more than the help.
+        kind = argparse._SubParsersAction if self._is_subcommand else argparse.Action
+        return any(action.required for action in self._actions if isinstance(action, kind))
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}", file=sys.stderr)

@@ -35,8 +35,8 @@ TIMEOUT_MS: Final = 10_000
 # How long one broker may keep the list of all disks waiting.
 ANSWER_MS: Final = 10_000
 WATCH_SECONDS: Final = 2.0
-# Without a terminal, rich assumes 80 columns and would break the paths.
-PIPE_COLUMNS: Final = 1000
+# Wider than any row.
+COLUMNS_MAX: Final = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -160,10 +160,10 @@ def _print_table(disks: Iterable[disk_overview.Disk], is_watched: bool) -> None:
     for disk in disks:
         # As Text: a path may contain what rich would take for markup.
         table.add_row(*map(Text, disk_overview.as_row(disk)))
-    console = Console()
-    if not console.is_terminal:
-        console.width = PIPE_COLUMNS
-    elif is_watched:
+    # Given the terminal's width, or its own 80 columns without a terminal, rich would break the paths, which are there to be
+    # copied. A narrow terminal wraps whole rows.
+    console = Console(width=COLUMNS_MAX)
+    if is_watched and console.is_terminal:
         console.clear()
     console.print(table)
 

@@ -1,5 +1,6 @@
-"""How tools fail: one line and status 1 for what the user can fix, a traceback for our own bugs (shell)."""
+"""How tools end: one line and status 1 for what the user can fix, a traceback for our own bugs (shell)."""
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -9,16 +10,18 @@ class ToolError(Exception):
 
 
 def run_tool(main: Callable[[], int]) -> int:
-    """Runs a tool's main. A ToolError becomes one line on stderr and status 1; Ctrl-C becomes status 130."""
+    """Runs a tool's main. A ToolError becomes one line on stderr and status 1; Ctrl-C becomes status 130. If the reader of
+    the output closes the pipe, as `| head` does, the tool ends with status 0 and says nothing, as Kafka's tools do."""
     try:
-        return main()
+        status = main()
+        sys.stdout.flush()
+        return status
     except ToolError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output closed the pipe, as `| head` does. Close stderr too. Otherwise Python would complain there
-        # that stdout cannot be flushed.
-        sys.stderr.close()
-        return 1
+        # Python flushes stdout once more when it exits, and would complain that it cannot.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

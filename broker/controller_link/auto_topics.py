@@ -1,4 +1,4 @@
-"""Creates missing topics that clients asked for (shell).
+"""Creates missing topics that clients asked for, and those that the brokers need for themselves (shell).
 
 Counterpart of Kafka's AutoTopicCreationManager. The Metadata request is answered at once with a retriable error, while the
 topic is created in the background. Its partition count and replication factor come from this broker's configuration, not
@@ -7,13 +7,20 @@ requests goes to the controller.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from broker.controller_link.controller_channel import ControllerChannel, ControllerUnavailable
+from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
 from common.protocol.errors import ErrorCode, error_name
-from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from common.time_units import NS_PER_MS
+from common.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from common.time_units import NS_PER_MS, NS_PER_S
 
 TIMEOUT_MS = 30_000
 # The largest values that fit into the request's fields. Larger configured values are cut to these. The topic is refused in
@@ -23,13 +30,15 @@ REPLICATION_FACTOR_MAX = 2**15 - 1
 # The maximum number of topics being created at a time. Clients can name any number of topics, and while the controller does
 # not answer, each stays in memory for the whole timeout. Topics beyond the limit are ignored, and clients retry them.
 UNDER_WAY_MAX = 1000
+INTERNAL_RETRY_NS = NS_PER_S
 
 # TOPIC_ALREADY_EXISTS is normal if several brokers create the same topic at the same time.
 EXPECTED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 class AutoTopics:
-    """See the module docstring. Does nothing unless auto.create.topics.enable is set."""
+    """See the module docstring. Clients' topics are created only if auto.create.topics.enable is set. `internal` holds the
+    topics with settings of their own; they are created in any case, once a broker needs one."""
 
     def __init__(
         self,
@@ -40,6 +49,7 @@ class AutoTopics:
         default_replication_factor: int,
         channel: ControllerChannel,
         task_group: asyncio.TaskGroup,
+        internal: Mapping[str, CreatableTopic] | None = None,
     ) -> None:
         self._env = env
         self._is_enabled = is_enabled
@@ -47,22 +57,32 @@ class AutoTopics:
         self._replication_factor = min(default_replication_factor, REPLICATION_FACTOR_MAX)
         self._channel = channel
         self._task_group = task_group
+        self._internal = internal or {}
         self._under_way: dict[str, None] = {}
 
     def create(self, names: Sequence[str]) -> None:
         """Starts creating the named topics that are not being created yet, with this broker's defaults."""
+        if self._is_enabled:
+            self._begin(names)
+
+    def create_internal(self, name: str) -> None:
+        """Starts creating one of the `internal` topics, unless it is being created already."""
+        self._begin([name])
+
+    def _begin(self, names: Sequence[str]) -> None:
         fresh = [name for name in dict.fromkeys(names) if name not in self._under_way]
         del fresh[UNDER_WAY_MAX - len(self._under_way) :]
-        if self._is_enabled and fresh:
+        if fresh:
             self._under_way.update(dict.fromkeys(fresh))
             self._task_group.create_task(self._create(fresh))
 
+    def _topic(self, name: str) -> CreatableTopic:
+        return self._internal.get(name) or CreatableTopic(
+            name=name, num_partitions=self._num_partitions, replication_factor=self._replication_factor
+        )
+
     async def _create(self, names: Sequence[str]) -> None:
-        topics = [
-            CreatableTopic(name=name, num_partitions=self._num_partitions, replication_factor=self._replication_factor)
-            for name in names
-        ]
-        request = CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
+        request = CreateTopicsRequest(topics=[self._topic(name) for name in names], timeout_ms=TIMEOUT_MS)
         try:
             response: CreateTopicsResponse = await self._channel.send(
                 request, deadline_ns=self._env.now_ns() + TIMEOUT_MS * NS_PER_MS
@@ -79,4 +99,45 @@ class AutoTopics:
             self._env.log.warning("auto_topic_not_created", topics=names, reason=str(error))
         finally:
             for name in names:
-                self._under_way.pop(name, None)
+                if name in self._internal:
+                    # Every client of every group asks for it, many times a second, also where it cannot be created.
+                    self._env.call_at(self._env.now_ns() + INTERNAL_RETRY_NS, partial(self._under_way.pop, name, None))
+                else:
+                    self._under_way.pop(name, None)
+
+
+def offsets_topic(name: str, config: ServerConfig) -> CreatableTopic:
+    """Returns what the topic of the committed offsets is created with."""
+    overrides = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(config.offsets_topic_segment_bytes),
+    }
+    return _with_overrides(name, overrides, config.offsets_topic_num_partitions, config.offsets_topic_replication_factor)
+
+
+def transaction_state_topic(name: str, config: ServerConfig) -> CreatableTopic:
+    """Returns what the topic of the transactional ids is created with."""
+    overrides = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        # A coordinator that starts without this state would let fenced producers in again.
+        "unclean.leader.election.enable": "false",
+        "min.insync.replicas": str(config.transaction_state_log_min_isr),
+        "segment.bytes": str(config.transaction_state_log_segment_bytes),
+    }
+    return _with_overrides(
+        name,
+        overrides,
+        config.transaction_state_log_num_partitions,
+        config.transaction_state_log_replication_factor,
+    )
+
+
+def _with_overrides(name: str, overrides: Mapping[str, str], num_partitions: int, replication_factor: int) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=num_partitions,
+        replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in overrides.items()],
+    )

@@ -68,6 +68,8 @@ class LifecycleLoop:
         self._on_unfenced = on_unfenced
         self._halt = halt
         self._cancel_timer: Callable[[], None] | None = None
+        # The error that was logged last, so that retries do not repeat it.
+        self._logged_refusal: int | None = None
 
     def post(self, event: Event) -> None:
         """Handles one event and carries out its effects, at once. Call it only from the event loop."""
@@ -116,9 +118,11 @@ class LifecycleLoop:
         if response is None:
             return
         if response.error_code != ErrorCode.NONE:
-            error = error_name(response.error_code)
-            advice = {"advice": REGISTRATION_ADVICE[error]} if error in REGISTRATION_ADVICE else {}
-            self._env.log.warning("registration_refused", error=error, **advice)
+            if response.error_code != self._logged_refusal:
+                self._logged_refusal = response.error_code
+                error = error_name(response.error_code)
+                advice = {"advice": REGISTRATION_ADVICE[error]} if error in REGISTRATION_ADVICE else {}
+                self._env.log.warning("registration_refused", error=error, **advice)
             self.post(RegistrationRefused(response.error_code))
             return
         self._env.log.info("broker_registered", broker_epoch=response.broker_epoch, directories=len(request.log_dirs))

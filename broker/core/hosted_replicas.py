@@ -42,6 +42,8 @@ class HostedReplicas:
         # The directories of this broker's previous registration, including any already lost then; None if unknown.
         # Set once, before the logs are loaded.
         self.previous_directories: Collection[DirectoryId] | None = None
+        # The replicas that the checkpoint files, future logs and -delete folders named when the logs were loaded. Set once.
+        self.traces: Collection[TopicIdPartition] = ()
         # Rule 2: for each replica whose log went offline, the directory of that log. Invariant: no such replica is hosted.
         # Changes when: a directory goes offline; a decision finds the replica LOST or no longer placed here.
         self._went_offline_in: dict[TopicIdPartition, DirectoryId] = {}
@@ -201,9 +203,9 @@ class HostedReplicas:
         registration = self.placed_here(key)
         online = tuple(self._directories.online)
         is_leader = registration is not None and registration.leader == self._broker_id
-        previous = self.previous_directories
+        previous, assigned = self.previous_directories, self.assigned(key)
         return ReplicaSituation(
-            metadata_directory=self.assigned(key),
+            metadata_directory=assigned,
             log_directory=self._went_offline_in.get(key) if hosted_in is None else hosted_in,
             online_directories=online,
             any_offline=self._directories.any_offline,
@@ -213,6 +215,10 @@ class HostedReplicas:
             and registration.leader_recovery_state == LeaderRecoveryState.RECOVERING,
             newer_than_incarnation=key in self._newer,
             previous_directories_online=bool(previous) and all(each in online for each in previous or ()),
+            has_left_no_trace=tuple(previous or ()) == (assigned,)
+            and assigned in online
+            and not self._directories.any_offline
+            and key not in self.traces,
             moving_to=self.movement.reported(key),
         )
 

@@ -25,7 +25,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from common.ids import BrokerEpoch, DirectoryId, uuid_text
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import ErrorCode, error_name
 from common.time_units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -267,6 +267,8 @@ class BrokerLifecycle:
         self._request_failures = 0
         # When the broker halts if it is not registered by then. Set by Start, cleared by Registered.
         self._registration_deadline_ns: int | None = None
+        # The error of the last registration request; None if it was not answered. Cleared by Registered.
+        self._registration_error: int | None = None
         # When the broker halts if its controlled shutdown has not ended by then. Set when the shutdown begins.
         self._shutdown_deadline_ns: int | None = None
         # Whether heartbeats may ask to be unfenced. Set by ReadyToUnfence, never cleared.
@@ -324,6 +326,7 @@ class BrokerLifecycle:
                 return self._handle_heartbeat_answered(event, now_ns)
             case RequestFailed():
                 self._in_flight = False
+                self._registration_error = None
                 self._retry_later(now_ns)
             case DirectoryFailed(directory_id):
                 self._handle_directory_failed(directory_id, now_ns)
@@ -342,6 +345,7 @@ class BrokerLifecycle:
         self._in_flight = False
         self._request_failures = 0
         self._registration_deadline_ns = None
+        self._registration_error = None
         self.broker_epoch = event.broker_epoch
         self._registered_directories = frozenset(event.directories)
         for directory_id, failure in self._failures.items():
@@ -352,12 +356,29 @@ class BrokerLifecycle:
 
     def _handle_registration_refused(self, error_code: int, now_ns: int) -> list[Effect]:
         self._in_flight = False
+        self._registration_error = error_code
         if error_code in FATAL_REGISTRATION_ERRORS:
             name = ErrorCode(error_code).name
             advice = REGISTRATION_ADVICE.get(name, "see the controller's log")
             return [Halt(f"the controller refuses this broker's registration: {name}; {advice}")]
         self._retry_later(now_ns)
         return []
+
+    def _why_not_registered(self) -> str:
+        seconds = f"{self._settings.registration_timeout_ns / 1e9:g} s (initial.broker.registration.timeout.ms)"
+        if self._registration_error is None:
+            return (
+                f"no controller accepted this broker's registration within {seconds}; see that a controller of "
+                "controller.quorum.voters is running"
+            )
+        name = error_name(self._registration_error)
+        if self._registration_error == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            # By now the session of a process that has ended would have expired.
+            return (
+                f"another process is running with this node.id: the controller refused the registration for {seconds} with "
+                f"{name}; stop that process, or give this broker a node.id of its own"
+            )
+        return f"the controller refused this broker's registration for {seconds} with {name}; see the controller's log"
 
     def _handle_heartbeat_answered(self, event: HeartbeatAnswered, now_ns: int) -> list[Effect]:
         self._in_flight = False
@@ -426,13 +447,7 @@ class BrokerLifecycle:
 
     def _check_deadlines(self, now_ns: int) -> list[Effect]:
         if self._registration_deadline_ns is not None and now_ns >= self._registration_deadline_ns:
-            seconds = self._settings.registration_timeout_ns / 1e9
-            return [
-                Halt(
-                    f"no controller accepted this broker's registration within {seconds:g} s "
-                    "(initial.broker.registration.timeout.ms); see that a controller of controller.quorum.voters is running"
-                )
-            ]
+            return [Halt(self._why_not_registered())]
         if self._shutdown_deadline_ns is not None and now_ns >= self._shutdown_deadline_ns:
             return [Halt("the controlled shutdown did not end in time (diskraft.controlled.shutdown.timeout.ms)")]
         for directory_id, failure in self._failures.items():

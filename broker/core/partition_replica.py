@@ -17,7 +17,7 @@ counts once the kernel has it, so nothing unwritten is acknowledged or read.
    new leader epoch was applied, or the controller answered that it accepted the change or changed nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -120,7 +120,7 @@ class AlterPartitionResult:
 
 @dataclass(slots=True)
 class FollowerState:
-    """What the leader knows about one follower. All fields change only when the follower fetches."""
+    """What the leader knows about one follower. All fields change only when the follower fetches or is answered."""
 
     # The offset of the last fetch: the follower has written everything below it.
     log_end_offset: Offset = UNKNOWN_OFFSET
@@ -133,6 +133,8 @@ class FollowerState:
     # counts ISR members as caught up.
     last_caught_up_ns: int | None = None
     broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
+    # The high watermark in the last answer to this follower. It may be above the follower's log end.
+    sent_high_watermark: Offset = UNKNOWN_OFFSET
 
 
 @dataclass(slots=True)
@@ -322,6 +324,13 @@ class PartitionReplica:
             return self.committed_isr
         return self.committed_isr + tuple(member for member in self.proposal.isr if member not in self.committed_isr)
 
+    @property
+    def low_watermark(self) -> Offset:
+        """Everything below this offset is deleted on every replica in the ISR."""
+        followers = (self.followers.get(member) for member in self.maximal_isr if member != self.local_id)
+        starts = [UNKNOWN_OFFSET if each is None else each.log_start_offset for each in followers]
+        return min(self.log_start_offset, *starts) if starts else self.log_start_offset
+
     def handle_alter_partition_result(
         self, proposal: IsrProposal, result: AlterPartitionResult, now_ns: int
     ) -> list[Effect]:
@@ -419,6 +428,34 @@ class PartitionReplica:
             return []
         self.high_watermark = lowest
         return [HighWatermarkAdvanced(lowest)]
+
+    # --- consumers that read from followers (KIP-392) ------------------------------------------------------------
+
+    @property
+    def is_readable_follower(self) -> bool:
+        """Whether consumers may read here although this replica does not lead. Kafka leaves the ISR out of this rule. But a
+        follower that has left the ISR may be far behind, and an error sends its consumers back to the leader."""
+        return self.role is Role.FOLLOWER and self.local_id in self.committed_isr
+
+    def readable_followers(self, fetch_offset: Offset) -> Iterator[tuple[BrokerId, FollowerState]]:
+        """On a leader: yields the followers from which a consumer may read at `fetch_offset`. A follower whose removal from
+        the ISR was proposed is left out at once."""
+        for broker_id, follower in self.followers.items():
+            is_in_sync = broker_id in self.committed_isr and (self.proposal is None or broker_id in self.proposal.isr)
+            has_offset = follower.log_start_offset <= fetch_offset <= follower.log_end_offset
+            if is_in_sync and has_offset and self._is_eligible(broker_id, follower):
+                yield broker_id, follower
+
+    def owes_high_watermark(self, broker_id: BrokerId, high_watermark: Offset) -> bool:
+        """Whether this follower was not told yet that the high watermark has reached this offset."""
+        follower = self.followers.get(broker_id)
+        return follower is not None and follower.sent_high_watermark < high_watermark
+
+    def note_high_watermark_sent(self, broker_id: BrokerId, high_watermark: Offset) -> None:
+        """Notes the high watermark in an answer to a follower."""
+        follower = self.followers.get(broker_id)
+        if follower is not None:
+            follower.sent_high_watermark = max(follower.sent_high_watermark, high_watermark)
 
     # --- acks=all ------------------------------------------------------------------------------------------------
 

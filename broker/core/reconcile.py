@@ -79,6 +79,11 @@ class ReplicaSituation:
     previous_directories_online: bool
     """Whether all directories of the previous registration are online now, including any already lost then."""
 
+    has_left_no_trace: bool = False
+    """Whether the metadata assigns the only directory of the previous registration, no directory is offline, and nothing on
+    the disks shows that the replica ever had a log. For a broker with a single directory, the controller assigns the
+    directory of a new replica before there is a log."""
+
     moving_to: DirectoryId | None = None
     """The directory to report while the replica moves; None unless its copy has caught up (`ReplicaMovement.reported`)."""
 
@@ -112,6 +117,7 @@ def _decide_absent_in_isr(situation: ReplicaSituation, metadata_directory: Direc
         situation.newer_than_incarnation
         or situation.leads_while_recovering
         or (metadata_directory == UNASSIGNED and situation.previous_directories_online)
+        or situation.has_left_no_trace
     )
     if never_held_data:
         return _create(situation, metadata_directory)

@@ -18,6 +18,7 @@ from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDir, LogDirError
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId, TopicIdPartition
 from common.storage.checkpoints import (
+    CLEANER_CHECKPOINT_FILE,
     HIGH_WATERMARK_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
@@ -54,6 +55,8 @@ class LoadedLog:
     index: int
     log: Log
     high_watermark: Offset
+    # Where compaction goes on, as far as the checkpoint knows.
+    first_dirty_offset: Offset
     # The copy in another directory, if an earlier run was moving the replica.
     future: PlacedLog | None = None
 
@@ -93,8 +96,20 @@ class DirectoryContent:
     logs: list[LoadedLog] = field(default_factory=list)
     futures: list[LoadedFuture] = field(default_factory=list)
     deleted_folders: list[DeletedFolder] = field(default_factory=list)
+    # The partitions of the logs that were put aside, now or earlier.
+    strays: list[TopicPartition] = field(default_factory=list)
     # The contents of the checkpoint files, including entries of logs that no longer exist.
     checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+
+    def traces(self, topic_ids: Mapping[str, TopicId]) -> set[TopicIdPartition]:
+        """Returns the replicas named by a checkpoint file, a future log, a -delete folder or a stray. The checkpoint of the
+        high watermarks names a log within seconds of its creation."""
+        named = {*self.strays, *(name for checkpoint in self.checkpoints.values() for name in checkpoint)}
+        return {
+            *(TopicIdPartition(topic_ids[topic], index) for topic, index in named if topic in topic_ids),
+            *(future.key for future in self.futures),
+            *(folder.key for folder in self.deleted_folders if folder.key is not None),
+        }
 
 
 async def load_directory(
@@ -109,12 +124,14 @@ async def load_directory(
     recovery_points = await _load_checkpoint(env, log_dir, RECOVERY_POINT_CHECKPOINT_FILE)
     log_starts = await _load_checkpoint(env, log_dir, LOG_START_OFFSET_CHECKPOINT_FILE)
     high_watermarks = await _load_checkpoint(env, log_dir, HIGH_WATERMARK_CHECKPOINT_FILE)
+    first_dirty_offsets = await _load_checkpoint(env, log_dir, CLEANER_CHECKPOINT_FILE)
     await remove_clean_shutdown(log_dir)
     content = DirectoryContent(
         checkpoints={
             RECOVERY_POINT_CHECKPOINT_FILE: recovery_points,
             LOG_START_OFFSET_CHECKPOINT_FILE: log_starts,
             HIGH_WATERMARK_CHECKPOINT_FILE: high_watermarks,
+            CLEANER_CHECKPOINT_FILE: first_dirty_offsets,
         }
     )
     for entry in await log_dir.list():
@@ -124,7 +141,10 @@ async def load_directory(
         if folder is None:
             env.log.info("foreign_folder_ignored", log_dir=log_dir.path, folder=entry.name)
             continue
-        if folder.kind is FolderKind.STRAY or folder.topic == METADATA_TOPIC_NAME:
+        if folder.topic == METADATA_TOPIC_NAME:
+            continue
+        if folder.kind is FolderKind.STRAY:
+            content.strays.append((folder.topic, folder.partition))
             continue
         topic_id = await _topic_id(env, log_dir, entry.name)
         if folder.kind is FolderKind.DELETE:
@@ -137,6 +157,7 @@ async def load_directory(
             continue
         if topic_id is None or not is_placed_here(topic_id, folder.partition):
             await _rename_stray(env, log_dir, entry.name, folder)
+            content.strays.append((folder.topic, folder.partition))
             continue
         if folder.kind is FolderKind.FUTURE:
             log = await Log.load(log_dir, entry.name, config_of(folder.topic), clean=is_clean)
@@ -154,7 +175,8 @@ async def load_directory(
         )
         _tell_recovery(env, log)
         high_watermark = Offset(high_watermarks.get(key, 0))
-        content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark))
+        first_dirty = Offset(first_dirty_offsets.get(key, 0))
+        content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark, first_dirty))
     loaded = {(each.topic, each.index): each.log.recovery_point for each in content.logs}
     if any(recovery_point < recovery_points.get(key, 0) for key, recovery_point in loaded.items()):
         # A log ends below its checkpointed recovery point, for example because we were killed during a truncation. Replace
@@ -291,6 +313,7 @@ async def promote(content: DirectoryContent, future: LoadedFuture, *, source: Di
     log_start = checkpoints.get(LOG_START_OFFSET_CHECKPOINT_FILE, {}).get(key, 0)
     log.raise_log_start_offset(Offset(min(log_start, log.log_end_offset)))
     high_watermark = Offset(checkpoints.get(HIGH_WATERMARK_CHECKPOINT_FILE, {}).get(key, 0))
+    first_dirty = Offset(checkpoints.get(CLEANER_CHECKPOINT_FILE, {}).get(key, 0))
     await log.flush()
     # Store the checkpoints before the rename. Otherwise, after a crash, the entries of an earlier log of the same name would
     # be applied to this log.
@@ -298,18 +321,19 @@ async def promote(content: DirectoryContent, future: LoadedFuture, *, source: Di
         (RECOVERY_POINT_CHECKPOINT_FILE, log.recovery_point),
         (LOG_START_OFFSET_CHECKPOINT_FILE, log.log_start_offset),
         (HIGH_WATERMARK_CHECKPOINT_FILE, high_watermark),
+        (CLEANER_CHECKPOINT_FILE, first_dirty),
     ):
         content.checkpoints[name] = {**content.checkpoints[name], key: offset}
         await store_offset_checkpoint(log.log_dir, name, content.checkpoints[name])
     await log.rename(partition_folder(future.topic, future.index))
-    return LoadedLog(future.topic, future.topic_id, future.index, log, high_watermark)
+    return LoadedLog(future.topic, future.topic_id, future.index, log, high_watermark, first_dirty)
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------------
 
 
 class CheckpointFiles:
-    """Stores the three offset files of a directory. A file whose content would not change is not written again."""
+    """Stores the four offset files of a directory. A file whose content would not change is not written again."""
 
     def __init__(self, log_dir: LogDir) -> None:
         self._log_dir = log_dir
@@ -337,6 +361,11 @@ class CheckpointFiles:
     async def store_log_starts(self, partitions: Iterable[Partition]) -> None:
         await self._store(LOG_START_OFFSET_CHECKPOINT_FILE, {_key(each): each.log.log_start_offset for each in partitions})
 
+    async def store_first_dirty_offsets(self, partitions: Iterable[Partition]) -> None:
+        """As in Kafka, the file has only logs that have been compacted."""
+        offsets = {_key(each): min(each.first_dirty_offset, each.log.log_end_offset) for each in partitions}
+        await self._store(CLEANER_CHECKPOINT_FILE, {key: offset for key, offset in offsets.items() if offset > 0})
+
     async def expect(
         self,
         name: TopicPartition,
@@ -345,6 +374,7 @@ class CheckpointFiles:
         recovery_point: Offset,
         log_start_offset: Offset,
         high_watermark: Offset,
+        first_dirty_offset: Offset,
     ) -> None:
         """Stores the offsets of a log that is about to get the partition's name in this directory, so that they are used if
         there is a crash right after the rename. They stay in the files at least until `arrived` is called."""
@@ -352,11 +382,13 @@ class CheckpointFiles:
             (RECOVERY_POINT_CHECKPOINT_FILE, recovery_point),
             (LOG_START_OFFSET_CHECKPOINT_FILE, log_start_offset),
             (HIGH_WATERMARK_CHECKPOINT_FILE, high_watermark),
+            (CLEANER_CHECKPOINT_FILE, first_dirty_offset),
         ):
             self._expected.setdefault(file, {})[name] = offset
         await self.store_recovery_points(partitions)
         await self.store_log_starts(partitions)
         await self.store_high_watermarks(partitions)
+        await self.store_first_dirty_offsets(partitions)
 
     def arrived(self, name: TopicPartition) -> None:
         """Ends `expect`: either the log is now one of the directory's own logs, or its move has ended without a swap."""
@@ -372,15 +404,19 @@ class CheckpointFiles:
             await self.store_log_starts(partitions)
         if name in self._content.get(HIGH_WATERMARK_CHECKPOINT_FILE, ()):
             await self.store_high_watermarks(partitions)
+        if name in self._content.get(CLEANER_CHECKPOINT_FILE, ()):
+            await self.store_first_dirty_offsets(partitions)
 
     async def lower(self, partition: Partition, partitions: Callable[[], Sequence[Partition]]) -> None:
-        """Rewrites the recovery points, the log starts or both if the file names a higher offset for `partition` than its
-        log has, as around a truncation. `partitions` returns all partitions in the directory."""
+        """Rewrites the recovery points, the log starts and the first dirty offsets if the file names a higher offset for
+        `partition` than its log has, as around a truncation. `partitions` returns all partitions in the directory."""
         key = _key(partition)
         if self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.recovery_point:
             await self.store_recovery_points(partitions())
         if self._content.get(LOG_START_OFFSET_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.log_start_offset:
             await self.store_log_starts(partitions())
+        if self._content.get(CLEANER_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.log_end_offset:
+            await self.store_first_dirty_offsets(partitions())
 
     async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         offsets = {**offsets, **self._expected.get(name, {})}
@@ -426,6 +462,7 @@ async def close_directory(
     await files.store_recovery_points(partitions)
     await files.store_log_starts(partitions)
     await files.store_high_watermarks(partitions)
+    await files.store_first_dirty_offsets(partitions)
     if failure is not None:
         raise failure
     await store_clean_shutdown(log_dir, broker_epoch)

@@ -320,9 +320,10 @@ class Moves:
         finally:
             move.is_active = False
             self._turns -= 1
-            self._start_turns()
             if not self._turns:
                 self._note_idle()
+        # Not after a cancellation: then the daemon is ending, and its task group takes no more tasks.
+        self._start_turns()
         if move.is_changed and self._is_live(move):
             self._wake_later(move, _FOLLOW_DELAY_NS)
 

@@ -13,7 +13,6 @@ the effects: it completes waiting requests and sends ISR proposals to the contro
    back. When the swap ends, successfully or not, they are carried out in the order of their arrival.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,14 +29,23 @@ from broker.core.partition_replica import (
     Role,
 )
 from broker.core.replication_quota import is_throttled
+from broker.core.verification_guards import VerificationGuard, VerificationGuards
 from broker.hosting.purgatory import FetchWaiters, ReplicationWaiters
+from broker.hosting.readable_bytes import ReadableBytes, ReadIsolation
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, TopicIdPartition
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, TopicId, TopicIdPartition
 from common.metadata.registrations import PartitionRegistration
 from common.protocol.errors import ErrorCode
-from common.records.batch import BatchHeader
+from common.records.batch import NO_PRODUCER_ID, BatchHeader, read_header
+from common.records.end_transaction import EndTransactionMarker, encode_marker_batch
 from common.storage.log import DeletedSegment, Log
+from common.storage.producers.state import (
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 from common.storage.retention import Expiry
 
 ProposalSink = Callable[[TopicIdPartition, IsrProposal, Callable[[AlterPartitionResult], None]], None]
@@ -91,6 +99,9 @@ class Partition:
         # Called after the current log was appended to, restructured or shortened, so that the move copies the change. Set
         # while the replica is moving, None otherwise.
         self.on_log_changed: Callable[[], None] | None = None
+        # Compaction has made everything below this offset clean. Moves on with each compaction, and back with a truncation.
+        # It moves to another directory together with the log.
+        self.first_dirty_offset = Offset(0)
         # Counts the restructurings that have begun. Data that was read before a restructuring may no longer be in the log.
         self.log_generation = 0
         # Rule 4: whether a swap is under way. Invariant: implies `is_restructuring`.
@@ -108,6 +119,8 @@ class Partition:
         # Whether the log is being truncated or replaced (rule 2). At most one task does that at a time.
         # Changes in `begin_restructuring` and `end_restructuring`.
         self.is_restructuring = False
+        # The transactional batches that are being verified. Empty unless this broker leads.
+        self.verification_guards = VerificationGuards()
         # Called after each write. Set while a fetcher replicates this follower, None otherwise.
         self.on_written: Callable[[], None] | None = None
         # The newest metadata that arrived while restructuring; None at any other time.
@@ -119,14 +132,10 @@ class Partition:
         self._isr_counts = isr_counts
         self._adopt_log()
         self._replication_waiters = ReplicationWaiters()
+        # Called when the low watermark may have risen. Invariant: empty unless a DeleteRecords request waits.
+        self._low_watermark_watchers: list[Callable[[], None]] = []
         self._fetch_waiters = FetchWaiters()
-        # Running counts of bytes that became readable to followers and to consumers, for fetches that wait for min.bytes.
-        # Invariant: no count decreases, and committed_bytes <= written_bytes. Only the difference between two readings of a
-        # count has a meaning.
-        self.written_bytes = 0
-        self.committed_bytes = 0
-        # (end offset, written_bytes at that offset) of each write that ends above the high watermark, ascending.
-        self._uncommitted: deque[tuple[Offset, int]] = deque()
+        self._readable = ReadableBytes()
         self._count_from_here()
 
     @property
@@ -151,6 +160,14 @@ class Partition:
     def high_watermark(self) -> Offset:
         return self.replica.high_watermark
 
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The outcome of every transaction with records below this offset is known and replicated. Never beyond the high
+        watermark."""
+        first_unstable = self.log.first_unstable_offset
+        high_watermark = self.replica.high_watermark
+        return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
+
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def apply(self, registration: PartitionRegistration) -> None:
@@ -159,7 +176,7 @@ class Partition:
         if self.is_restructuring:
             self._waiting_metadata = registration
             return
-        before = (self.replica.role, self.replica.leader_epoch)
+        before, leader_epoch = self._readers_view(), self.replica.leader_epoch
         if registration.leader == self.replica.local_id:
             effects = self._become_leader(registration)
         else:
@@ -167,11 +184,18 @@ class Partition:
             self.replica.become_follower(registration)
         if self.replica.role is not Role.LEADER:
             self._replication_waiters.complete_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if (self.replica.role, self.replica.leader_epoch) != before:
-            # The waiting fetches were sent to this broker in another role or leader epoch.
+        if self.replica.leader_epoch != leader_epoch:
+            self.verification_guards.clear()
+        if self._readers_view() != before:
+            # The waiting fetches were sent to this broker in another role or leader epoch, or while it was in the ISR.
             self._fetch_waiters.complete_all()
         self._carry_out(effects)
+        self._note_low_watermark()
         self._on_role(self)
+
+    def _readers_view(self) -> tuple[Role, LeaderEpoch, bool]:
+        """Returns what decides who may fetch here."""
+        return self.replica.role, self.replica.leader_epoch, self.replica.is_readable_follower
 
     def _become_leader(self, registration: PartitionRegistration) -> list[Effect]:
         end = self.log.log_end_offset
@@ -191,6 +215,7 @@ class Partition:
         self.is_restructuring = False
         self.replica.truncated(self.log.written_offset)
         self.replica.log_start_offset = self.log.log_start_offset
+        self.first_dirty_offset = min(self.first_dirty_offset, self.log.log_end_offset)
         self._count_from_here()
         self._fetch_waiters.complete_all()
         registration, self._waiting_metadata = self._waiting_metadata, None
@@ -246,25 +271,29 @@ class Partition:
         self.log.config = self.config
 
     def leave(self, error: ErrorCode) -> None:
-        """Stops serving: every waiting or later request gets `error`. Does not touch the log itself."""
+        """Stops serving: every waiting or later request gets `error`. Calls `on_role`. Does not touch the log itself."""
         self.gone = error
         self._note_log_changed()
         self.replica.role = Role.NONE
         self._replication_waiters.complete_all(error)
         self._fetch_waiters.complete_all()
+        self._on_role(self)
+        self._note_low_watermark()
 
     def brokers_changed(self) -> None:
         """Notes that broker registrations changed, which may release the high watermark."""
         self._carry_out(self.replica.brokers_changed(self._env.now_ns()))
 
     def set_config(self, config: TopicConfig) -> None:
-        """Applies a change of the topic's configuration."""
+        """Applies a change of the topic's configuration. Calls `on_role`."""
         self.config = config
         self.log.config = config
         if self.future is not None:
             self.future.log.config = config
         self._take_over_throttles()
         self._carry_out(self.replica.set_min_insync_replicas(config.min_insync_replicas, self._env.now_ns()))
+        # A coordinator may be waiting until the ISR has enough members.
+        self._on_role(self)
 
     def _take_over_throttles(self) -> None:
         replica, config = self.replica, self.config
@@ -283,21 +312,44 @@ class Partition:
     # --- retention -----------------------------------------------------------------------------------------------
 
     async def delete_expired(self) -> None:
-        """Deletes the segments that retention.ms and retention.bytes no longer keep. Raises LogDirError and LogClosed."""
-        expiry = Expiry(retention_ms=self.config.retention_ms, retention_bytes=self.config.retention_bytes)
+        """Deletes the segments that retention.ms and retention.bytes no longer keep, and those below the log start. Raises
+        LogDirError and LogClosed."""
+        expiry = Expiry(retention_ms=-1, retention_bytes=-1)
+        if self.config.is_deleted_from:
+            expiry = Expiry(retention_ms=self.config.retention_ms, retention_bytes=self.config.retention_bytes)
         deleted = await self.log.delete_expired(
             expiry, now_ms=self._env.wall_ms(), high_watermark=self.replica.high_watermark
         )
         self._note_deleted(deleted)
 
+    def raise_log_start(self, offset: Offset) -> None:
+        """Makes everything below `offset` unreadable, at most up to the high watermark. A leader notifies its followers at
+        once: DeleteRecords waits for them."""
+        self.log.raise_log_start_offset(Offset(min(offset, self.replica.high_watermark)))
+        self.replica.log_start_offset = self.log.log_start_offset
+        self._note_readable()
+        self._fetch_waiters.complete_followers()
+        self._note_log_changed()
+
+    def watch_low_watermark(self, look: Callable[[], None]) -> Callable[[], None]:
+        """Calls `look` whenever the low watermark may have risen, or this broker no longer leads. Returns the function that
+        ends that."""
+        self._low_watermark_watchers.append(look)
+        return lambda: self._low_watermark_watchers.remove(look)
+
+    def _note_low_watermark(self) -> None:
+        for look in [*self._low_watermark_watchers]:
+            look()
+
     async def delete_before(self, offset: Offset) -> None:
         """On a follower: deletes what the leader has deleted, but nothing beyond the local high watermark."""
         bounded = Offset(min(offset, self.replica.high_watermark))
-        if self.gone is ErrorCode.NONE and not self.is_restructuring and bounded > self.log.log_start_offset:
+        if self.gone is ErrorCode.NONE and not self.is_restructuring and bounded >= self.log.log_start_offset:
             self._note_deleted(await self.log.delete_segments_before(bounded))
 
     def _note_deleted(self, deleted: Sequence[DeletedSegment]) -> None:
         self.replica.log_start_offset = self.log.log_start_offset
+        self._note_readable()
         if deleted:
             self._note_log_changed()
             self._env.log.info(
@@ -327,6 +379,14 @@ class Partition:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
+    def read_error(self, current_leader_epoch: int) -> ErrorCode:
+        """Like `leader_error`, for a consumer that may also read from a follower in the ISR (KIP-392)."""
+        error = self.leader_error(current_leader_epoch)
+        if error is not ErrorCode.NOT_LEADER_OR_FOLLOWER or not self.replica.is_readable_follower:
+            return error
+        # While a follower truncates its log, the offset may be beyond the end for a moment. The consumer retries.
+        return ErrorCode.OFFSET_NOT_AVAILABLE if self.is_restructuring and not self.is_swapping else ErrorCode.NONE
+
     def has_enough_in_sync(self) -> bool:
         """Whether acks=all may be served."""
         return self.replica.has_enough_in_sync()
@@ -337,10 +397,96 @@ class Partition:
         *,
         on_written: Callable[[Offset], None],
         on_failed: Callable[[], None],
+        must_be_verified: bool = False,
+        guard: VerificationGuard | None = None,
     ) -> Offset:
-        """Appends validated batches and returns the first offset. Calls `on_written` with the end of the append once the
-        kernel has the batches, or `on_failed` if the append failed. Raises LogDirError if the log had failed before."""
+        """Appends validated batches and returns the first offset. A transactional batch that `must_be_verified` needs an
+        open transaction or a guard that nothing has ended (KIP-890). Calls `on_written` with the end of the append once the
+        kernel has the batches, or `on_failed` if the append failed. If a batch is the duplicate of an earlier one (KIP-98),
+        appends nothing, and returns and calls the same for the earlier one. Raises ProducerRefused, and LogDirError if the
+        log had failed before."""
+        for header, _ in batches:
+            if header.producer_id > NO_PRODUCER_ID and (earlier := self.log.find_duplicate(header)) is not None:
+                # The earlier batch may still be on its way to the disk.
+                acknowledge = partial(on_written, Offset(earlier.last_offset + 1))
+                self.log.when_written(on_written=acknowledge, on_failed=lambda _: on_failed())
+                return earlier.first_offset
+            if must_be_verified and header.is_transactional:
+                self._validate_verified(header, guard)
+        return self._append(batches, on_written=on_written, on_failed=on_failed)
+
+    def transactional_append_error(
+        self, producer_id: int, producer_epoch: int, *, must_be_verified: bool, guard: VerificationGuard | None
+    ) -> ErrorCode:
+        """Returns what would be wrong with a transactional batch without sequence numbers: NONE, INVALID_PRODUCER_EPOCH,
+        or, if it `must_be_verified`, INVALID_TXN_STATE."""
+        try:
+            self.log.producers.state.validate_epoch(producer_id, producer_epoch)
+        except InvalidProducerEpoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        is_verified = guard is not None and self.verification_guards.is_current(guard)
+        if must_be_verified and not is_verified and not self._is_known_open(producer_id, producer_epoch):
+            return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.NONE
+
+    def begin_verification(self, producer_id: int, producer_epoch: int, sequence: int) -> VerificationGuard | None:
+        """Returns the guard of a transactional batch that would begin a transaction here, so that the coordinator must be
+        asked; None if the transaction is open. Raises InvalidProducerEpoch."""
+        self.log.producers.state.validate_epoch(producer_id, producer_epoch)
+        if self._is_known_open(producer_id, producer_epoch):
+            return None
+        return self.verification_guards.begin(
+            producer_id, producer_epoch, sequence, leader_epoch=self.replica.leader_epoch, now_ns=self._env.now_ns()
+        )
+
+    def _is_known_open(self, producer_id: int, producer_epoch: int) -> bool:
+        # During a swap, the marker of the transaction may be among the appends that are held back.
+        return not self.is_swapping and self.log.producers.state.has_open_transaction(producer_id, producer_epoch)
+
+    def _validate_verified(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
+        state = self.log.producers.state
+        if state.has_open_transaction(header.producer_id, header.producer_epoch):
+            return
+        state.validate_epoch(header.producer_id, header.producer_epoch)
+        if guard is None or not self.verification_guards.is_current(guard):
+            raise InvalidTransactionState(f"the batch of producer {header.producer_id} is not part of an open transaction")
+        if header.producer_id not in state.entries and header.base_sequence > guard.lowest_sequence:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence number {header.base_sequence} before "
+                f"{guard.lowest_sequence}, which it has to send again"
+            )
+
+    def marker_error(self, marker: EndTransactionMarker) -> ErrorCode:
+        """Returns what would be wrong with a marker: NONE, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED."""
+        try:
+            self.log.producers.state.validate_marker(marker)
+        except InvalidProducerEpoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        except TransactionCoordinatorFenced:
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        return ErrorCode.NONE
+
+    def append_marker(
+        self, marker: EndTransactionMarker, *, on_written: Callable[[Offset], None], on_failed: Callable[[], None]
+    ) -> None:
+        """Appends the marker that ends a transaction, even if the transaction has no data here. Calls the same as
+        `append_as_leader`. Raises InvalidProducerEpoch, TransactionCoordinatorFenced, LogClosed, and LogDirError if the log
+        had failed before."""
+        self.log.producers.state.validate_marker(marker)
+        batch = memoryview(encode_marker_batch(marker, timestamp_ms=self._env.wall_ms()))
+        self._append([(read_header(batch), batch)], on_written=on_written, on_failed=on_failed)
+
+    def _append(
+        self,
+        batches: list[tuple[BatchHeader, memoryview]],
+        *,
+        on_written: Callable[[Offset], None],
+        on_failed: Callable[[], None],
+    ) -> Offset:
         size = sum(len(view) for _, view in batches)
+        for header, _ in batches:
+            if header.is_transactional:
+                self.verification_guards.end(header.producer_id)
 
         def written() -> None:
             end_offset = Offset(appended.last_offset + 1)
@@ -366,10 +512,9 @@ class Partition:
         """Notes that the log is written up to `end_offset`."""
         if self.gone is not ErrorCode.NONE:
             return
-        self.written_bytes += size
-        self._uncommitted.append((end_offset, self.written_bytes))
+        self._readable.written(end_offset, size)
         effects = self.replica.written(self.log.written_offset, self._env.now_ns())
-        self._fetch_waiters.readable(written_bytes=self.written_bytes, committed_bytes=self.committed_bytes)
+        self._fetch_waiters.readable(self._readable)
         self._carry_out(effects)
         if self.on_written is not None:
             self.on_written()
@@ -398,6 +543,8 @@ class Partition:
                 now_ns=self._env.now_ns(),
             )
         )
+        if self._low_watermark_watchers:
+            self._note_low_watermark()
 
     def leader_high_watermark(self, high_watermark: Offset) -> None:
         """On a follower: adopts the leader's high watermark."""
@@ -408,9 +555,19 @@ class Partition:
         if self.gone is ErrorCode.NONE:
             self._carry_out(self.replica.maybe_shrink_isr(self._env.now_ns()))
 
-    def readable_bytes(self, *, uncommitted: bool) -> int:
-        """Returns the running count of bytes that followers (`uncommitted`) or consumers may read."""
-        return self.written_bytes if uncommitted else self.committed_bytes
+    def readable_bytes(self, isolation: ReadIsolation) -> int:
+        """Returns the running count of bytes that clients with this isolation may read."""
+        return self._readable.of(isolation)
+
+    def readable_end(self, isolation: ReadIsolation) -> Offset:
+        """Returns the offset below which clients with this isolation may read."""
+        match isolation:
+            case ReadIsolation.LOG_END:
+                return self.log.written_offset
+            case ReadIsolation.HIGH_WATERMARK:
+                return self.replica.high_watermark
+            case ReadIsolation.TXN_COMMITTED:
+                return self.last_stable_offset
 
     @property
     def fetch_waiters(self) -> FetchWaiters:
@@ -432,13 +589,17 @@ class Partition:
                     self._env.log.info("isr_change_refused", partition=self.name, isr=list(isr), error=error.name)
 
     def _high_watermark_advanced(self, high_watermark: Offset) -> None:
-        while self._uncommitted and self._uncommitted[0][0] <= high_watermark:
-            self.committed_bytes = self._uncommitted.popleft()[1]
+        self.log.replicated_up_to(high_watermark)
         if self.replica.role is Role.LEADER:
             result = self.replica.acks_all_result(high_watermark)
             assert result is not None
             self._replication_waiters.complete_up_to(high_watermark, result)
-        self._fetch_waiters.readable(written_bytes=self.written_bytes, committed_bytes=self.committed_bytes)
+        self._note_readable()
+        self._fetch_waiters.high_watermark_advanced()
+
+    def _note_readable(self) -> None:
+        self._readable.advanced(high_watermark=self.replica.high_watermark, last_stable_offset=self.last_stable_offset)
+        self._fetch_waiters.readable(self._readable)
 
     def _send_proposal(self, proposal: IsrProposal) -> None:
         def answered(result: AlterPartitionResult) -> None:
@@ -462,10 +623,9 @@ class Partition:
         self._env.log.info("isr_changed", partition=self.name, before=list(before), isr=list(after))
 
     def _count_from_here(self) -> None:
-        """Restarts the counts of readable bytes. All that is written but not committed counts as one byte. That is enough
-        for nearly all consumers, because they wait for min.bytes=1."""
-        self._uncommitted.clear()
-        self.committed_bytes = self.written_bytes
-        if self.replica.high_watermark < self.replica.log_end_offset:
-            self.written_bytes += 1
-            self._uncommitted.append((self.replica.log_end_offset, self.written_bytes))
+        self.log.replicated_up_to(self.replica.high_watermark)
+        self._readable.restart(
+            log_end_offset=self.replica.log_end_offset,
+            high_watermark=self.replica.high_watermark,
+            last_stable_offset=self.last_stable_offset,
+        )

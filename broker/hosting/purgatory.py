@@ -1,7 +1,8 @@
 """Requests that wait at partitions: produce for replication, fetch for new bytes (shell).
 
 Counterpart of Kafka's DelayedOperationPurgatory with DelayedProduce and DelayedFetch. Nothing polls: a partition notifies
-its waiters when its high watermark or its written end moves, and each request has one timer for its deadline.
+its waiters when its high watermark, its last stable offset or its written end moves, and each request has one timer for its
+deadline.
 
 A waiting request must be notified of everything that can end the wait, including a lost leadership and a failed directory.
 Otherwise its client waits for the whole timeout. A finished request must be removed from every partition it waited at.
@@ -11,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from broker.hosting.readable_bytes import ReadableBytes, ReadIsolation
 from common.environment.interface import Environment
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
@@ -57,9 +59,9 @@ class ReplicationWaiters:
 class FetchWaiter:
     """A fetch that waits until `min_bytes` more have become readable in its partitions."""
 
-    def __init__(self, env: Environment, *, min_bytes: int, deadline_ns: int, wants_uncommitted: bool) -> None:
-        self.wants_uncommitted = wants_uncommitted
-        """True for a follower, which reads all that is written; False for a consumer, which reads only what is committed."""
+    def __init__(self, env: Environment, *, min_bytes: int, deadline_ns: int, isolation: ReadIsolation) -> None:
+        self.isolation = isolation
+        """Which bytes end the wait."""
         self._missing_bytes = min_bytes
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cancel_deadline = env.call_at(deadline_ns, self.complete)
@@ -92,6 +94,8 @@ class FetchWaiters:
     def __init__(self) -> None:
         # None in place of the count: no new bytes end that wait.
         self._waiting: dict[FetchWaiter, int | None] = {}
+        # Those that also end when the high watermark advances. Invariant: a subset of `_waiting`.
+        self._for_high_watermark: dict[FetchWaiter, None] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -107,21 +111,39 @@ class FetchWaiters:
         """Adds a fetch that gets no records of this partition for now, so that new bytes must not end its wait."""
         self._waiting[waiter] = None
 
+    def end_with_high_watermark(self, waiter: FetchWaiter) -> None:
+        """Ends the wait of a fetch that was added before as soon as the high watermark advances (KIP-392)."""
+        self._for_high_watermark[waiter] = None
+
     def discard(self, waiter: FetchWaiter) -> None:
         self._waiting.pop(waiter, None)
+        self._for_high_watermark.pop(waiter, None)
 
-    def readable(self, *, written_bytes: int, committed_bytes: int) -> None:
-        """Notifies the fetches of new readable bytes. Called when one of the two counts has changed."""
+    def high_watermark_advanced(self) -> None:
+        """Ends the waits of the followers that are to learn the high watermark at once."""
+        waiting, self._for_high_watermark = self._for_high_watermark, {}
+        for waiter in waiting:
+            waiter.complete()
+
+    def readable(self, counts: ReadableBytes) -> None:
+        """Notifies the fetches of new readable bytes. Called when one of the counts may have changed."""
         # Iterate over a copy, because a completed fetch is removed from the dictionary. Today that happens only after this
         # loop, but we do not want to depend on that.
         for waiter, seen_bytes in list(self._waiting.items()):
-            now_bytes = written_bytes if waiter.wants_uncommitted else committed_bytes
+            now_bytes = counts.of(waiter.isolation)
             if seen_bytes is not None and now_bytes > seen_bytes:
                 self._waiting[waiter] = now_bytes
                 waiter.more_bytes(now_bytes - seen_bytes)
 
+    def complete_followers(self) -> None:
+        """Ends the waits of the followers, which have something else than records to learn. Consumers go on waiting."""
+        for waiter in list(self._waiting):
+            if waiter.isolation is ReadIsolation.LOG_END:
+                waiter.complete()
+
     def complete_all(self) -> None:
         """Ends all waits, because the partition changed and every waiting fetch can be answered."""
         waiting, self._waiting = self._waiting, {}
+        self._for_high_watermark.clear()
         for waiter in waiting:
             waiter.complete()

@@ -153,6 +153,8 @@ class ReplicaCopy:
             return True
         append = self._in_flight = AwaitedAppend()
         future.append_as_follower(view, on_written=append.written, on_failed=append.failed)
+        # Nobody reads the copy, so it need not remember which of its transactions are replicated.
+        future.replicated_up_to(future.log_end_offset)
         await self._pace_write_back(future, len(data))
         return True
 
@@ -208,6 +210,7 @@ class ReplicaCopy:
             recovery_point=self._future.recovery_point,
             log_start_offset=self._future.log_start_offset,
             high_watermark=partition.high_watermark,
+            first_dirty_offset=partition.first_dirty_offset,
         )
 
     async def complete(self, *, log_changed: Callable[[], Awaitable[None]]) -> bool:
@@ -243,6 +246,7 @@ class ReplicaCopy:
             with contextlib.suppress(LogDirError, LogClosed):
                 await self._rename(old, folder)
             raise
+        assert placed.log.log_end_offset == old.log_end_offset, "an append during the swap would be lost"
         partition.replace_log(placed)
         return deleted
 
@@ -262,10 +266,11 @@ class ReplicaCopy:
 
 
 async def _first_batch_offset(log: Log) -> Offset:
-    """Returns the first offset of the batch that contains the log start offset; the log end if the log is empty."""
+    """Returns the first offset of the batch that contains the log start offset. If compaction has removed that batch, or the
+    log is empty, returns the log start offset itself: consumers may still be at an offset below the next batch."""
     while True:
         try:
-            return (await log.read(log.log_start_offset, max_bytes=1)).first_offset
+            return min((await log.read(log.log_start_offset, max_bytes=1)).first_offset, log.log_start_offset)
         except OffsetOutOfRange:
             continue
 

@@ -351,6 +351,8 @@ class ReplicaFetcher:
         partition = followed.partition
         partition.leader_high_watermark(Offset(data.high_watermark))
         if data.log_start_offset > partition.log.log_start_offset:
+            # At once, so that the next fetch reports the new start. The segments below it go in a task of their own.
+            partition.raise_log_start(Offset(data.log_start_offset))
             self._raise_log_start(partition, Offset(data.log_start_offset))
 
     def _back_off(self, followed: _Followed, reason: str) -> None:

@@ -9,7 +9,7 @@ this last.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from broker.hosting.directory_logs import DirectoryContent, find_superfluous, load_directory, put_aside
 from broker.hosting.futures_at_start import FuturesAtStart
@@ -36,14 +36,18 @@ class ReplicaLoading:
         broker_id: BrokerId,
         placed_here: Callable[[TopicIdPartition], PartitionRegistration | None],
         config_of: Callable[[str], TopicConfig],
+        topic_ids: Mapping[str, TopicId],
     ) -> None:
         self._env = env
         self._hosted = hosted
         self._broker_id = broker_id
         self._placed_here = placed_here
         self._config_of = config_of
+        self._topic_ids = topic_ids
         self._contents: dict[DirectoryId, DirectoryContent] = {}
         self._unloadable: list[str] = []
+        self.traces: set[TopicIdPartition] = set()
+        """The replicas that had a log in one of the directories, as far as something there shows it."""
 
     async def load(self) -> list[tuple[HostedDirectory, DirectoryContent]]:
         """Returns the contents of each directory that has not failed: the current logs, each with its future log if there is
@@ -80,6 +84,7 @@ class ReplicaLoading:
             self._note_failure(directory, error)
             return
         self._contents[directory.directory_id] = content
+        self.traces |= content.traces(self._topic_ids)
         self._env.log.info("logs_loaded", log_dir=directory.log_dir.path, logs=len(content.logs))
 
     def _note_failure(self, directory: HostedDirectory, error: LogDirError) -> None:

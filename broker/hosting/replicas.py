@@ -21,6 +21,7 @@ from broker.core.partition_replica import AlterPartitionResult, IsrProposal, Par
 from broker.core.placement import DirectoryLoad, choose_directory, replica_kind
 from broker.core.reconcile import Action
 from broker.core.replication_quota import ReplicationQuota
+from broker.hosting.cleaner import Cleaner
 from broker.hosting.directory_logs import LoadedLog, ReplicaDescription, close_directory, create_log
 from broker.hosting.fetchers import Fetchers
 from broker.hosting.hosted import Hosted, HostedDirectory
@@ -35,7 +36,7 @@ from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, LogDir, LogDirError, SpaceStat
-from common.ids import ZERO_UUID, BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, uuid_text
+from common.ids import NO_LEADER, ZERO_UUID, BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, uuid_text
 from common.log_dirs.log_directories import LogDirectories
 from common.metadata.delta import MetadataDelta
 from common.metadata.registrations import BrokerRegistration, PartitionRegistration
@@ -102,7 +103,9 @@ class Replicas:
         proposals: IsrProposals,
         connect: Callable[[str, int], Channel],
         wishes_changed: Callable[[], None],
+        on_role: Callable[[Partition], None] = lambda _partition: None,
     ) -> None:
+        """`on_role` is called whenever the role of a replica here may have changed, also when the replica leaves."""
         self.state = state
         self.isr_counts = IsrCounts()
         self.traffic = Traffic()
@@ -118,6 +121,7 @@ class Replicas:
         self._task_group = task_group
         self._proposals = proposals
         self._wishes_changed = wishes_changed
+        self._on_role = on_role
         # The core, which decides about each replica.
         self._known = HostedReplicas(broker_id, state, directories)
         self._hosted = Hosted(directories)
@@ -141,6 +145,14 @@ class Replicas:
         self._is_shut_down = False
         self._timers = NamedTimers(env)
         self._upkeep = Upkeep(env, config, self._hosted, self._timers)
+        self._cleaner = Cleaner(
+            env,
+            lambda: configuration.server,
+            hosted=self._hosted,
+            timers=self._timers,
+            task_group=task_group,
+            space=directories.space,
+        )
         self._reload = LogReload(env, self._hosted, self._timers)
         self._deletion = LogDeletion(
             env,
@@ -193,6 +205,7 @@ class Replicas:
             broker_id=self._broker_id,
             placed_here=self._known.placed_here,
             config_of=self._configuration.topic,
+            topic_ids=self.state.topic_ids,
         )
         for directory, content in await loading.load():
             directory.files.loaded(content.checkpoints)
@@ -202,13 +215,16 @@ class Replicas:
                 self._deletion.remove_later(directory, folder.name)
             self._task_group.create_task(directory.work.run())
             self._task_group.create_task(directory.upkeep.run())
+        self._known.traces = loading.traces
         self._is_loaded = True
         self._resume_moves()
         self._upkeep.start()
+        self._cleaner.start()
 
     def _host(self, loaded: LoadedLog, directory: HostedDirectory) -> None:
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)
         partition.load_high_watermark(loaded.high_watermark)
+        partition.first_dirty_offset = loaded.first_dirty_offset
         partition.future = loaded.future
         self._partitions[partition.key] = partition
         self._note_kind(partition.key)
@@ -229,6 +245,7 @@ class Replicas:
         self._is_shut_down = True
         self._timers.stop()
         await self.moves.stop()
+        await self._cleaner.stop()
         self._fetchers.stop_all()
         for partition in self._partitions.values():
             partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -261,6 +278,11 @@ class Replicas:
         for directory in self._hosted.online_directories():
             await directory.work.drained()
 
+    @property
+    def cleaner(self) -> Cleaner:
+        """The cleaner of this broker's logs, for its metrics."""
+        return self._cleaner
+
     # --- looking up ----------------------------------------------------------------------------------------------
 
     def find(self, topic_id: TopicId, index: int) -> Partition | ErrorCode:
@@ -285,6 +307,10 @@ class Replicas:
         registration = self.state.partition(*key)
         if registration is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if registration.leader not in (self._broker_id, NO_LEADER):
+            # Even where the replica here is offline. Kafka keeps answering KAFKA_STORAGE_ERROR then, and clients that do not
+            # refresh their metadata after that error, such as aiokafka, never find the new leader.
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self._known.is_offline(key) or (registration.leader == self._broker_id and key not in self._creating):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -585,10 +611,14 @@ class Replicas:
             replica=replica,
             config=self._configuration.topic(topic),
             propose=self._proposals.submit,
-            on_role=self._fetchers.follow,
+            on_role=self._role_changed,
             on_log_failed=self._reload.log_failed,
             isr_counts=self.isr_counts,
         )
+
+    def _role_changed(self, partition: Partition) -> None:
+        self._fetchers.follow(partition)
+        self._on_role(partition)
 
     # --- moving --------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Periodic work: checkpoints, retention, and the check for lagging ISR members (shell).
+"""Periodic work: checkpoints, retention, expired producers, and the check for lagging ISR members (shell).
 
 Counterpart of the schedulers of Kafka's LogManager and ReplicaManager. Everything that touches a disk runs in the
 directory's upkeep lane, with at most one job of each kind waiting. A checkpoint must never claim more than the log has, so a
@@ -17,6 +17,7 @@ from common.ids import Offset
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
 from common.storage.errors import LogClosed
+from common.time_units import NS_PER_MS
 
 
 class Upkeep:
@@ -38,6 +39,7 @@ class Upkeep:
             ("retention", config.log_retention_check_interval_ms, self._delete_expired),
         ):
             self._timers.every(kind, interval_ms, partial(self._in_each_directory, kind, act))
+        self._timers.every("producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self._timers.every("isr", max(config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs)
 
     async def lower_checkpoints(self, partition: Partition) -> None:
@@ -79,6 +81,12 @@ class Upkeep:
                 # The age of a segment without a time index is read from its batches, and one of them is damaged. Go on with
                 # the other logs: readers of the damaged batch get the error as well.
                 self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
+
+    def _expire_producers(self) -> None:
+        now_ms, expiration_ms = self._env.wall_ms(), self._config.producer_id_expiration_ms
+        for partition in self._hosted.partitions.values():
+            partition.log.producers.state.remove_expired(now_ms=now_ms, expiration_ms=expiration_ms)
+            partition.verification_guards.remove_expired(now_ns=self._env.now_ns(), expiration_ns=expiration_ms * NS_PER_MS)
 
     def _shrink_isrs(self) -> None:
         for partition in list(self._hosted.partitions.values()):

@@ -1,7 +1,7 @@
 """Answers ListOffsets: the offset for a timestamp, or for either end of the log (shell).
 
 Counterpart of KafkaApis.handleListOffsetRequest and Partition.fetchOffsetForTimestamp. A consumer sees the log up to the
-high watermark, a follower up to the written end.
+high watermark, with isolation.level=read_committed up to the last stable offset, and a follower up to the written end.
 
 A newly elected leader may still have a lower high watermark than clients saw at its predecessor. Until its high watermark
 reaches the start of its epoch, the new leader answers OFFSET_NOT_AVAILABLE. Otherwise a consumer could jump back (KIP-207),
@@ -9,11 +9,13 @@ or could get the answer "not found" for a record that it has already read.
 """
 
 from broker.hosting.partition import Partition
+from broker.hosting.readable_bytes import ReadIsolation
 from broker.hosting.replicas import Replicas
 from common.environment.interface import LogDirError
 from common.ids import LeaderEpoch, Offset
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.fetch import READ_COMMITTED
 from common.protocol.messages.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -57,14 +59,14 @@ class ListOffsetsHandler:
                 elif not _is_supported(wanted.timestamp, context.api_version):
                     answer.error_code = ErrorCode.UNSUPPORTED_VERSION
                 else:
-                    answer.error_code = await self._answer(context, request.replica_id, topic.name, wanted, answer)
+                    answer.error_code = await self._answer(context, request, topic.name, wanted, answer)
                 seen.add(key)
         return response
 
     async def _answer(
         self,
         context: RequestContext,
-        replica_id: int,
+        request: ListOffsetsRequest,
         topic: str,
         wanted: ListOffsetsPartition,
         answer: ListOffsetsPartitionResponse,
@@ -75,11 +77,12 @@ class ListOffsetsHandler:
         error = partition.leader_error(wanted.current_leader_epoch)
         if error is not ErrorCode.NONE:
             return error
-        is_follower = replica_id >= 0
-        upper_offset = partition.log.written_offset if is_follower else partition.high_watermark
-        # Whether clients may have seen records at or above `upper_offset`. Decided in the same step as `upper_offset`,
+        isolation = _isolation(request)
+        upper_offset = partition.readable_end(isolation)
+        # Whether clients may have seen records at or above the high watermark. Decided in the same step as `upper_offset`,
         # because the high watermark may advance during the search below.
-        may_go_back = not is_follower and upper_offset < partition.replica.leader_epoch_start_offset
+        is_behind = partition.high_watermark < partition.replica.leader_epoch_start_offset
+        may_go_back = isolation is not ReadIsolation.LOG_END and is_behind
         if may_go_back and wanted.timestamp == LATEST:
             return _not_available(context.api_version)
         try:
@@ -94,6 +97,12 @@ class ListOffsetsHandler:
         answer.offset = found.offset
         answer.leader_epoch = found.leader_epoch
         return ErrorCode.NONE
+
+
+def _isolation(request: ListOffsetsRequest) -> ReadIsolation:
+    if request.replica_id >= 0:
+        return ReadIsolation.LOG_END
+    return ReadIsolation.TXN_COMMITTED if request.isolation_level == READ_COMMITTED else ReadIsolation.HIGH_WATERMARK
 
 
 def _is_supported(timestamp: int, api_version: int) -> bool:

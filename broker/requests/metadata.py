@@ -76,7 +76,7 @@ class MetadataRequests:
         )
 
     def handle_describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        """Returns the unfenced brokers. This listener does not describe controllers."""
+        """Returns the unfenced brokers, and the fenced ones if asked. This listener does not describe controllers."""
         if request.endpoint_type != EndpointType.BROKER:
             is_known = request.endpoint_type == EndpointType.CONTROLLER
             return DescribeClusterResponse(
@@ -88,8 +88,9 @@ class MetadataRequests:
             cluster_id=self._cluster_id,
             controller_id=self._controller_id(context.listener_name),
             brokers=[
-                DescribeClusterBroker(broker_id=id_, host=host, port=port, rack=rack)
-                for id_, host, port, rack in self._unfenced(context.listener_name)
+                DescribeClusterBroker(broker_id=id_, host=host, port=port, rack=rack, is_fenced=is_fenced)
+                for id_, host, port, rack, is_fenced in self._brokers(context.listener_name)
+                if request.include_fenced_brokers or not is_fenced
             ],
             cluster_authorized_operations=(
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -98,12 +99,18 @@ class MetadataRequests:
 
     # --- brokers --------------------------------------------------------------------------------------------------
 
-    def _unfenced(self, listener_name: str) -> Iterable[tuple[BrokerId, str, int, str | None]]:
+    def _brokers(self, listener_name: str) -> Iterable[tuple[BrokerId, str, int, str | None, bool]]:
+        """Yields each broker that has the listener: id, host, port, rack, and whether it is fenced."""
         for broker_id in sorted(self._state.brokers):
             registration = self._state.brokers[broker_id]
             endpoint = registration.endpoint(listener_name)
-            if not registration.fenced and endpoint is not None:
-                yield broker_id, endpoint.host, endpoint.port, registration.rack
+            if endpoint is not None:
+                yield broker_id, endpoint.host, endpoint.port, registration.rack, registration.fenced
+
+    def _unfenced(self, listener_name: str) -> Iterable[tuple[BrokerId, str, int, str | None]]:
+        for broker_id, host, port, rack, is_fenced in self._brokers(listener_name):
+            if not is_fenced:
+                yield broker_id, host, port, rack
 
     def _controller_id(self, listener_name: str) -> int:
         unfenced = [broker_id for broker_id, *_ in self._unfenced(listener_name)]
@@ -177,7 +184,7 @@ class MetadataRequests:
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),
             isr_nodes=list(partition.isr),
-            offline_replicas=_offline_replicas(partition, serving),
+            offline_replicas=offline_replicas(partition, serving),
         )
 
     def _with_operations(self, topic: MetadataResponseTopic, asked: bool) -> MetadataResponseTopic:
@@ -191,7 +198,8 @@ def _asked_for(asked: MetadataRequestTopic) -> TopicId | str:
     return TopicId(asked.topic_id) if asked.topic_id != ZERO_UUID else asked.name or ""
 
 
-def _offline_replicas(partition: PartitionRegistration, serving: Brokers) -> list[int]:
+def offline_replicas(partition: PartitionRegistration, serving: Brokers) -> list[int]:
+    """Returns the replicas on brokers that are not serving, and those in directories that are offline."""
     offline: list[int] = []
     for broker_id, directory_id in zip(partition.replicas, partition.directories, strict=True):
         registration = serving.get(broker_id)

@@ -2,27 +2,45 @@
 
 Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
 
-1. Records are not decoded. Each batch has its header and checksum verified, gets its offset and leader epoch stamped, and
-   goes to the directory's writer.
+1. Records are not decoded, except in compacted topics. Each batch has its header and checksum verified, gets its offset and
+   leader epoch stamped, and goes to the directory's writer.
 2. One future represents the whole request. It completes when every partition has its answer: with acks=1 once the kernel
    has the bytes, with acks=all once the high watermark has reached their end and the recorded ISR is still large enough.
 3. All partitions of a request are appended in one step, before anything is awaited. So two requests on the same connection
    cannot overtake each other. A partition that is changing its directory holds its appends back and keeps their order.
+4. A duplicate from an idempotent producer is answered like the batch that was appended before, with the same offset and
+   after the same wait. The first answer may have been lost because the leader died before its followers had the batch.
+5. A transactional batch needs a transactional id in the request and a producer id. Only brokers write control batches. A
+   batch that would begin a transaction is held back until the coordinator has confirmed the transaction (KIP-890).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from broker.coordinator.core.transactions.verification import RETRIABLE, Question, produce_error
+from broker.coordinator.transaction_verifier import TransactionVerifier
+from broker.core.verification_guards import VerificationGuard
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
 from broker.requests.current_leader import LEADER_MOVED, name_leaders
+from broker.requests.produced_records import (
+    keyless_records,
+    recompressed,
+    record_errors,
+    summary,
+    timestamp_errors,
+    untimely_records,
+)
 from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
+from common.metadata.topic_names import is_internal_topic
 from common.net.request_context import RequestContext
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -37,34 +55,65 @@ from common.records.batch import (
     CorruptBatch,
     InvalidRecordBatch,
     WrongMagic,
+    set_log_append_time,
     split_batches,
     validate_produced_batch,
 )
 from common.storage.errors import LogClosed
+from common.storage.producers.state import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
 from common.time_units import NS_PER_MS
 
 ACKS_ALL = -1
 _KNOWN_ACKS = (0, 1, ACKS_ALL)
 _ZSTD = 4
 _ZSTD_FIRST_VERSION = 7
+_ABORTABLE_FIRST_VERSION = 11
+# Like in Kafka, a client of this name may write to the brokers' own topics.
+_ADMIN_CLIENT_ID = "__admin_client"
 
 Batches = list[tuple[BatchHeader, memoryview]]
 
 
 class Refused(Exception):
-    """The records of one partition cannot be appended. `message` is for humans."""
+    """The records of one partition cannot be appended. `message` is for humans, `record_errors` names the records."""
 
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+    def __init__(
+        self, code: ErrorCode, message: str | None = None, record_errors: Sequence[BatchIndexAndErrorMessage] = ()
+    ) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
+        self.record_errors = [*record_errors]
+
+
+class _Append(NamedTuple):
+    """What is to be appended to one partition. The guard is set once the batches are being verified."""
+
+    number: int
+    partition: Partition
+    batches: Batches
+    answer: PartitionProduceResponse
+    must_be_verified: bool
+    guard: VerificationGuard | None
 
 
 class ProduceHandler:
     """Handles Produce; the request server calls `handle`."""
 
-    def __init__(self, env: Environment, replicas: Replicas, *, is_certain: Callable[[], bool]) -> None:
-        """`is_certain` returns whether this broker still knows what it leads (`Serving`)."""
+    def __init__(
+        self,
+        env: Environment,
+        replicas: Replicas,
+        *,
+        is_certain: Callable[[], bool],
+        serves_transactions: bool = False,
+        verifier: TransactionVerifier | None = None,
+    ) -> None:
+        """`is_certain` returns whether this broker still knows what it leads (`Serving`). Without `serves_transactions`,
+        transactional batches are refused, because nothing would ever end their transaction. Without `verifier`, the
+        coordinator is not asked about them."""
+        self._serves_transactions = serves_transactions
+        self._verifier = verifier
         self._env = env
         self._replicas = replicas
         self._is_certain = is_certain
@@ -73,7 +122,15 @@ class ProduceHandler:
         """Appends and returns a future of the response, or None if the client wants no answer (acks=0).
 
         With acks=0, raises ApiError if a partition refused its records: only closing the connection can tell the client."""
-        produce = _Produce(self._env, self._replicas, context, request, self._is_certain)
+        produce = _Produce(
+            self._env,
+            self._replicas,
+            context,
+            request,
+            self._is_certain,
+            serves_transactions=self._serves_transactions,
+            verifier=self._verifier,
+        )
         produce.append_all(request)
         if request.acks != 0:
             return produce.future
@@ -95,12 +152,19 @@ class _Produce:
         context: RequestContext,
         request: ProduceRequest,
         is_certain: Callable[[], bool],
+        *,
+        serves_transactions: bool,
+        verifier: TransactionVerifier | None,
     ) -> None:
         self._replicas = replicas
+        self._serves_transactions = serves_transactions
+        self._verifier = verifier
         self._is_certain = is_certain
         self._acks = request.acks
         self._transactional_id = request.transactional_id
         self._may_use_zstd = context.api_version >= _ZSTD_FIRST_VERSION
+        self._knows_abortable = context.api_version >= _ABORTABLE_FIRST_VERSION
+        self._client_id = context.client_id
         self._listener_name = context.listener_name
         self._release_request = context.release
         self._response = ProduceResponse()
@@ -128,6 +192,7 @@ class _Produce:
                 except Refused as refused:
                     answer.error_code = refused.code
                     answer.error_message = refused.message
+                    answer.record_errors = refused.record_errors
                     self._replicas.traffic.produce_refused(topic.name, refused.code)
         if request.acks == 0:
             # The client gets no answer, whatever the result of the writes.
@@ -154,6 +219,8 @@ class _Produce:
     def _append(self, topic: str, records: object, answer: PartitionProduceResponse) -> None:
         if self._acks not in _KNOWN_ACKS:
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
+        if is_internal_topic(topic) and self._client_id != _ADMIN_CLIENT_ID:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {topic}")
         partition = self._replicas.find_named(topic, answer.index)
         if isinstance(partition, ErrorCode):
             raise Refused(partition)
@@ -162,47 +229,112 @@ class _Produce:
             raise Refused(error)
         if self._acks == ACKS_ALL and not partition.has_enough_in_sync():
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-        batches = _validated(records, partition, self._transactional_id, may_use_zstd=self._may_use_zstd)
-        number = self._next_number
+        batches = _validated(records, partition, may_use_zstd=self._may_use_zstd)
+        self._validate_transactional(batches[0][0])
+        now_ms = self._env.wall_ms()
+        if partition.config.stored_compression is not None:
+            batches = _recompressed(batches, partition, partition.config.stored_compression)
+        if partition.config.has_log_append_time:
+            batches = [(set_log_append_time(view, now_ms), view) for _, view in batches]
+            answer.log_append_time_ms = now_ms
+        else:
+            _validate_timestamps(*batches[0], partition, now_ms)
+        header = batches[0][0]
+        must_be_verified = header.is_transactional and self._verifier is not None and self._verifier.is_enabled
+        guard = _begin_verification(partition, header) if must_be_verified else None
+        append = _Append(self._next_number, partition, batches, answer, must_be_verified, guard)
         self._next_number += 1
-        self._unanswered[number] = answer
+        self._unanswered[append.number] = answer
+        if guard is not None:
+            self._verify(append, guard)
+            return
         if not partition.is_swapping:
             try:
-                self._append_batches(number, partition, batches, answer)
+                self._append_batches(append)
             except Refused:
-                del self._unanswered[number]
+                del self._unanswered[append.number]
                 raise
             return
         # The request keeps its memory while the append is held back.
         self._unwritten += 1
-        partition.when_appendable(lambda: self._append_held(number, partition, batches, answer))
+        partition.when_appendable(lambda: self._append_held(append))
 
-    def _append_held(self, number: int, partition: Partition, batches: Batches, answer: PartitionProduceResponse) -> None:
-        """Appends what was held back while the partition changed its directory, unless this broker no longer leads it."""
+    def _verify(self, append: _Append, guard: VerificationGuard) -> None:
+        """Holds an append back until the coordinator has confirmed its transaction."""
+        assert self._verifier is not None
+        assert self._transactional_id is not None, "checked in `_validate_transactional`"
+        partition = append.partition
+        question = Question(
+            self._transactional_id, guard.producer_id, guard.producer_epoch, partition.topic, partition.index
+        )
+        self._unwritten += 1
+        self._verifier.verify(question, guard, lambda error: self._verified(append, guard, error))
+
+    def _validate_transactional(self, header: BatchHeader) -> None:
+        """Checks rule 5. Raises Refused."""
+        if not self._serves_transactions and (header.is_transactional or self._transactional_id is not None):
+            raise Refused(ErrorCode.INVALID_RECORD, "transactional producers are not served")
+        if header.is_transactional and self._transactional_id is None:
+            raise Refused(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "the request has a transactional batch and no transactional id",
+            )
+        if header.is_transactional and header.producer_id == NO_PRODUCER_ID:
+            raise Refused(ErrorCode.INVALID_RECORD, "the transactional batch has no producer id")
+
+    def _verified(self, append: _Append, guard: VerificationGuard, error: ErrorCode) -> None:
+        """Appends what was held back while the coordinator was asked, unless its answer forbids that."""
+        if error is ErrorCode.NONE:
+            append.partition.when_appendable(lambda: self._append_held(append))
+            return
+        if error not in RETRIABLE:
+            append.partition.verification_guards.drop(guard)
+        append.answer.error_message = f"the coordinator has not confirmed the transaction: {error.name}"
+        self._refuse_held(append, produce_error(error, knows_abortable=self._knows_abortable))
+
+    def _append_held(self, append: _Append) -> None:
+        """Appends what was held back while the partition changed its directory or the coordinator was asked, unless this
+        broker no longer leads the partition, or not in the same epoch."""
         try:
-            error = partition.leader_error()
+            error = append.partition.leader_error()
             if error is not ErrorCode.NONE:
                 raise Refused(error)
-            self._append_batches(number, partition, batches, answer)
+            if append.guard is not None and append.guard.leader_epoch != append.partition.replica.leader_epoch:
+                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._append_batches(append)
         except Refused as refused:
-            self._replicas.traffic.produce_refused(partition.topic, refused.code)
-            self._finish(number, refused.code)
+            self._refuse_held(append, refused.code)
+        else:
+            self._note_end_of_write()
+
+    def _refuse_held(self, append: _Append, error: ErrorCode) -> None:
+        self._replicas.traffic.produce_refused(append.partition.topic, error)
+        self._finish(append.number, error)
         self._note_end_of_write()
 
-    def _append_batches(self, number: int, partition: Partition, batches: Batches, answer: PartitionProduceResponse) -> None:
+    def _append_batches(self, append: _Append) -> None:
+        number, partition = append.number, append.partition
         try:
             first_offset = partition.append_as_leader(
-                batches,
+                append.batches,
                 on_written=lambda end_offset: self._written(number, partition, end_offset),
                 on_failed=lambda: self._failed(number),
+                must_be_verified=append.must_be_verified,
+                guard=append.guard,
             )
         except (LogDirError, LogClosed):
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR) from None
+        except OutOfOrderSequence as error:
+            raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from None
+        except InvalidProducerEpoch as error:
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+        except InvalidTransactionState as error:
+            raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
         self._unwritten += 1
-        header, view = batches[0]
+        header, view = append.batches[0]
         self._replicas.traffic.produced(partition.topic, messages=header.record_count, size=len(view))
-        answer.base_offset = first_offset
-        answer.log_start_offset = partition.log.log_start_offset
+        append.answer.base_offset = first_offset
+        append.answer.log_start_offset = partition.log.log_start_offset
 
     def _written(self, number: int, partition: Partition, end_offset: Offset) -> None:
         if number in self._unanswered:
@@ -274,11 +406,19 @@ def _registration(state: MetadataState, topic: str, index: int) -> PartitionRegi
 def _refuse(answer: PartitionProduceResponse, error: ErrorCode) -> None:
     answer.error_code = error
     answer.base_offset = -1
+    answer.log_append_time_ms = -1
     answer.log_start_offset = -1
 
 
-def _validated(records: object, partition: Partition, transactional_id: str | None, *, may_use_zstd: bool) -> Batches:
-    """Validates the single batch of a partition without decoding its records. Raises Refused."""
+def _begin_verification(partition: Partition, header: BatchHeader) -> VerificationGuard | None:
+    try:
+        return partition.begin_verification(header.producer_id, header.producer_epoch, header.base_sequence)
+    except InvalidProducerEpoch as error:
+        raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+
+
+def _validated(records: object, partition: Partition, *, may_use_zstd: bool) -> Batches:
+    """Validates the single batch of a partition, and only in a compacted topic its records. Raises Refused."""
     if not isinstance(records, memoryview) or not len(records):
         raise Refused(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch, there is none")
     if records.readonly:
@@ -294,11 +434,62 @@ def _validated(records: object, partition: Partition, transactional_id: str | No
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
     except (CorruptBatch, BatchError) as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    _validate_served(header, partition, transactional_id, may_use_zstd=may_use_zstd)
+    _validate_served(header, partition, may_use_zstd=may_use_zstd)
+    if partition.config.is_compacted:
+        _validate_keys(header, view, partition)
     return batches
 
 
-def _validate_served(header: BatchHeader, partition: Partition, transactional_id: str | None, *, may_use_zstd: bool) -> None:
+def _recompressed(batches: Batches, partition: Partition, wanted: tuple[int, int | None]) -> Batches:
+    """Compresses the batch with the codec that the topic wants. A batch of that codec stays as it is, whatever its level.
+    This happens on the event loop, so it delays other requests by the time that the codec takes."""
+    header, view = batches[0]
+    code, level = wanted
+    if header.compression == code:
+        return batches
+    try:
+        changed = recompressed(header, view, code, level)
+    except InvalidRecordBatch as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    # The batch may have become larger.
+    _validate_size(changed[0], partition)
+    return [changed]
+
+
+def _validate_keys(header: BatchHeader, view: memoryview, partition: Partition) -> None:
+    try:
+        keyless = keyless_records(header, view)
+    except InvalidRecordBatch as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    if keyless:
+        errors = record_errors(partition.name, keyless)
+        raise Refused(ErrorCode.INVALID_RECORD, summary(errors), errors)
+
+
+def _validate_timestamps(header: BatchHeader, view: memoryview, partition: Partition, now_ms: int) -> None:
+    config = partition.config
+    earliest_ms, latest_ms = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp <= latest_ms and earliest_ms < 0:
+        return
+    try:
+        untimely = untimely_records(header, view, earliest_ms=earliest_ms, latest_ms=latest_ms)
+    except InvalidRecordBatch as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    if untimely:
+        message = "One or more records have been rejected due to invalid timestamp"
+        errors = timestamp_errors(untimely, earliest_ms=earliest_ms, latest_ms=latest_ms)
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, message, errors)
+
+
+def _validate_served(header: BatchHeader, partition: Partition, *, may_use_zstd: bool) -> None:
+    _validate_size(header, partition)
+    if header.has_log_append_time:
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not send batches with LogAppendTime")
+    if header.compression == _ZSTD and not may_use_zstd:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {_ZSTD_FIRST_VERSION} or newer")
+
+
+def _validate_size(header: BatchHeader, partition: Partition) -> None:
     config = partition.config
     if header.size > config.max_message_bytes:
         raise Refused(
@@ -310,9 +501,3 @@ def _validate_served(header: BatchHeader, partition: Partition, transactional_id
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"the record batch has {header.size} bytes, segment.bytes is {config.segment_bytes}",
         )
-    if header.producer_id != NO_PRODUCER_ID or header.is_transactional or transactional_id is not None:
-        raise Refused(ErrorCode.INVALID_RECORD, "idempotent and transactional producers are not served")
-    if header.has_log_append_time:
-        raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not send batches with LogAppendTime")
-    if header.compression == _ZSTD and not may_use_zstd:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {_ZSTD_FIRST_VERSION} or newer")

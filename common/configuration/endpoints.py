@@ -48,6 +48,17 @@ def parse_host_port(text: str) -> HostPort:
     return HostPort(host, int(port))
 
 
+def parse_host_ports(text: str) -> tuple[HostPort, ...]:
+    """Parses `host:port,…`, each with a host and a port other than 0. Raises ValueError."""
+    found: list[HostPort] = []
+    for part in filter(None, (item.strip() for item in text.split(","))):
+        host_port = parse_host_port(part)
+        if host_port.port == 0 or not host_port.host:
+            raise ValueError(f"'{part}' needs a host and a port")
+        found.append(host_port)
+    return tuple(found)
+
+
 def _is_number(text: str, at_most: int) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= at_most
 

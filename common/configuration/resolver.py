@@ -24,7 +24,13 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from common.configuration.server import DYNAMIC_KEYS, MOVE_RATE_NAMES, ServerConfig, with_both_move_rates
+from common.configuration.server import (
+    DYNAMIC_KEYS,
+    MOVE_RATE_NAMES,
+    NODE_ID_NAMES,
+    ServerConfig,
+    with_both_move_rates,
+)
 from common.configuration.settings import is_readable, key_of, load_readable_settings, settings_of
 from common.configuration.topic import BROKER_KEYS, TopicConfig, default_topic_config, topic_config
 from common.configuration.value_text import value_text
@@ -82,6 +88,11 @@ class ConfigResolver:
         self._properties = properties
         self._broker_name = str(server.node_id)
 
+    @property
+    def node_name(self) -> str:
+        """The name of this node as a resource of type BROKER."""
+        return self._broker_name
+
     # --- values --------------------------------------------------------------------------------------------------
 
     def server_config(self, dynamic: DynamicConfigs) -> ServerConfig:
@@ -113,7 +124,8 @@ class ConfigResolver:
 
     def broker_synonyms(self, dynamic: DynamicConfigs, key: str) -> Sequence[ConfigSynonym]:
         """Returns every value that is set for a broker's key, and the default if there is one. The first one counts."""
-        return list(self._synonyms(dynamic, MOVE_RATE_NAMES if key in MOVE_RATE_NAMES else (key,)))
+        names = next((names for names in (MOVE_RATE_NAMES, NODE_ID_NAMES) if key in names), (key,))
+        return list(self._synonyms(dynamic, names))
 
     def _synonyms(self, dynamic: DynamicConfigs, names: Sequence[str]) -> Iterator[ConfigSynonym]:
         for source, values in (

@@ -1,12 +1,15 @@
 """server.properties: every key that has an effect, with Kafka's name, type and default (core).
 
 `load_server_config` turns properties into a `ServerConfig`, or raises a ConfigError whose single line gives the key, its
-value and what is allowed. Unknown keys, and Kafka's keys that have no effect yet, become warnings. Counterpart of
-KafkaConfig. Note that `log.dirs` overrides `log.dir`, and that `metadata.log.dir` defaults to the *first* log directory.
+value and what is allowed. Unknown keys, and Kafka's keys that have no effect yet, become warnings. An unknown key that
+resembles one of KEYS_TO_GET_RIGHT is an error. Counterpart of KafkaConfig. Note that `log.dirs` overrides `log.dir`, and
+that `metadata.log.dir` defaults to the *first* log directory.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from common.configuration.endpoints import (
     SUPPORTED_PROTOCOLS,
@@ -14,10 +17,12 @@ from common.configuration.endpoints import (
     HostPort,
     Voter,
     parse_host_port,
+    parse_host_ports,
     parse_listeners,
     parse_protocol_map,
     parse_voters,
 )
+from common.configuration.kafka_keys import KAFKA_KEYS, nearest_key
 from common.configuration.settings import (
     INT_MAX,
     LONG_MAX,
@@ -25,7 +30,9 @@ from common.configuration.settings import (
     ConfigError,
     ConfigType,
     boolean,
+    choice,
     custom,
+    decimal,
     integer,
     keys_of,
     load_settings,
@@ -37,27 +44,53 @@ from common.configuration.settings import (
 BROKER = "broker"
 CONTROLLER = "controller"
 HOUR_MS = 3_600_000
+DEFAULT_LOG_DIR = "/tmp/kafka-logs"
+COMPACT = "compact"
+DELETE = "delete"
+CLEANUP_POLICIES = (COMPACT, DELETE)
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+# The values of compression.type. With all but the first the leader compresses what comes in with another codec.
+PRODUCER = "producer"
+# The code of each codec in a record batch.
+COMPRESSION_CODES = MappingProxyType({"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4})
+COMPRESSION_TYPES = (PRODUCER, *COMPRESSION_CODES)
+# The default level of each codec that has levels, and its lowest and highest level. -1 lets gzip choose.
+GZIP_LEVELS = (-1, -1, 9)
+LZ4_LEVELS = (9, 1, 17)
+ZSTD_LEVELS = (3, -131_072, 22)
+# The values of replica.selector.class. Kafka's has the class and, for the leader, no value; KIP-392 names the latter.
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_SELECTORS = ("org.apache.kafka.common.replica.LeaderSelector", "none")
+TIMESTAMP_TYPES = (CREATE_TIME, LOG_APPEND_TIME)
 
 # Apache Kafka's keys that Diskraft ignores for now. Setting one logs a warning, so that operators do not rely on it.
 KNOWN_WITHOUT_EFFECT = frozenset(
     """
     alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-    authorizer.class.name background.threads broker.rack.aware compression.type connection.failed.authentication.delay.ms
+    authorizer.class.name background.threads broker.rack.aware connection.failed.authentication.delay.ms
     controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
-    controller.quorum.append.linger.ms controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
+    controller.quorum.append.linger.ms controller.quorum.election.backoff.max.ms
     controller.quorum.election.timeout.ms cordoned.log.dirs delegation.token.expiry.time.ms
-    group.initial.rebalance.delay.ms group.max.session.timeout.ms
-    group.min.session.timeout.ms log.cleaner.enable log.cleaner.threads
-    log.cleanup.policy log.flush.interval.messages log.flush.interval.ms log.flush.scheduler.interval.ms
-    log.message.downconversion.enable log.message.timestamp.type log.preallocate
+    log.flush.interval.messages log.flush.interval.ms log.flush.scheduler.interval.ms
+    log.message.downconversion.enable log.preallocate
     num.io.threads num.network.threads num.recovery.threads.per.data.dir
-    num.replica.fetchers offsets.topic.num.partitions offsets.topic.replication.factor
-    offsets.topic.segment.bytes queued.max.requests queued.max.request.bytes quota.window.num quota.window.size.seconds
-    replica.selector.class request.timeout.ms
+    num.replica.fetchers queued.max.requests quota.window.num quota.window.size.seconds
+    request.timeout.ms
     sasl.enabled.mechanisms socket.listen.backlog.size
     socket.receive.buffer.bytes socket.send.buffer.bytes ssl.keystore.location ssl.truststore.location
-    super.users transaction.state.log.min.isr transaction.state.log.replication.factor
-    transaction.state.log.num.partitions
+    super.users transaction.abort.timed.out.transaction.cleanup.interval.ms
+    """.split()
+)
+
+# The keys that say who the node is, where it keeps its data and how others reach it. Kafka ignores every unknown key. But if
+# one of these were mistyped, the node would come up as something else: log.dirz=/disk-1 would leave the data in
+# /tmp/kafka-logs.
+KEYS_TO_GET_RIGHT = frozenset(
+    """
+    advertised.listeners controller.listener.names controller.quorum.bootstrap.servers controller.quorum.voters
+    inter.broker.listener.name listener.security.protocol.map listeners log.dir log.dirs metadata.log.dir node.id
+    process.roles
     """.split()
 )
 
@@ -65,16 +98,46 @@ KNOWN_WITHOUT_EFFECT = frozenset(
 # num.replica.alter.log.dirs.threads takes a restart.
 DYNAMIC_KEYS = frozenset(
     """
+    compression.gzip.level compression.lz4.level compression.type compression.zstd.level
     follower.replication.throttled.rate intra.broker.throttled.rate leader.replication.throttled.rate
-    log.index.interval.bytes log.index.size.max.bytes log.retention.bytes log.retention.ms log.roll.ms log.segment.bytes
+    log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
+    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+    log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads
+    log.cleanup.policy log.index.interval.bytes log.index.size.max.bytes
+    log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type
+    log.retention.bytes log.retention.ms log.roll.ms
+    log.segment.bytes
     log.segment.delete.delay.ms message.max.bytes min.insync.replicas num.replica.alter.log.dirs.threads
-    replica.alter.log.dirs.io.max.bytes.per.second unclean.leader.election.enable
+    replica.alter.log.dirs.io.max.bytes.per.second transaction.partition.verification.enable unclean.leader.election.enable
     """.split()
 )
 
 # The two names of the rate at which replicas move between the directories of a broker: that of Apache Kafka, and that of
 # KIP-113. Where both are set, the first counts.
 MOVE_RATE_NAMES = ("replica.alter.log.dirs.io.max.bytes.per.second", "intra.broker.throttled.rate")
+
+# The two names of the node's id. The second dates from clusters with ZooKeeper. Where both are set, they must agree.
+NODE_ID_NAMES = ("node.id", "broker.id")
+
+
+# The protocols by which members come to share the partitions of a group.
+CLASSIC_PROTOCOL = "classic"
+CONSUMER_PROTOCOL = "consumer"
+REBALANCE_PROTOCOLS = (CLASSIC_PROTOCOL, CONSUMER_PROTOCOL)
+
+# The server-side assignors, each with the name of Kafka's class, which stock files may have in its place.
+ASSIGNORS = {
+    "uniform": "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+    "range": "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+}
+
+
+def _parse_assignors(value: str) -> tuple[str, ...]:
+    by_class = {class_name: name for name, class_name in ASSIGNORS.items()}
+    names = tuple(by_class.get(part, part) for item in value.split(",") if (part := item.strip()))
+    if not names or len(set(names)) < len(names) or not all(name in ASSIGNORS for name in names):
+        raise ValueError
+    return names
 
 
 def _parse_absolute_paths(value: str) -> tuple[str, ...]:
@@ -100,6 +163,35 @@ def _parse_absolute_path(value: str) -> str:
     return paths[0]
 
 
+def _parse_host_limits(value: str) -> tuple[tuple[str, int], ...]:
+    limits: dict[str, int] = {}
+    for part in filter(None, (item.strip() for item in value.split(","))):
+        # An IPv6 address may be in brackets, as Kafka's users have it, or without.
+        host, separator, limit = part.rpartition(":")
+        host = host.strip().removeprefix("[").removesuffix("]")
+        if not separator or not host or not limit.strip().isdecimal() or not limit.isascii():
+            raise ValueError(f"'{part}' is not HOST:NUMBER")
+        if host in limits:
+            raise ValueError(f"'{host}' occurs twice")
+        limits[host] = int(limit)
+    return tuple(limits.items())
+
+
+def parse_gzip_level(value: str) -> int:
+    """Parses compression.gzip.level. Raises ValueError. 0 would be no compression, which Kafka does not allow either."""
+    level = int(value) if value.removeprefix("-").isdecimal() and value.isascii() else 0
+    if level == 0 or not GZIP_LEVELS[1] <= level <= GZIP_LEVELS[2]:
+        raise ValueError
+    return level
+
+
+def _parse_replica_selector(value: str) -> str | None:
+    if value and value not in (RACK_AWARE_SELECTOR, *LEADER_SELECTORS):
+        raise ValueError("other classes cannot be loaded")
+    return value or None
+
+
+GZIP_LEVELS_ALLOWED = "a whole number from 1 to 9, or -1 for the codec's own default"
 ABSOLUTE_PATHS = "absolute paths separated by commas, each once"
 
 
@@ -109,11 +201,13 @@ class ServerConfig:
 
     process_roles: tuple[str, ...] = words(REQUIRED, among=(BROKER, CONTROLLER))
     node_id: int = integer(REQUIRED, at_least=0, at_most=INT_MAX)
+    # After `load_server_config`, this is always the same as node_id.
+    broker_id: int | None = integer(None, at_least=0, at_most=INT_MAX)
     broker_rack: str | None = text(None)
 
     # Directories. After `load_server_config`, log_dirs is never empty and metadata_log_dir is never "".
     log_dirs: tuple[str, ...] = custom(_parse_absolute_paths, ABSOLUTE_PATHS, (), ConfigType.LIST)
-    log_dir: str = custom(_parse_absolute_path, "one absolute path", "/tmp/kafka-logs")
+    log_dir: str = custom(_parse_absolute_path, "one absolute path", DEFAULT_LOG_DIR)
     metadata_log_dir: str = custom(_parse_absolute_path, "one absolute path", "")
     log_dir_failure_timeout_ms: int = integer(30_000, at_least=1)
     diskraft_log_dir_operation_timeout_ms: int = integer(10_000, at_least=10)
@@ -133,6 +227,9 @@ class ServerConfig:
     controller_quorum_voters: tuple[Voter, ...] = custom(
         parse_voters, "id@host:port separated by commas", (), ConfigType.LIST
     )
+    controller_quorum_bootstrap_servers: tuple[HostPort, ...] = custom(
+        parse_host_ports, "host:port separated by commas", (), ConfigType.LIST
+    )
     controller_quorum_fetch_timeout_ms: int = integer(2_000, at_least=1, at_most=INT_MAX)
     controller_quorum_request_timeout_ms: int = integer(2_000, at_least=1, at_most=INT_MAX)
     controller_quorum_retry_backoff_ms: int = integer(20, at_least=0, at_most=INT_MAX)
@@ -141,8 +238,16 @@ class ServerConfig:
     # Requests.
     socket_request_max_bytes: int = integer(104_857_600, at_least=1, at_most=INT_MAX)
     connections_max_idle_ms: int = integer(600_000)
+    max_request_partition_size_limit: int = integer(2_000, at_least=1, at_most=INT_MAX)
     max_connections: int = integer(2_000, at_least=1, at_most=INT_MAX)
     max_connections_per_ip: int = integer(1_000, at_least=1, at_most=INT_MAX)
+    # The addresses with a limit of their own. Host names are not resolved.
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = custom(
+        _parse_host_limits, "ADDRESS:NUMBER separated by commas", ()
+    )
+    # Negative: no limit.
+    queued_max_request_bytes: int = integer(256 * 1024 * 1024)
+    socket_connection_setup_timeout_ms: int = integer(10_000, at_least=1)
 
     # The broker's session with the controller.
     broker_heartbeat_interval_ms: int = integer(2_000, at_least=1, at_most=INT_MAX)
@@ -171,8 +276,27 @@ class ServerConfig:
     unclean_leader_election_enable: bool = boolean(False)
 
     # Logs.
+    log_cleaner_backoff_ms: int = integer(15_000, at_least=0)
+    log_cleaner_dedupe_buffer_size: int = integer(128 * 1024 * 1024, at_least=1)
+    log_cleaner_delete_retention_ms: int = integer(24 * HOUR_MS, at_least=0)
+    log_cleaner_enable: bool = boolean(True)
+    log_cleaner_io_buffer_load_factor: float = decimal(0.9, at_least=0.01, at_most=1)
+    log_cleaner_io_buffer_size: int = integer(512 * 1024, at_least=1, at_most=INT_MAX)
+    log_cleaner_io_max_bytes_per_second: float = decimal(sys.float_info.max, at_least=1)
+    log_cleaner_max_compaction_lag_ms: int = integer(LONG_MAX, at_least=1)
+    log_cleaner_min_cleanable_ratio: float = decimal(0.5, at_least=0, at_most=1)
+    log_cleaner_min_compaction_lag_ms: int = integer(0, at_least=0)
+    log_cleaner_threads: int = integer(1, at_least=1, at_most=INT_MAX)
+    compression_type: str = choice(PRODUCER, among=COMPRESSION_TYPES)
+    compression_gzip_level: int = custom(parse_gzip_level, GZIP_LEVELS_ALLOWED, GZIP_LEVELS[0], ConfigType.INT)
+    compression_lz4_level: int = integer(LZ4_LEVELS[0], at_least=LZ4_LEVELS[1], at_most=LZ4_LEVELS[2])
+    compression_zstd_level: int = integer(ZSTD_LEVELS[0], at_least=ZSTD_LEVELS[1], at_most=ZSTD_LEVELS[2])
+    log_cleanup_policy: tuple[str, ...] = words(("delete",), among=CLEANUP_POLICIES)
     log_index_interval_bytes: int = integer(4_096, at_least=0, at_most=INT_MAX)
     log_index_size_max_bytes: int = integer(10 * 1024 * 1024, at_least=4, at_most=INT_MAX)
+    log_message_timestamp_after_max_ms: int = integer(HOUR_MS, at_least=0)
+    log_message_timestamp_before_max_ms: int = integer(LONG_MAX, at_least=0)
+    log_message_timestamp_type: str = choice(CREATE_TIME, among=TIMESTAMP_TYPES)
     log_retention_bytes: int = integer(-1)
     log_retention_hours: int = integer(168, at_most=INT_MAX)
     log_retention_minutes: int | None = integer(None, at_most=INT_MAX)
@@ -185,6 +309,8 @@ class ServerConfig:
     log_flush_offset_checkpoint_interval_ms: int = integer(60_000, at_least=0, at_most=INT_MAX)
     log_flush_start_offset_checkpoint_interval_ms: int = integer(60_000, at_least=0, at_most=INT_MAX)
     message_max_bytes: int = integer(1_048_588, at_least=0, at_most=INT_MAX)
+    producer_id_expiration_ms: int = integer(86_400_000, at_least=1, at_most=INT_MAX)
+    producer_id_expiration_check_interval_ms: int = integer(600_000, at_least=1, at_most=INT_MAX)
 
     # Replication.
     replica_fetch_backoff_ms: int = integer(1_000, at_least=0, at_most=INT_MAX)
@@ -194,9 +320,46 @@ class ServerConfig:
     replica_fetch_wait_max_ms: int = integer(500, at_most=INT_MAX)
     replica_high_watermark_checkpoint_interval_ms: int = integer(5_000, at_least=1)
     replica_lag_time_max_ms: int = integer(30_000, at_least=1)
+    replica_selector_class: str | None = custom(
+        _parse_replica_selector, f"{RACK_AWARE_SELECTOR}, {LEADER_SELECTORS[0]} or nothing", None
+    )
     replica_socket_timeout_ms: int = integer(30_000, at_least=1, at_most=INT_MAX)
     fetch_max_bytes: int = integer(55 * 1024 * 1024, at_least=1024, at_most=INT_MAX)
     leader_imbalance_per_broker_percentage: int = integer(10, at_least=0, at_most=INT_MAX)
+
+    # Groups and their offsets. The keys of group.consumer are about groups of the consumer protocol (KIP-848).
+    group_consumer_assignors: tuple[str, ...] = custom(
+        _parse_assignors, f"a comma-separated list of {', '.join(ASSIGNORS)}", tuple(ASSIGNORS), ConfigType.LIST
+    )
+    group_consumer_heartbeat_interval_ms: int = integer(5_000, at_least=1, at_most=INT_MAX)
+    group_consumer_max_heartbeat_interval_ms: int = integer(15_000, at_least=1, at_most=INT_MAX)
+    group_consumer_max_session_timeout_ms: int = integer(60_000, at_least=1, at_most=INT_MAX)
+    group_consumer_max_size: int = integer(INT_MAX, at_least=1, at_most=INT_MAX)
+    group_consumer_min_heartbeat_interval_ms: int = integer(5_000, at_least=1, at_most=INT_MAX)
+    group_consumer_min_session_timeout_ms: int = integer(45_000, at_least=1, at_most=INT_MAX)
+    group_consumer_session_timeout_ms: int = integer(45_000, at_least=1, at_most=INT_MAX)
+    group_coordinator_rebalance_protocols: tuple[str, ...] = words(REBALANCE_PROTOCOLS, among=REBALANCE_PROTOCOLS)
+    group_initial_rebalance_delay_ms: int = integer(3_000, at_least=0, at_most=INT_MAX)
+    group_max_session_timeout_ms: int = integer(1_800_000, at_least=0, at_most=INT_MAX)
+    group_max_size: int = integer(INT_MAX, at_least=1, at_most=INT_MAX)
+    group_min_session_timeout_ms: int = integer(6_000, at_least=0, at_most=INT_MAX)
+    offset_metadata_max_bytes: int = integer(4_096, at_least=0, at_most=INT_MAX)
+    offsets_commit_timeout_ms: int = integer(5_000, at_least=1, at_most=INT_MAX)
+    offsets_retention_check_interval_ms: int = integer(600_000, at_least=1)
+    offsets_retention_minutes: int = integer(10_080, at_least=1, at_most=INT_MAX)
+    offsets_topic_num_partitions: int = integer(50, at_least=1, at_most=INT_MAX)
+    offsets_topic_replication_factor: int = integer(3, at_least=1, at_most=2**15 - 1)
+    offsets_topic_segment_bytes: int = integer(104_857_600, at_least=14, at_most=INT_MAX)
+
+    # Transactions.
+    transaction_max_timeout_ms: int = integer(900_000, at_least=1, at_most=INT_MAX)
+    transaction_partition_verification_enable: bool = boolean(True)
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(3_600_000, at_least=1, at_most=INT_MAX)
+    transaction_state_log_min_isr: int = integer(2, at_least=1, at_most=INT_MAX)
+    transaction_state_log_num_partitions: int = integer(50, at_least=1, at_most=INT_MAX)
+    transaction_state_log_replication_factor: int = integer(3, at_least=1, at_most=2**15 - 1)
+    transaction_state_log_segment_bytes: int = integer(104_857_600, at_least=14, at_most=INT_MAX)
+    transactional_id_expiration_ms: int = integer(604_800_000, at_least=1, at_most=INT_MAX)
 
     # Moves of replicas, and their throttles (KIP-113, KIP-73). The two names of the move rate always have the same value.
     # If the number of threads is not set, there is one for each directory of log.dirs.
@@ -206,7 +369,14 @@ class ServerConfig:
     leader_replication_throttled_rate: int = integer(LONG_MAX, at_least=0)
     follower_replication_throttled_rate: int = integer(LONG_MAX, at_least=0)
 
-    # Warnings for the operator about unknown keys and about known keys that have no effect yet.
+    # Whether the node is the cluster's only controller because its file lists no voters, only its own address as a bootstrap
+    # server. Then controller_quorum_voters is this node.
+    is_standalone: bool = field(default=False)
+
+    # What the operator probably did not mean: unknown keys, and data in the default directory. Every command that reads the
+    # file prints these lines.
+    doubts: tuple[str, ...] = field(default=())
+    # What the node logs when it starts: `doubts`, and the known keys that have no effect yet.
     warnings: tuple[str, ...] = field(default=())
 
     @property
@@ -258,17 +428,54 @@ def load_server_config(properties: Mapping[str, str], *, host_name: str = "local
 
     Raises ConfigError.
     """
-    config = ServerConfig(**load_settings(ServerConfig, with_both_move_rates(properties)))
-    config = replace(config, warnings=_warnings(properties))
+    near = _nearest_keys(properties)
+    _refuse_misspelt_keys(properties, near)
+    config = ServerConfig(**load_settings(ServerConfig, with_both_move_rates(_with_node_id(properties))))
+    doubts = _doubts(properties, near)
+    without_effect = sorted(_KEYS_WITHOUT_EFFECT & properties.keys())
+    # One line for all of them: Kafka's stock file alone has ten.
+    lines = [f"no effect in this version: {', '.join(without_effect)}"] if without_effect else []
+    config = replace(config, broker_id=config.node_id, doubts=doubts, warnings=(*doubts, *lines))
     config = _with_directories(config)
+    advertised = config.advertised_listeners
     config = _with_listeners(config, host_name)
-    _validate_quorum(config)
+    config = _with_quorum(config, advertised)
     if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
         raise ConfigError(
             f"broker.heartbeat.interval.ms={config.broker_heartbeat_interval_ms} is not valid; "
             f"it takes less than broker.session.timeout.ms={config.broker_session_timeout_ms}"
         )
+    _check_consumer_groups(config)
     return config
+
+
+def _check_consumer_groups(config: ServerConfig) -> None:
+    if CLASSIC_PROTOCOL not in config.group_coordinator_rebalance_protocols:
+        raise ConfigError("group.coordinator.rebalance.protocols is not valid; classic cannot be left out")
+    for name, value, least, most in (
+        (
+            "heartbeat.interval.ms",
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
+        (
+            "session.timeout.ms",
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+    ):
+        if not least <= value <= most:
+            raise ConfigError(
+                f"group.consumer.{name}={value} is not valid; it takes from group.consumer.min.{name}={least} "
+                f"to group.consumer.max.{name}={most}"
+            )
+    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
+        raise ConfigError(
+            f"group.consumer.heartbeat.interval.ms={config.group_consumer_heartbeat_interval_ms} is not valid; "
+            f"it takes less than group.consumer.session.timeout.ms={config.group_consumer_session_timeout_ms}"
+        )
 
 
 def with_both_move_rates(properties: Mapping[str, str]) -> Mapping[str, str]:
@@ -277,14 +484,39 @@ def with_both_move_rates(properties: Mapping[str, str]) -> Mapping[str, str]:
     return properties if rate is None else {**properties, **dict.fromkeys(MOVE_RATE_NAMES, rate)}
 
 
-def _warnings(properties: Mapping[str, str]) -> tuple[str, ...]:
-    known = frozenset(keys_of(ServerConfig))
-    lines: list[str] = []
-    for key in sorted(properties):
-        if key in KNOWN_WITHOUT_EFFECT:
-            lines.append(f"{key} has no effect in this version")
-        elif key not in known:
-            lines.append(f"{printable(key)} is not a known key; it is ignored")
+def _with_node_id(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the properties with the node's id under its current name."""
+    current, former = NODE_ID_NAMES
+    if former not in properties:
+        return properties
+    if properties.get(current, properties[former]).strip() != properties[former].strip():
+        raise ConfigError(f"{former}={properties[former]} is not valid; it takes the value of {current}")
+    return {current: properties[former], **properties}
+
+
+_KEYS = frozenset(keys_of(ServerConfig))
+_KEYS_WITHOUT_EFFECT = (KAFKA_KEYS | KNOWN_WITHOUT_EFFECT) - _KEYS
+
+
+def _nearest_keys(properties: Mapping[str, str]) -> dict[str, str | None]:
+    """Maps each unknown key to the known one that it resembles."""
+    known = _KEYS | _KEYS_WITHOUT_EFFECT
+    return {key: nearest_key(key, known) for key in sorted(properties) if key not in known}
+
+
+def _refuse_misspelt_keys(properties: Mapping[str, str], near: Mapping[str, str | None]) -> None:
+    for key, meant in near.items():
+        if meant in KEYS_TO_GET_RIGHT and meant not in properties:
+            raise ConfigError(f"{key} is not a known key, and {meant} is not set; is {meant} meant?")
+
+
+def _doubts(properties: Mapping[str, str], near: Mapping[str, str | None]) -> tuple[str, ...]:
+    lines = [
+        f"{printable(key)} is not a known key; it is ignored" + (f" (is {meant} meant?)" if meant is not None else "")
+        for key, meant in near.items()
+    ]
+    if "log.dirs" not in properties and "log.dir" not in properties:
+        lines.append(f"log.dirs is not set; its default is {DEFAULT_LOG_DIR}")
     return tuple(lines)
 
 
@@ -345,9 +577,13 @@ def _with_protocols(config: ServerConfig, listeners: tuple[Endpoint, ...]) -> tu
 
 def _advertised(config: ServerConfig, host_name: str) -> tuple[Endpoint, ...]:
     advertised = _with_protocols(config, config.advertised_listeners or config.broker_listeners)
+    controller_names = {listener.name for listener in config.controller_listeners}
     bound = {listener.name for listener in config.broker_listeners}
     result: list[Endpoint] = []
     for listener in advertised:
+        if listener.name in controller_names:
+            # Brokers find the controller by the voters' addresses. Kafka 4.1's stock server.properties has this entry.
+            continue
         if listener.name not in bound:
             raise ConfigError(
                 f"advertised.listeners={_text(advertised)} is not valid; the broker has no listener {listener.name}"
@@ -375,10 +611,10 @@ def _inter_broker_name(config: ServerConfig) -> str:
     raise ConfigError(f"inter.broker.listener.name is missing; it takes one of {', '.join(names)}")
 
 
-def _validate_quorum(config: ServerConfig) -> None:
+def _with_quorum(config: ServerConfig, advertised: tuple[Endpoint, ...]) -> ServerConfig:
     voters = config.controller_quorum_voters
     if not voters:
-        raise ConfigError("controller.quorum.voters is missing; it takes id@host:port separated by commas")
+        return replace(config, controller_quorum_voters=(_sole_voter(config, advertised),), is_standalone=True)
     ids = {voter.node_id for voter in voters}
     listed = ",".join(str(voter.node_id) for voter in voters)
     if config.is_controller and config.node_id not in ids:
@@ -391,6 +627,32 @@ def _validate_quorum(config: ServerConfig) -> None:
         )
     if len(voters) > 1:
         raise ConfigError(f"controller.quorum.voters lists {len(voters)} voters; it takes one in this version")
+    return config
+
+
+def _sole_voter(config: ServerConfig, advertised: tuple[Endpoint, ...]) -> Voter:
+    """Returns the voter of a node that has only controller.quorum.bootstrap.servers: the node itself."""
+    servers = config.controller_quorum_bootstrap_servers
+    if not servers:
+        raise ConfigError("controller.quorum.voters is missing; it takes id@host:port separated by commas")
+    text = ",".join(map(str, servers))
+    if len(servers) > 1:
+        raise ConfigError(
+            f"controller.quorum.bootstrap.servers={text} is not valid; a cluster has one controller in this version"
+        )
+    (server,) = servers
+    if not config.is_controller:
+        raise ConfigError(
+            f"controller.quorum.bootstrap.servers={text} does not give the controller's id, which a broker needs in this "
+            f"version; set controller.quorum.voters=ID@{server}, with the controller's node.id for ID"
+        )
+    own = [listener for listener in (*config.listeners, *advertised) if listener.name in config.controller_listener_names]
+    if server.port not in {listener.port for listener in own}:
+        raise ConfigError(
+            f"controller.quorum.bootstrap.servers={text} is not this node's controller listener "
+            f"({_text(config.controller_listeners)}); a cluster has one controller in this version"
+        )
+    return Voter(config.node_id, server.host, server.port)
 
 
 # Environment variables that the official image's start scripts read. They are not configuration keys.

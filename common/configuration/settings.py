@@ -7,6 +7,7 @@ one line. A default is given as a value, not as text to be parsed. Counterpart o
 
 import contextlib
 import dataclasses
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ LONG_MAX = 2**63 - 1
 # The longest string that the protocol can carry, in bytes.
 _VALUE_BYTES_MAX = 2**15 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
 
 
 def printable(text: str) -> str:
@@ -51,6 +53,7 @@ class ConfigType(IntEnum):
     STRING = 2
     INT = 3
     LONG = 5
+    DOUBLE = 6
     LIST = 7
 
 
@@ -93,6 +96,21 @@ def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most
     return _field(parse, f"a whole number{low}{high}", default, type_)
 
 
+def decimal(default: float, *, at_least: float, at_most: float | None = None) -> Any:
+    """Declares a key that takes a decimal number within bounds, which Kafka reads as a double."""
+
+    def parse(text: str) -> float:
+        if _DECIMAL.fullmatch(text) is None:
+            raise ValueError
+        value = float(text)
+        if not at_least <= value <= (math.inf if at_most is None else at_most):
+            raise ValueError
+        return value
+
+    high = "" if at_most is None else f" and at most {at_most:g}"
+    return _field(parse, f"a number of at least {at_least:g}{high}", default, ConfigType.DOUBLE)
+
+
 def boolean(default: bool) -> Any:
     """Declares a key that takes `true` or `false`, in upper or lower case, as in Kafka."""
 
@@ -120,6 +138,17 @@ def words(default: Sequence[str] | Required, *, among: Sequence[str] = ()) -> An
 
     allowed = "a comma-separated list" + (f" of {', '.join(among)}" if among else "")
     return _field(parse, allowed, default if isinstance(default, Required) else tuple(default), ConfigType.LIST)
+
+
+def choice(default: str, *, among: Sequence[str]) -> Any:
+    """Declares a key that takes one of these words."""
+
+    def parse(value: str) -> str:
+        if value not in among:
+            raise ValueError
+        return value
+
+    return _field(parse, f"one of {', '.join(among)}", default, ConfigType.STRING)
 
 
 def custom(parse: Callable[[str], object], allowed: str, default: object, type_: ConfigType = ConfigType.STRING) -> Any:

@@ -11,17 +11,37 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from common.configuration.server import ServerConfig
+from common.configuration.server import (
+    CLEANUP_POLICIES,
+    COMPACT,
+    COMPRESSION_CODES,
+    COMPRESSION_TYPES,
+    CREATE_TIME,
+    DELETE,
+    GZIP_LEVELS,
+    GZIP_LEVELS_ALLOWED,
+    LOG_APPEND_TIME,
+    LZ4_LEVELS,
+    PRODUCER,
+    TIMESTAMP_TYPES,
+    ZSTD_LEVELS,
+    ServerConfig,
+    parse_gzip_level,
+)
 from common.configuration.settings import (
     INT_MAX,
+    LONG_MAX,
     ConfigError,
     ConfigType,
     boolean,
+    choice,
     custom,
+    decimal,
     integer,
     keys_of,
     load_readable_settings,
     load_settings,
+    words,
 )
 
 _THROTTLED_REPLICA = re.compile("[0-9]+:[0-9]+")
@@ -41,6 +61,12 @@ THROTTLED_REPLICAS = "* or a list of PARTITION:BROKER separated by commas"
 class TopicConfig:
     """The settings of one topic's logs. Durations are in milliseconds, sizes in bytes."""
 
+    cleanup_policy: tuple[str, ...] = words((DELETE,), among=CLEANUP_POLICIES)
+    compression_gzip_level: int = custom(parse_gzip_level, GZIP_LEVELS_ALLOWED, GZIP_LEVELS[0], ConfigType.INT)
+    compression_lz4_level: int = integer(LZ4_LEVELS[0], at_least=LZ4_LEVELS[1], at_most=LZ4_LEVELS[2])
+    compression_type: str = choice(PRODUCER, among=COMPRESSION_TYPES)
+    compression_zstd_level: int = integer(ZSTD_LEVELS[0], at_least=ZSTD_LEVELS[1], at_most=ZSTD_LEVELS[2])
+    delete_retention_ms: int = integer(86_400_000, at_least=0)
     file_delete_delay_ms: int = integer(60_000, at_least=0)
     # The replicas to which replication is throttled (KIP-73), each as PARTITION:BROKER, or "*" for all.
     follower_replication_throttled_replicas: tuple[str, ...] = custom(
@@ -50,7 +76,13 @@ class TopicConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = custom(
         _parse_throttled_replicas, THROTTLED_REPLICAS, (), ConfigType.LIST
     )
+    max_compaction_lag_ms: int = integer(LONG_MAX, at_least=1)
     max_message_bytes: int = integer(1_048_588, at_least=0, at_most=INT_MAX)
+    message_timestamp_after_max_ms: int = integer(3_600_000, at_least=0)
+    message_timestamp_before_max_ms: int = integer(LONG_MAX, at_least=0)
+    message_timestamp_type: str = choice(CREATE_TIME, among=TIMESTAMP_TYPES)
+    min_cleanable_dirty_ratio: float = decimal(0.5, at_least=0, at_most=1)
+    min_compaction_lag_ms: int = integer(0, at_least=0)
     min_insync_replicas: int = integer(1, at_least=1, at_most=INT_MAX)
     retention_bytes: int = integer(-1, at_least=-1)
     retention_ms: int = integer(604_800_000, at_least=-1)
@@ -59,29 +91,52 @@ class TopicConfig:
     segment_ms: int = integer(604_800_000, at_least=1)
     unclean_leader_election_enable: bool = boolean(False)
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the log keeps only the latest record of each key."""
+        return COMPACT in self.cleanup_policy
+
+    @property
+    def is_deleted_from(self) -> bool:
+        """Whether old segments are deleted by retention.ms and retention.bytes."""
+        return DELETE in self.cleanup_policy
+
+    @property
+    def stored_compression(self) -> tuple[int, int | None] | None:
+        """The code and the level of the codec with which the leader stores batches; None if it stores them as they are
+        sent. The level is None if the codec has no levels."""
+        if self.compression_type == PRODUCER:
+            return None
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return COMPRESSION_CODES[self.compression_type], levels.get(self.compression_type)
+
+    @property
+    def has_log_append_time(self) -> bool:
+        """Whether the broker sets the timestamps."""
+        return self.message_timestamp_type == LOG_APPEND_TIME
+
+    @property
+    def roll_ms(self) -> int:
+        """How long a segment takes appends. A compacted log rolls in time to be compacted within max.compaction.lag.ms."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
 
 # Kafka's keys that have no effect yet, each with the only value that is accepted, because it describes what happens anyway.
 # None means that no value is accepted.
 WITHOUT_EFFECT: Mapping[str, str | None] = {
-    "cleanup.policy": "delete",
-    "compression.gzip.level": None,
-    "compression.lz4.level": None,
-    "compression.type": "producer",
-    "compression.zstd.level": None,
-    "delete.retention.ms": None,
     "flush.messages": "9223372036854775807",
     "flush.ms": "9223372036854775807",
-    "local.retention.bytes": None,
-    "local.retention.ms": None,
-    "max.compaction.lag.ms": None,
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
     "message.downconversion.enable": None,
-    "message.timestamp.after.max.ms": None,
-    "message.timestamp.before.max.ms": None,
     "message.timestamp.difference.max.ms": None,
-    "message.timestamp.type": "CreateTime",
-    "min.cleanable.dirty.ratio": None,
-    "min.compaction.lag.ms": None,
     "preallocate": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
     "remote.storage.enable": "false",
     "segment.jitter.ms": "0",
 }
@@ -90,17 +145,31 @@ WITHOUT_EFFECT: Mapping[str, str | None] = {
 # without checking whether it exists.
 SERVED_ANYWAY: Mapping[str, str] = {key: value for key, value in WITHOUT_EFFECT.items() if value is not None}
 
-# The entries of WITHOUT_EFFECT whose values are lists.
-LIST_WITHOUT_EFFECT = frozenset({"cleanup.policy"})
+# The type of each key in SERVED_ANYWAY, as in Kafka's LogConfig.
+SERVED_TYPES: Final[Mapping[str, ConfigType]] = MappingProxyType(
+    {key: ConfigType.BOOLEAN if value in ("true", "false") else ConfigType.LONG for key, value in SERVED_ANYWAY.items()}
+)
 
 # The broker-level keys that hold the default of a topic's key. If there are several, the first one that is set wins.
 BROKER_KEYS: Final = MappingProxyType[str, tuple[str, ...]](
     {
+        "cleanup.policy": ("log.cleanup.policy",),
+        "compression.gzip.level": ("compression.gzip.level",),
+        "compression.lz4.level": ("compression.lz4.level",),
+        "compression.type": ("compression.type",),
+        "compression.zstd.level": ("compression.zstd.level",),
+        "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
         "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
         "follower.replication.throttled.replicas": (),
         "index.interval.bytes": ("log.index.interval.bytes",),
         "leader.replication.throttled.replicas": (),
+        "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
         "max.message.bytes": ("message.max.bytes",),
+        "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+        "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+        "message.timestamp.type": ("log.message.timestamp.type",),
+        "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+        "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
         "min.insync.replicas": ("min.insync.replicas",),
         "retention.bytes": ("log.retention.bytes",),
         "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
@@ -115,9 +184,21 @@ BROKER_KEYS: Final = MappingProxyType[str, tuple[str, ...]](
 def default_topic_config(server: ServerConfig) -> TopicConfig:
     """Returns this server's settings for a topic without overrides."""
     return TopicConfig(
+        cleanup_policy=server.log_cleanup_policy,
+        compression_gzip_level=server.compression_gzip_level,
+        compression_lz4_level=server.compression_lz4_level,
+        compression_type=server.compression_type,
+        compression_zstd_level=server.compression_zstd_level,
+        delete_retention_ms=server.log_cleaner_delete_retention_ms,
         file_delete_delay_ms=server.log_segment_delete_delay_ms,
         index_interval_bytes=server.log_index_interval_bytes,
+        max_compaction_lag_ms=server.log_cleaner_max_compaction_lag_ms,
         max_message_bytes=server.message_max_bytes,
+        message_timestamp_after_max_ms=server.log_message_timestamp_after_max_ms,
+        message_timestamp_before_max_ms=server.log_message_timestamp_before_max_ms,
+        message_timestamp_type=server.log_message_timestamp_type,
+        min_cleanable_dirty_ratio=server.log_cleaner_min_cleanable_ratio,
+        min_compaction_lag_ms=server.log_cleaner_min_compaction_lag_ms,
         min_insync_replicas=server.min_insync_replicas,
         retention_bytes=server.log_retention_bytes,
         retention_ms=server.retention_ms,
@@ -150,4 +231,9 @@ def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
                 raise ConfigError(f"{key}={value} has no effect in this version; {allowed}")
         elif key not in known:
             raise ConfigError(f"Unknown topic config name: {key}")
-    load_settings(TopicConfig, {key: value for key, value in overrides.items() if key in known and value is not None})
+    values = load_settings(
+        TopicConfig, {key: value for key, value in overrides.items() if key in known and value is not None}
+    )
+    shortest, longest = values.get("min_compaction_lag_ms"), values.get("max_compaction_lag_ms")
+    if shortest is not None and longest is not None and shortest > longest:
+        raise ConfigError(f"min.compaction.lag.ms={shortest} is not valid; it takes at most max.compaction.lag.ms={longest}")

@@ -9,6 +9,9 @@ def value_text(value: object) -> str | None:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):
+        # As Java writes it.
+        return repr(value).replace("e+", "E").replace("e", "E")
     if isinstance(value, tuple):
         return ",".join(map(_item_text, value))
     return str(value)
@@ -20,7 +23,7 @@ def _item_text(item: object) -> str:
             return f"{item.name}://{HostPort(item.host, item.port)}"
         case Voter():
             return f"{item.node_id}@{HostPort(item.host, item.port)}"
-        case (str() as name, str() as protocol):
-            return f"{name}:{protocol}"
+        case (str() as name, str() | int() as value):
+            return f"{name}:{value}"
         case _:
             return str(item)

@@ -1,7 +1,7 @@
-"""The operations that a log directory has queued for its two threads, and their deadlines (shell).
+"""The operations that a log directory has queued for its three threads, and their deadlines (shell).
 
-There is one lane per thread: the reader's has the reads and probes, the writer's has everything else. The event loop owns
-both lanes. The threads have queues of their own (disk_threads.py) and never look here. The life of one operation:
+There is one lane per thread (disk_threads.py says which thread runs what). The event loop owns the lanes. The threads have
+queues of their own and never look here. The life of one operation:
 
                      RealLogDir                DiskThreads             RealLogDir._settle
     submitted ──────────────────> queued ──────────────> running ──────────────────────> done
@@ -24,7 +24,7 @@ both lanes. The threads have queues of their own (disk_threads.py) and never loo
    late, all operations get a grace period before any of them expires.
 5. `take_offline` empties the lanes, and the threads drop what they have not started. `close` refuses new operations and lets
    the queued ones finish. The future that `close` returns belongs to an operation in the writer's lane that no thread runs.
-   That operation is done when both threads have left. If a thread never leaves, it expires like any other operation.
+   That operation is done when all threads have left. If a thread never leaves, it expires like any other operation.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from common.environment.disk_threads import Append, Queued
+from common.environment.disk_threads import Append, Lane, Queued
 from common.environment.real_timers import Timer
 from common.time_units import NS_PER_S
 
@@ -49,16 +49,15 @@ class DiskLanes:
 
     __slots__ = (
         "_bytes",
-        "_for_reader",
         "_for_writer",
         "_grace_until_ns",
+        "_lanes",
         "_loop",
         "_on_expired",
-        "_reader_progress_ns",
+        "_progress_ns",
         "_timeout_ns",
         "_timer",
         "_timer_at_ns",
-        "_writer_progress_ns",
     )
 
     def __init__(
@@ -67,17 +66,16 @@ class DiskLanes:
         self._loop = loop
         self._timeout_ns = operation_timeout_ns
         self._on_expired = on_expired
-        # The lanes of the writer and of the reader, both in queue order. Invariant: the first operation of a lane is not
-        # finished. A finished operation leaves the writer's lane once all operations before it are finished, so no search is
-        # needed. A finished read leaves the reader's lane immediately; otherwise its bytes would stay in memory.
-        self._for_writer: deque[Queued] = deque()
-        self._for_reader: deque[Queued] = deque()
+        # The lanes, each in queue order. Invariant: the first operation of a lane is not finished. A finished operation
+        # leaves the writer's lane once all operations before it are finished, so no search is needed. It leaves the other
+        # lanes immediately; otherwise the bytes of a finished read would stay in memory.
+        self._lanes: tuple[deque[Queued], ...] = tuple(deque() for _ in Lane)
+        self._for_writer = self._lanes[Lane.WRITER]
         # The total size of all appends that the writer has not finished, including expired ones.
         self._bytes = 0
         # When each thread last handed back finished operations, 0 before the first time. Never decreases.
-        self._writer_progress_ns = 0
-        self._reader_progress_ns = 0
-        # One timer for both lanes. It is armed for the deadline that is the earliest at that moment. If the operation with
+        self._progress_ns = [0 for _ in Lane]
+        # One timer for all lanes. It is armed for the deadline that is the earliest at that moment. If the operation with
         # that deadline finishes in time, the timer still fires and is then armed again, because arming a timer for each
         # append would cost more than the append. Invariant: None only while no queued operation can expire.
         self._timer: Timer | None = None
@@ -88,14 +86,14 @@ class DiskLanes:
     @property
     def oldest_age_ns(self) -> int:
         """How long the oldest unfinished operation has been queued or running, 0 if there is none."""
-        oldest = min((lane[0].queued_ns for lane in (self._for_writer, self._for_reader) if lane), default=0)
+        oldest = min((lane[0].queued_ns for lane in self._lanes if lane), default=0)
         return time.monotonic_ns() - oldest if oldest else 0
 
     def has_room_for_writer(self, size: int) -> bool:
         return self._bytes + size <= _BYTES_MAX and len(self._for_writer) < _OPERATIONS_MAX
 
-    def has_room_for_reader(self) -> bool:
-        return len(self._for_reader) < _OPERATIONS_MAX
+    def has_room_in(self, lane: Lane) -> bool:
+        return len(self._lanes[lane]) < _OPERATIONS_MAX
 
     # --- in and out ----------------------------------------------------------------------------------------------
     def add_append(self, append: Append) -> None:
@@ -105,8 +103,8 @@ class DiskLanes:
             self._watch()
 
     def add(self, queued: Queued) -> None:
-        """Adds an operation. The caller sets `by_reader` and `held_back` first, because the deadline depends on them."""
-        (self._for_reader if queued.by_reader else self._for_writer).append(queued)
+        """Adds an operation. The caller sets `lane` and `held_back` first, because the deadline depends on them."""
+        self._lanes[queued.lane].append(queued)
         if self._timer is None:
             self._watch()
 
@@ -115,34 +113,32 @@ class DiskLanes:
 
         The operations stay in their lane until `remove` is called.
         """
-        if finished[0].by_reader:
-            self._reader_progress_ns = time.monotonic_ns()
-        else:
-            self._writer_progress_ns = time.monotonic_ns()
+        self._progress_ns[finished[0].lane] = time.monotonic_ns()
         for queued in finished:
             queued.finished = True
             if isinstance(queued, Append):
                 self._bytes -= queued.size
                 queued.file.writes_in_flight -= 1
             elif queued.file is not None:
-                if queued.by_reader:
+                if queued.lane is Lane.READER:
                     queued.file.reads_in_flight -= 1
-                else:
+                elif queued.lane is Lane.WRITER:
                     queued.file.writes_in_flight -= 1
 
     def remove(self, finished: Sequence[Queued]) -> None:
         """Removes operations whose futures are settled. Must not be called after `take_all`."""
-        if finished[0].by_reader:
+        lane = finished[0].lane
+        if lane is not Lane.WRITER:
             for queued in finished:
-                self._for_reader.remove(queued)
+                self._lanes[lane].remove(queued)
         while self._for_writer and self._for_writer[0].finished:
             self._for_writer.popleft()
 
     def take_all(self) -> list[Queued]:
-        """Empties both lanes and returns their operations, which can no longer expire."""
-        taken = [*self._for_writer, *self._for_reader]
-        self._for_writer.clear()
-        self._for_reader.clear()
+        """Empties all lanes and returns their operations, which can no longer expire."""
+        taken = [queued for lane in self._lanes for queued in lane]
+        for lane in self._lanes:
+            lane.clear()
         return taken
 
     def stop(self) -> None:
@@ -159,7 +155,7 @@ class DiskLanes:
         deadline_ns = min(
             (
                 self._deadline_of(queued)
-                for lane in (self._for_writer, self._for_reader)
+                for lane in self._lanes
                 for queued in lane
                 if not queued.finished and not queued.expired
             ),
@@ -170,10 +166,10 @@ class DiskLanes:
             self._timer = Timer(self._loop, self._timer_at_ns, self._timer_fired)
 
     def _deadline_of(self, queued: Queued) -> int:
-        if not queued.by_reader or queued.held_back:
+        if queued.lane is Lane.WRITER or queued.held_back:
             progress_ns = self._progress_towards_writer_ns()
         else:
-            progress_ns = max(queued.freed_ns, self._reader_progress_ns)
+            progress_ns = max(queued.freed_ns, self._progress_ns[queued.lane])
         return max(queued.queued_ns, progress_ns) + self._timeout_ns
 
     def _progress_towards_writer_ns(self) -> int:
@@ -183,9 +179,10 @@ class DiskLanes:
         progress does not count.
         """
         front = self._for_writer[0] if self._for_writer else None
+        writer_ns = self._progress_ns[Lane.WRITER]
         if front is None:
-            return self._writer_progress_ns
-        return max(self._writer_progress_ns, self._reader_progress_ns if front.held_back else front.freed_ns)
+            return writer_ns
+        return max(writer_ns, self._progress_ns[Lane.READER] if front.held_back else front.freed_ns)
 
     def _timer_fired(self) -> None:
         now_ns = time.monotonic_ns()
@@ -198,7 +195,7 @@ class DiskLanes:
         self._timer = None
         late: list[Queued] = []
         if now_ns >= self._grace_until_ns:
-            for lane in (self._for_writer, self._for_reader):
+            for lane in self._lanes:
                 for queued in lane:
                     # No deadline is earlier than the queueing time plus the timeout, and each lane is in queue order. So all
                     # operations from here on still have time.

@@ -44,7 +44,7 @@ class DescribedError(OSError):
 
 
 class HeldDirectory:
-    """One log directory, held open by its descriptor. Only the two threads of a LogDir use it, except for
+    """One log directory, held open by its descriptor. Only the threads of a LogDir use it, except for
     `release_lock_now`."""
 
     def __init__(self, path: str, process: ProcessResources) -> None:
@@ -201,13 +201,15 @@ class HeldDirectory:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
-    def read_file(self, name: str) -> bytes | None:
+    def read_file(self, name: str, last: int | None) -> bytes | None:
         try:
             fd = _open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._held_fd())
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            return read_range(fd, 0, os.fstat(fd).st_size)
+            size = os.fstat(fd).st_size
+            position = 0 if last is None else max(size - last, 0)
+            return read_range(fd, position, size - position)
         finally:
             os.close(fd)
 

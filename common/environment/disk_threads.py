@@ -1,8 +1,11 @@
-"""The two threads of a log directory and their queues (shell).
+"""The three threads of a log directory and their queues (shell).
 
-The writer runs everything except reads and probes, in queue order. It joins consecutive appends to one file into a single
-write, and hands results back to the event loop in groups, because a thread switch for each append would be too expensive. A
-descriptor may be closed only when neither thread can still be using it, because the kernel reuses its number immediately. So
+The reader runs reads and probes. The sweeper runs what takes the disk long and holds up no client while it does: syncs of
+copies that are still growing, removals, and closing descriptors, which frees the blocks of a removed file. The writer runs
+everything else, in queue order. It joins consecutive appends to one file into a single write, and hands results back to the
+event loop in groups, because a thread switch for each append would be too expensive.
+
+A descriptor may be closed only when no thread can still be using it, because the kernel reuses its number immediately. So
 when the threads leave, the last one closes everything. If a thread is stuck in the kernel, all descriptors stay open.
 """
 
@@ -11,6 +14,7 @@ import errno
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from enum import IntEnum
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
@@ -28,11 +32,19 @@ _BATCH_MAX: Final = 4096
 Job = Callable[[], object]
 
 
+class Lane(IntEnum):
+    """The threads of a directory, each with the operations that it runs."""
+
+    WRITER = 0
+    READER = 1
+    SWEEPER = 2
+
+
 class OpenFile:
     """An open descriptor and the state of the operations on it.
 
     The caller's LogFile, queued operations and regions that are still to be sent all hold a reference to this object. When
-    the last reference is dropped, the writer closes the descriptor.
+    the last reference is dropped, the sweeper closes the descriptor.
     """
 
     __slots__ = (
@@ -85,7 +97,6 @@ class Operation:
     """One queued call. The event loop creates it, a thread runs it, and the event loop settles it."""
 
     __slots__ = (
-        "by_reader",
         "error",
         "expired",
         "file",
@@ -93,6 +104,7 @@ class Operation:
         "freed_ns",
         "future",
         "held_back",
+        "lane",
         "method",
         "name",
         "queued_ns",
@@ -116,8 +128,8 @@ class Operation:
         self.future = future
         self.queued_ns = queued_ns
         self.file = file
-        # True if the reader runs this operation, False if the writer does. Set before the operation is queued.
-        self.by_reader = False
+        # The thread that runs this operation. Set before the operation is queued.
+        self.lane = Lane.WRITER
         # True while this operation waits for the other thread to finish earlier operations. That thread then calls `free`.
         self.held_back = False
         # When `free` was called; 0 if it was not.
@@ -161,7 +173,7 @@ class Append:
     )
     method: Final = "append"
     result: Final = None
-    by_reader: Final = False
+    lane: Final = Lane.WRITER
     held_back: Final = False
     freed_ns: Final = 0
 
@@ -238,7 +250,7 @@ class _Group:
 
 
 class DiskThreads:
-    """The writer and the reader of one directory.
+    """The threads of one directory.
 
     The event loop calls the public methods, except that any thread may call `close_file`. The callbacks `settle` and
     `all_left` run on the event loop.
@@ -255,41 +267,40 @@ class DiskThreads:
         self._loop = loop
         self._settle = settle
         self._all_left = all_left
-        self._writer_queue: SimpleQueue[Queued | Job | None] = SimpleQueue()
-        self._reader_queue: SimpleQueue[Queued | Job | None] = SimpleQueue()
+        # What each thread is to run, by lane. None asks the thread to leave.
+        self._queues: tuple[SimpleQueue[Queued | Job | None], ...] = tuple(SimpleQueue() for _ in Lane)
         # Whether `abandon` was called; never reset. If True, the threads start no operation that is still queued.
         self._abandoned = False
         # Events on which the writer may be waiting for the reader. `abandon` sets them all, so that the writer can leave.
         self._gates: list[threading.Event] = []
-        # Guards `_inside`, which both threads change.
+        # Guards `_inside`, which all threads change.
         self._leaving = threading.Lock()
         # The threads that have not left. Only shrinks; the thread that leaves last closes all descriptors.
-        self._inside: tuple[str, ...] = ("writer", "reader")
+        self._inside: tuple[Lane, ...] = tuple(Lane)
 
     @property
     def inside(self) -> tuple[str, ...]:
         """The threads that have not left yet."""
-        return self._inside
+        return tuple(lane.name.lower() for lane in self._inside)
 
     def start(self) -> None:
-        for role, run in (("writer", self._run_writer), ("reader", self._run_reader)):
+        for lane in Lane:
+            run = self._run_writer if lane is Lane.WRITER else partial(self._run_beside_writer, lane)
             # Daemon threads, because the interpreter must not wait for a thread that is stuck in the kernel.
-            threading.Thread(target=run, name=f"{role} of {self._directory.path}", daemon=True).start()
+            threading.Thread(target=run, name=f"{lane.name.lower()} of {self._directory.path}", daemon=True).start()
 
-    def write(self, queued: Queued) -> None:
-        self._writer_queue.put(queued)
+    def queue(self, queued: Queued) -> None:
+        """Queues the operation for the thread of its lane."""
+        self._queues[queued.lane].put(queued)
 
-    def read(self, queued: Queued) -> None:
-        self._reader_queue.put(queued)
-
-    def read_after_writes(self, operation: Operation) -> None:
-        """Queues the operation for the reader once the writer has finished all operations queued before it."""
+    def queue_after_writes(self, operation: Operation) -> None:
+        """Queues the operation for the thread of its lane once the writer has finished all operations queued before it."""
         operation.held_back = True
-        self._writer_queue.put(partial(self._hand_over, operation))
+        self._queues[Lane.WRITER].put(partial(self._hand_over, operation))
 
     def _hand_over(self, operation: Operation) -> None:
         operation.free()
-        self._reader_queue.put(operation)
+        self.queue(operation)
 
     def hold_back_until_read(self, operation: Operation) -> None:
         """Makes the operation wait until the reader has finished all reads queued so far.
@@ -312,27 +323,27 @@ class DiskThreads:
             return work()
 
         operation.work = wait_and_work
-        self._writer_queue.put(partial(self._reader_queue.put, free))
+        self._queues[Lane.WRITER].put(partial(self._queues[Lane.READER].put, free))
 
     def close_file(self, fd: int) -> None:
-        """Makes the writer close the descriptor. Called on the thread that drops the last reference to the OpenFile."""
-        self._writer_queue.put(partial(self._directory.close_file, fd))
+        """Makes the sweeper close the descriptor. Called on the thread that drops the last reference to the OpenFile."""
+        self._queues[Lane.SWEEPER].put(partial(self._directory.close_file, fd))
 
     def finish(self) -> None:
-        """Lets both threads leave when they have finished what is queued."""
-        self._writer_queue.put(None)
+        """Lets the threads leave when they have finished what is queued."""
+        self._queues[Lane.WRITER].put(None)
 
     def abandon(self) -> None:
-        """Lets both threads leave as soon as they can, without starting anything that is still queued."""
+        """Lets the threads leave as soon as they can, without starting anything that is still queued."""
         self._abandoned = True
         for gate in self._gates:
             gate.set()
-        self._writer_queue.put(None)
-        self._reader_queue.put(None)
+        for queue in self._queues:
+            queue.put(None)
 
     # --- on the threads ------------------------------------------------------------------------------------------
     def _run_writer(self) -> None:
-        queue = self._writer_queue
+        queue = self._queues[Lane.WRITER]
         staying = True
         while staying:
             batch = [queue.get()]
@@ -342,11 +353,14 @@ class DiskThreads:
             staying = self._carry_out(batch)
             # Without this, the operations, and with them their descriptors, would stay alive until the next batch comes.
             batch.clear()
-        self._reader_queue.put(None)
-        self._leave("writer")
+        # Only the writer hands operations over, so the other two get none after this.
+        self._queues[Lane.READER].put(None)
+        self._queues[Lane.SWEEPER].put(None)
+        self._leave(Lane.WRITER)
 
-    def _run_reader(self) -> None:
-        while (queued := self._reader_queue.get()) is not None:
+    def _run_beside_writer(self, lane: Lane) -> None:
+        queue = self._queues[lane]
+        while (queued := queue.get()) is not None:
             if not isinstance(queued, Operation):
                 assert not isinstance(queued, Append)
                 queued()
@@ -354,7 +368,7 @@ class DiskThreads:
                 queued.run()
                 self._hand_back([queued])
             del queued
-        self._leave("reader")
+        self._leave(lane)
 
     def _carry_out(self, batch: Sequence[Queued | Job | None]) -> bool:
         """Runs the batch in order, except that appends to different files may overtake each other.
@@ -412,9 +426,9 @@ class DiskThreads:
             # The event loop is closed, so no task is waiting for the results.
             return
 
-    def _leave(self, role: str) -> None:
+    def _leave(self, lane: Lane) -> None:
         with self._leaving:
-            self._inside = tuple(other for other in self._inside if other != role)
+            self._inside = tuple(other for other in self._inside if other != lane)
             last = not self._inside
         if last:
             self._directory.close_everything()

@@ -28,6 +28,10 @@ from common.environment.real import RealEnvironment
 # loaded at start.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 
+# Signals that arrive this soon after the first one repeat it. A terminal sends Ctrl-C to the whole process group, and many
+# supervisors pass the signal on to their child as well.
+SAME_REQUEST_SECONDS: Final = 1.0
+
 # How long the main task may take to end after one of its child tasks has failed.
 _UNWINDING_SECONDS: Final = 2.0
 
@@ -38,10 +42,13 @@ _MALLOC_PARAMETERS: Final = ((_M_MMAP_THRESHOLD, 32 * 1024 * 1024), (_M_TRIM_THR
 
 
 class ShutdownSignals:
-    """Handles SIGTERM and SIGINT. The first signal requests a controlled shutdown, the second exits with status 1."""
+    """Handles SIGTERM and SIGINT. The first signal requests a controlled shutdown. A second one exits with status 1, unless
+    it comes within SAME_REQUEST_SECONDS."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, process: ProcessResources = PROCESS) -> None:
         self._process = process
+        self._loop = loop
+        self._requested_at = 0.0
         self._requested: asyncio.Future[None] = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._received, number)
@@ -52,7 +59,10 @@ class ShutdownSignals:
 
     def _received(self, number: signal.Signals) -> None:
         if not self._requested.done():
+            self._requested_at = self._loop.time()
             self._requested.set_result(None)
+            return
+        if self._loop.time() - self._requested_at < SAME_REQUEST_SECONDS:
             return
         sys.stderr.write(f"{number.name} came again before the controlled shutdown had ended; leaving at once\n")
         self._process.exit(1)

@@ -187,7 +187,7 @@ class LogDir(ABC):
 
     @abstractmethod
     def write_back(self, file: LogFile) -> Awaitable[None]:
-        """Syncs like `fsync`, but holds up reads instead of appends. Covers only appends that have completed.
+        """Syncs like `fsync`, but holds up neither appends nor reads. Covers only appends that have completed.
 
         Use it for a large file that is written in the background: a later `fsync`, which holds up appends, then has little
         left to do.
@@ -209,15 +209,19 @@ class LogDir(ABC):
 
     @abstractmethod
     def remove(self, name: str) -> Awaitable[None]:
-        """Removes a file, or a folder with everything in it. A missing name is not an error."""
+        """Removes a file, or a folder with everything in it. A missing name is not an error.
+
+        Runs after all operations queued before it and holds up neither appends nor reads, because freeing the blocks of a
+        large file takes long. Await it before using the name again: operations queued after it may run earlier.
+        """
 
     @abstractmethod
     def stat(self, name: str) -> Awaitable[FileStat | None]:
         """Returns the metadata of a file or folder, None if it does not exist."""
 
     @abstractmethod
-    def read_file(self, name: str) -> Awaitable[bytes | None]:
-        """Reads a whole small file. Returns None if it does not exist."""
+    def read_file(self, name: str, *, last: int | None = None) -> Awaitable[bytes | None]:
+        """Reads a whole small file, or only this number of bytes at its end. Returns None if it does not exist."""
 
     @abstractmethod
     def replace_file(self, name: str, content: bytes) -> Awaitable[None]:

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from common.environment.interface import ConnectFailed, Connection, Environment, Listener, ListenFailed, LogDir, Receiver
 from common.environment.page_cache import PageCache
 from common.environment.process import PROCESS, ProcessResources, close_socket
-from common.environment.real_connection import RealConnection
+from common.environment.real_connection import RealConnection, ReceiveBuffers
 from common.environment.real_log_dir import RealLogDir
 from common.environment.real_network import RealListener, Resolver, connected_socket, listening_socket
 from common.environment.real_timers import TimeoutAt, Timer, sleep_until
@@ -38,6 +38,7 @@ class RealEnvironment(Environment):
         self.log = structlog.get_logger().bind(node=node_name)
         self._loop = asyncio.get_running_loop()
         self._process = process
+        self._buffers = ReceiveBuffers()
         self._page_cache = PageCache()
         self._resolver = Resolver(self._loop)
 
@@ -69,7 +70,7 @@ class RealEnvironment(Environment):
 
     def listen(self, host: str, port: int, accept: Callable[[Connection], Receiver]) -> Listener:
         sock = listening_socket(host, port)
-        return RealListener(sock, accept=accept, loop=self._loop, log=self.log, process=self._process)
+        return RealListener(sock, accept=accept, loop=self._loop, log=self.log, process=self._process, buffers=self._buffers)
 
     async def connect(
         self, host: str, port: int, accept: Callable[[Connection], Receiver], *, deadline_ns: int
@@ -80,7 +81,7 @@ class RealEnvironment(Environment):
         except TimeoutError:
             raise ConnectFailed(f"cannot connect to {host}:{port}: no answer before the deadline") from None
         try:
-            connection = RealConnection(sock, self._loop, self._process)
+            connection = RealConnection(sock, self._loop, self._process, self._buffers)
         except OSError as error:
             sock.close()
             raise ConnectFailed(f"cannot connect to {host}:{port}: {error.strerror}") from error

@@ -59,10 +59,37 @@ _SENDFILE_REFUSED: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSU
 _sendfile = os.sendfile
 
 
+class ReceiveBuffers:
+    """The buffers into which the connections of one event loop read: one of each size.
+
+    A connection uses a buffer only inside one callback, so all can share it. A buffer of its own for each would keep 64 KiB
+    to 1 MiB for every idle connection, which no limit counts."""
+
+    def __init__(self) -> None:
+        self._views: dict[int, memoryview] = {}
+
+    def of_size(self, size: int) -> memoryview:
+        """Returns the buffer of this size. Its content is valid until a connection reads again, unless it is taken."""
+        view = self._views.get(size)
+        if view is None:
+            view = self._views[size] = memoryview(bytearray(size))
+        return view
+
+    def take(self, size: int) -> None:
+        """Gives the buffer of this size away. The next read gets a new one."""
+        self._views.pop(size, None)
+
+
 class RealConnection(Connection):
     """See Connection. Takes a connected, non-blocking socket. Nothing is received before `start`."""
 
-    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, process: ProcessResources) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        process: ProcessResources,
+        buffers: ReceiveBuffers,
+    ) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.peer = address_text(sock.getpeername())
@@ -72,8 +99,8 @@ class RealConnection(Connection):
         self._loop = loop
         self._process = process
         self._receiver: Receiver | None = None
+        self._buffers = buffers
         self._buffer_size = RECEIVE_BUFFER_MIN
-        self._view: memoryview | None = None
         self._small_reads = 0
         self._reading = False
         self._paused = False
@@ -113,7 +140,7 @@ class RealConnection(Connection):
 
     # --- receiving -----------------------------------------------------------------------------------------------
     def take_buffer(self) -> None:
-        self._view = None
+        self._buffers.take(self._buffer_size)
 
     def pause_reading(self) -> None:
         self._paused = True
@@ -135,9 +162,7 @@ class RealConnection(Connection):
     def _on_readable(self) -> None:
         if self._sock is None or not self._reading:
             return
-        view = self._view
-        if view is None:
-            self._view = view = memoryview(bytearray(self._buffer_size))
+        view = self._buffers.of_size(self._buffer_size)
         try:
             size = self._sock.recv_into(view)
         except (BlockingIOError, InterruptedError):
@@ -152,18 +177,16 @@ class RealConnection(Connection):
         self._adapt_buffer(size, len(view))
 
     def _adapt_buffer(self, received: int, capacity: int) -> None:
-        """Enlarges the receive buffer when a read fills it, shrinks it when most of it stays empty for many reads."""
+        """Takes a larger receive buffer when a read fills this one, a small one when most stays empty for many reads."""
         if received == capacity:
             self._small_reads = 0
             if capacity < RECEIVE_BUFFER_MAX:
                 self._buffer_size = min(capacity * 4, RECEIVE_BUFFER_MAX)
-                self._view = None
         elif capacity > RECEIVE_BUFFER_MIN and received < capacity // 8:
             self._small_reads += 1
             if self._small_reads >= _SMALL_READS_MAX:
                 self._small_reads = 0
                 self._buffer_size = RECEIVE_BUFFER_MIN
-                self._view = None
         else:
             self._small_reads = 0
 
@@ -348,7 +371,6 @@ class RealConnection(Connection):
         self._set_writing(False)
         self._queue.clear()
         self._queued_bytes = 0
-        self._view = None
         self._process.sockets.pop(sock, None)
         if reason is None and not reset:
             close_socket(sock)

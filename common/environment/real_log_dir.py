@@ -1,16 +1,16 @@
 """The part of a log directory that runs on the event loop (shell).
 
-Every call creates an operation, queues it for one of the directory's two threads (disk_threads.py) and returns a future. The
+Every call creates an operation, queues it for one of the directory's threads (disk_threads.py) and returns a future. The
 life of an operation is drawn in disk_lanes.py. Kafka makes the same system calls on its request handler threads. A hung disk
 must never block the event loop, so nothing here waits for a thread.
 
 The life of the directory:
 
-    new ───attach──> open ──close────────> closing ──both threads have left──> released
-                       └────take_offline──> offline ─both threads have left──> released
+    new ───attach──> open ──close────────> closing ──all threads have left──> released
+                       └────take_offline──> offline ─all threads have left──> released
 
 1. The first call of `attach` starts the threads. All operations before it are refused.
-2. `close` lets the queued operations finish, and the future that it returns completes when both threads have left.
+2. `close` lets the queued operations finish, and the future that it returns completes when all threads have left.
    `take_offline` fails all pending operations with the error passed to it, and waits for nothing.
 3. A thread that is stuck in the kernel may never leave, so an offline directory may never be released. If a thread has not
    left after a second, a warning is logged, and another line when the directory is released after all.
@@ -33,7 +33,7 @@ from common.environment import disk_operations
 from common.environment.disk_errors import FSYNC_STEP
 from common.environment.disk_lanes import DiskLanes
 from common.environment.disk_operations import DescribedError, FsyncFailed, HeldDirectory
-from common.environment.disk_threads import Append, DiskThreads, OpenFile, Operation, Queued
+from common.environment.disk_threads import Append, DiskThreads, Lane, OpenFile, Operation, Queued
 from common.environment.interface import (
     DirectoryEntry,
     FileStat,
@@ -112,7 +112,7 @@ class RealLogDir(LogDir):
         # True again. Invariant: False before the threads are asked to close everything.
         self.is_open = True
         self.released: asyncio.Future[None] = loop.create_future()
-        """Completes when both threads have left and every descriptor is closed. Never completes if a thread stays stuck."""
+        """Completes when all threads have left and every descriptor is closed. Never completes if a thread stays stuck."""
         self._loop = loop
         self._log = log
         self._page_cache = page_cache
@@ -150,7 +150,7 @@ class RealLogDir(LogDir):
         # writer misses the deadlines of its operations. Before the directory is attached, the probe waits for the writer,
         # which attaches it.
         operation = self._operation("probe", "", self._directory.probe, None)
-        self._queue_for_reader(operation, after_writes=self._directory.dir_fd < 0)
+        self._queue_beside_writer(operation, Lane.READER, after_writes=self._directory.dir_fd < 0)
         return operation.future
 
     def statvfs(self) -> Awaitable[SpaceStat]:
@@ -183,8 +183,8 @@ class RealLogDir(LogDir):
             return closed
         self._refusal = self._closed_error("close", "")
         self.is_open = False
-        # No thread runs this operation; `_threads_left` settles it. It is held back, so that the progress of either thread
-        # postpones its deadline.
+        # No thread runs this operation; `_threads_left` settles it. It is held back, so that the reader's progress postpones
+        # its deadline, too.
         ending = Operation("close", "", _nothing, future=closed, queued_ns=time.monotonic_ns())
         ending.held_back = True
         self._lanes.add(ending)
@@ -206,7 +206,7 @@ class RealLogDir(LogDir):
 
     def close_file(self, file: LogFile) -> None:
         assert isinstance(file, RealLogFile)
-        # Queued operations and regions hold references to the OpenFile. When the last one is dropped, the writer closes the
+        # Queued operations and regions hold references to the OpenFile. When the last one is dropped, the sweeper closes the
         # descriptor.
         file.open_file = None
 
@@ -229,7 +229,7 @@ class RealLogDir(LogDir):
         end = position + size
         open_file.end = max(open_file.end, end)
         append = Append(open_file, position, buffers, size, future=future, queued_ns=time.monotonic_ns())
-        self._threads.write(append)
+        self._threads.queue(append)
         self._lanes.add_append(append)
         return future
 
@@ -274,8 +274,7 @@ class RealLogDir(LogDir):
             return self._failed(self._closed_error("write_back", file.name))
         work = partial(disk_operations.sync_data, open_file.fd)
         operation = self._operation("write_back", open_file.name, work, open_file)
-        if self._queue_for_reader(operation, after_writes=False):
-            open_file.reads_in_flight += 1
+        self._queue_beside_writer(operation, Lane.SWEEPER, after_writes=False)
         return operation.future
 
     def _sync(self, method: str, file: LogFile, sync: Callable[[int], None]) -> "asyncio.Future[None]":
@@ -313,15 +312,17 @@ class RealLogDir(LogDir):
 
     def remove(self, name: str) -> Awaitable[None]:
         _check_name(name)
-        return self._write("remove", name, partial(self._directory.remove, name))
+        operation = self._operation("remove", name, partial(self._directory.remove, name), None)
+        self._queue_beside_writer(operation, Lane.SWEEPER, after_writes=True)
+        return operation.future
 
     def stat(self, name: str) -> Awaitable[FileStat | None]:
         _check_name(name)
         return self._write("stat", name, partial(self._directory.stat, name))
 
-    def read_file(self, name: str) -> Awaitable[bytes | None]:
+    def read_file(self, name: str, *, last: int | None = None) -> Awaitable[bytes | None]:
         _check_name(name)
-        return self._write("read_file", name, partial(self._directory.read_file, name))
+        return self._write("read_file", name, partial(self._directory.read_file, name, last))
 
     def replace_file(self, name: str, content: bytes) -> Awaitable[None]:
         _check_name(name)
@@ -374,7 +375,7 @@ class RealLogDir(LogDir):
         # The read must see the writes queued before it, so it waits for these writes if they may touch its range. Of the
         # operations queued after the read, only a truncation waits for it.
         after_writes = file.writes_in_flight > 0 and position + size > file.unwritten_from
-        if self._queue_for_reader(operation, after_writes=after_writes):
+        if self._queue_beside_writer(operation, Lane.READER, after_writes=after_writes):
             file.reads_in_flight += 1
         return operation.future
 
@@ -383,22 +384,22 @@ class RealLogDir(LogDir):
         if refusal is not None:
             self._fail(operation.future, refusal)
             return False
-        self._threads.write(operation)
+        self._threads.queue(operation)
         self._lanes.add(operation)
         return True
 
-    def _queue_for_reader(self, operation: Operation, *, after_writes: bool) -> bool:
+    def _queue_beside_writer(self, operation: Operation, lane: Lane, *, after_writes: bool) -> bool:
         refusal = self._refusal_of(operation.method, 0)
-        if refusal is None and not self._lanes.has_room_for_reader():
+        if refusal is None and not self._lanes.has_room_in(lane):
             refusal = self._too_much_queued(operation.method)
         if refusal is not None:
             self._fail(operation.future, refusal)
             return False
-        operation.by_reader = True
+        operation.lane = lane
         if after_writes:
-            self._threads.read_after_writes(operation)
+            self._threads.queue_after_writes(operation)
         else:
-            self._threads.read(operation)
+            self._threads.queue(operation)
         self._lanes.add(operation)
         return True
 

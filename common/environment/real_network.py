@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from common.environment.interface import ConnectFailed, Connection, Listener, ListenFailed, Receiver
 from common.environment.process import ProcessResources, close_socket
-from common.environment.real_connection import RealConnection, host_text
+from common.environment.real_connection import RealConnection, ReceiveBuffers, host_text
 
 _BACKLOG: Final = 1024
 _ACCEPTS_PER_TURN: Final = 64
@@ -41,6 +41,7 @@ class RealListener(Listener):
         loop: asyncio.AbstractEventLoop,
         log: FilteringBoundLogger,
         process: ProcessResources,
+        buffers: ReceiveBuffers,
     ) -> None:
         address = sock.getsockname()
         self.host = host_text(address)
@@ -50,6 +51,7 @@ class RealListener(Listener):
         self._loop = loop
         self._log = log
         self._process = process
+        self._buffers = buffers
         self._pause: asyncio.TimerHandle | None = None
         process.sockets[sock] = None
         loop.add_reader(sock.fileno(), self._on_readable)
@@ -84,7 +86,7 @@ class RealListener(Listener):
     def _begin(self, accepted: socket.socket) -> None:
         try:
             accepted.setblocking(False)
-            connection = RealConnection(accepted, self._loop, self._process)
+            connection = RealConnection(accepted, self._loop, self._process, self._buffers)
         except OSError:
             # The peer disconnected before sending anything.
             accepted.close()

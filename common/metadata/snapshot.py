@@ -9,7 +9,6 @@ records that depend on them.
 
 from collections.abc import Iterator
 
-from common.ids import Uuid
 from common.metadata.directory_ids import MIGRATING
 from common.metadata.metadata_version import (
     DIRECTORY_NUMBERING_FEATURE,
@@ -30,6 +29,7 @@ from common.records.metadata_records import (
     ControllerFeature,
     FeatureLevelRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     TopicRecord,
@@ -62,6 +62,8 @@ def _shallow_copy(state: MetadataState) -> MetadataState:
     copy.configs = {resource: dict(values) for resource, values in state.configs.items()}
     copy.features = dict(state.features)
     copy.metadata_version = state.metadata_version
+    copy.next_producer_id = state.next_producer_id
+    copy.kept_records = {record_type: dict(table) for record_type, table in state.kept_records.items()}
     return copy
 
 
@@ -72,15 +74,25 @@ def _generate(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
         yield ApiMessageAndVersion(_controller_record(controller), 0)
     for broker in state.brokers.values():
         yield ApiMessageAndVersion(_broker_record(broker, level), register_broker_record_version(level))
+    partition_version = partition_record_version(level)
+    has_directories = is_directory_assignment_supported(level)
     for topic in state.topics.values():
         yield ApiMessageAndVersion(TopicRecord(name=topic.name, topic_id=topic.id), 0)
         for index, partition in topic.partitions.items():
-            record = _partition_record(topic, index, partition, level)
-            yield ApiMessageAndVersion(record, partition_record_version(level))
+            if not has_directories:
+                _check_directories_unknown(topic, index, partition, level)
+            yield ApiMessageAndVersion(_partition_record(topic, index, partition, has_directories), partition_version)
     for (resource_type, resource_name), values in state.configs.items():
         for name, value in values.items():
             config = ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
             yield ApiMessageAndVersion(config, 0)
+    if state.next_producer_id > 0:
+        # The snapshot does not say which broker got the last block. Apache Kafka's snapshots name no broker either.
+        producer_ids = ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=state.next_producer_id)
+        yield ApiMessageAndVersion(producer_ids, 0)
+    for table in state.kept_records.values():
+        for kept in table.values():
+            yield ApiMessageAndVersion(kept, 0)
 
 
 def _feature_records(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
@@ -131,14 +143,14 @@ def _broker_record(broker: BrokerRegistration, level: int) -> RegisterBrokerReco
     )
 
 
-def _partition_record(topic: Topic, index: int, partition: PartitionRegistration, level: int) -> PartitionRecord:
-    directories: list[Uuid] = list(partition.directories)
-    if not is_directory_assignment_supported(level):
-        if any(directory_id != MIGRATING for directory_id in directories):
-            raise UnwritableMetadata(
-                f"partition {topic.name}-{index} is assigned to directories, which metadata.version {level} cannot name"
-            )
-        directories = []
+def _check_directories_unknown(topic: Topic, index: int, partition: PartitionRegistration, level: int) -> None:
+    if any(directory_id != MIGRATING for directory_id in partition.directories):
+        raise UnwritableMetadata(
+            f"partition {topic.name}-{index} is assigned to directories, which metadata.version {level} cannot name"
+        )
+
+
+def _partition_record(topic: Topic, index: int, partition: PartitionRegistration, has_directories: bool) -> PartitionRecord:
     return PartitionRecord(
         partition_id=index,
         topic_id=topic.id,
@@ -150,5 +162,5 @@ def _partition_record(topic: Topic, index: int, partition: PartitionRegistration
         leader_recovery_state=partition.leader_recovery_state,
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
-        directories=directories,
+        directories=list(partition.directories) if has_directories else [],
     )

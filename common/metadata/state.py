@@ -32,6 +32,7 @@ from common.ids import (
 )
 from common.metadata.delta import ConfigResource, MetadataDelta
 from common.metadata.directory_ids import MIGRATING
+from common.metadata.kept_records import KEPT_RECORDS, KeptTable, keep
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE, MINIMUM_LEVEL, supported_levels
 from common.metadata.partition_index import PartitionIndex
 from common.metadata.registrations import (
@@ -59,6 +60,7 @@ from common.records.metadata_records import (
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveTopicRecord,
@@ -105,6 +107,11 @@ class MetadataState:
         self.features: dict[str, int] = {}
         # The finalized level of metadata.version. MINIMUM_LEVEL if the log has set no level or has removed it.
         self.metadata_version = MINIMUM_LEVEL
+        # The first producer id that no broker has yet. Only rises, so no id is ever given out twice.
+        self.next_producer_id = 0
+        # The records that nothing acts on, by record type and key (`kept_records`). Invariant: no inner dict is empty, and
+        # the records in it are never changed.
+        self.kept_records: dict[int, KeptTable] = {}
         # The number of partitions of all topics together.
         self.partition_count = 0
         # The offset of the last replayed record; -1 before the first. A record that raised ReplayError does not count.
@@ -132,6 +139,8 @@ class MetadataState:
             and self.topics == other.topics
             and self.configs == other.configs
             and self.features == other.features
+            and self.next_producer_id == other.next_producer_id
+            and self.kept_records == other.kept_records
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -229,6 +238,8 @@ class MetadataState:
         self.configs = other.configs
         self.features = other.features
         self.metadata_version = other.metadata_version
+        self.next_producer_id = other.next_producer_id
+        self.kept_records = other.kept_records
         self.partition_count = other.partition_count
         self.last_offset = other.last_offset
         self.registration_offsets = other.registration_offsets
@@ -443,6 +454,14 @@ class MetadataState:
         if record.name == METADATA_VERSION_FEATURE:
             self.metadata_version = max(record.feature_level, MINIMUM_LEVEL)
 
+    def _replay_producer_ids(self, record: ProducerIdsRecord, offset: Offset, _delta: MetadataDelta | None) -> None:
+        if record.next_producer_id <= self.next_producer_id:
+            _fail(offset, f"the next producer id is {record.next_producer_id}, it was {self.next_producer_id}")
+        self.next_producer_id = record.next_producer_id
+
+    def _replay_kept(self, record: KnownRecord, _offset: Offset, _delta: MetadataDelta | None) -> None:
+        keep(self.kept_records, record)
+
     def _replay_zk_migration(self, record: ZkMigrationRecord, offset: Offset, _delta: MetadataDelta | None) -> None:
         if record.zk_migration_state != 0:
             _fail(offset, f"the cluster is in ZooKeeper migration state {record.zk_migration_state}, not supported here")
@@ -603,6 +622,8 @@ _REPLAYERS: Final = MappingProxyType[type, _Replayer](
         PartitionChangeRecord: MetadataState._replay_partition_change,
         ConfigRecord: MetadataState._replay_config,
         FeatureLevelRecord: MetadataState._replay_feature_level,
+        ProducerIdsRecord: MetadataState._replay_producer_ids,
+        **dict.fromkeys(KEPT_RECORDS, MetadataState._replay_kept),
         ZkMigrationRecord: MetadataState._replay_zk_migration,
         NoOpRecord: MetadataState._replay_nothing,
         # AbortTransactionRecord is missing on purpose: replay cannot undo records. TransactionBuffer drops aborted records.

@@ -13,6 +13,15 @@ from typing import Any
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs, incremental_alter_configs
+from common.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from common.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+from common.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from common.protocol.messages.alter_partition import AlterPartitionResponse
 from common.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from common.protocol.messages.alter_replica_log_dirs import (
@@ -25,30 +34,70 @@ from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from common.protocol.messages.broker_registration import BrokerRegistrationResponse
+from common.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
+from common.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from common.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
 from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from common.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from common.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
 from common.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from common.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from common.protocol.messages.describe_cluster import DescribeClusterResponse
 from common.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from common.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
+from common.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicResponse,
+)
 from common.protocol.messages.describe_quorum import DescribeQuorumResponse
+from common.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+)
+from common.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from common.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsResponse
 from common.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
+from common.protocol.messages.end_txn import EndTxnResponse
 from common.protocol.messages.envelope import EnvelopeResponse
 from common.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from common.protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from common.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from common.protocol.messages.heartbeat import HeartbeatResponse
+from common.protocol.messages.init_producer_id import InitProducerIdResponse
+from common.protocol.messages.join_group import JoinGroupResponse
+from common.protocol.messages.leave_group import LeaveGroupResponse
+from common.protocol.messages.list_config_resources import ListConfigResourcesResponse
+from common.protocol.messages.list_groups import ListGroupsResponse
 from common.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -56,7 +105,22 @@ from common.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
+from common.protocol.messages.list_transactions import ListTransactionsResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from common.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from common.protocol.messages.offset_delete import OffsetDeleteResponse
+from common.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from common.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -69,7 +133,21 @@ from common.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from common.protocol.messages.sync_group import SyncGroupResponse
+from common.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from common.protocol.messages.unregister_broker import UnregisterBrokerResponse
+from common.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 Build = Callable[[Any, ErrorCode, str | None], Any]
 
@@ -136,6 +214,23 @@ def _metadata(request: MetadataRequest, code: ErrorCode, message: str | None) ->
         topics=[
             MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
             for topic in request.topics or ()
+        ]
+    )
+
+
+def _delete_records(request: DeleteRecordsRequest, code: ErrorCode, message: str | None) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    DeleteRecordsPartitionResult(
+                        partition_index=partition.partition_index, low_watermark=-1, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
         ]
     )
 
@@ -260,6 +355,180 @@ def _alter_replica_log_dirs(
     )
 
 
+def _describe_topic_partitions(
+    request: DescribeTopicPartitionsRequest, code: ErrorCode, message: str | None
+) -> DescribeTopicPartitionsResponse:
+    # There is no top-level code. A request for all topics names none, so the topic of its cursor has to carry the error.
+    names = [topic.name for topic in request.topics]
+    if not names and request.cursor is not None:
+        names.append(request.cursor.topic_name)
+    return DescribeTopicPartitionsResponse(
+        topics=[DescribeTopicPartitionsResponseTopic(error_code=code, name=name) for name in names]
+    )
+
+
+def _describe_producers(
+    request: DescribeProducersRequest, code: ErrorCode, message: str | None
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(partition_index=index, error_code=code, error_message=message)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset_commit(request: OffsetCommitRequest, code: ErrorCode, message: str | None) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_client_quotas(
+    request: DescribeClientQuotasRequest, code: ErrorCode, message: str | None
+) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
+
+
+def _offset_fetch(request: OffsetFetchRequest, code: ErrorCode, message: str | None) -> OffsetFetchResponse:
+    # Version 1 has no top-level code, so every partition carries the error as well. From version 8 on, every group does.
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+        groups=[OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) for group in request.groups],
+    )
+
+
+def _write_txn_markers(request: WriteTxnMarkersRequest, code: ErrorCode, message: str | None) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def _find_coordinator(request: FindCoordinatorRequest, code: ErrorCode, message: str | None) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        error_code=code,
+        error_message=message,
+        node_id=-1,
+        port=-1,
+        coordinators=[
+            Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=message)
+            for key in request.coordinator_keys
+        ],
+    )
+
+
+def _describe_groups(request: DescribeGroupsRequest, code: ErrorCode, message: str | None) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=code, error_message=message) for group_id in request.groups]
+    )
+
+
+def _consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, code: ErrorCode, message: str | None
+) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            DescribedConsumerGroup(group_id=group_id, error_code=code, error_message=message)
+            for group_id in request.group_ids
+        ]
+    )
+
+
+def _delete_groups(request: DeleteGroupsRequest, code: ErrorCode, message: str | None) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
+    )
+
+
+def _add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, code: ErrorCode, message: str | None
+) -> AddPartitionsToTxnResponse:
+    # From version 4 on there is a top-level code, and the transactions are not repeated, as in Kafka.
+    return AddPartitionsToTxnResponse(
+        error_code=code, results_by_topic_v3_and_below=_not_added(request.v3_and_below_topics, code)
+    )
+
+
+def _not_added(topics: list[AddPartitionsToTxnTopic], code: ErrorCode) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _txn_offset_commit(request: TxnOffsetCommitRequest, code: ErrorCode, message: str | None) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_transactions(
+    request: DescribeTransactionsRequest, code: ErrorCode, message: str | None
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(error_code=code, transactional_id=transactional_id)
+            for transactional_id in request.transactional_ids
+        ]
+    )
+
+
 def _top_level(response_class: Callable[..., Any]) -> Build:
     """Makes a builder for responses with a top-level code but no message."""
     return lambda request, code, message: response_class(error_code=code)
@@ -276,10 +545,30 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.FETCH: _fetch,
         ApiKey.LIST_OFFSETS: _list_offsets,
         ApiKey.METADATA: _metadata,
+        ApiKey.OFFSET_COMMIT: _offset_commit,
+        ApiKey.OFFSET_FETCH: _offset_fetch,
+        ApiKey.FIND_COORDINATOR: _find_coordinator,
+        ApiKey.JOIN_GROUP: _top_level(JoinGroupResponse),
+        ApiKey.HEARTBEAT: _top_level(HeartbeatResponse),
+        ApiKey.LEAVE_GROUP: _top_level(LeaveGroupResponse),
+        ApiKey.SYNC_GROUP: _top_level(SyncGroupResponse),
+        ApiKey.DESCRIBE_GROUPS: _describe_groups,
+        ApiKey.LIST_GROUPS: _top_level(ListGroupsResponse),
+        ApiKey.DELETE_GROUPS: _delete_groups,
+        ApiKey.OFFSET_DELETE: _top_level(OffsetDeleteResponse),
         ApiKey.API_VERSIONS: _top_level(ApiVersionsResponse),
         ApiKey.CREATE_TOPICS: _create_topics,
         ApiKey.DELETE_TOPICS: _delete_topics,
+        ApiKey.DELETE_RECORDS: _delete_records,
+        ApiKey.INIT_PRODUCER_ID: lambda request, code, message: InitProducerIdResponse(error_code=code, producer_epoch=-1),
+        ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+        ApiKey.ADD_OFFSETS_TO_TXN: _top_level(AddOffsetsToTxnResponse),
+        ApiKey.END_TXN: _top_level(EndTxnResponse),
+        ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+        ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
+        ApiKey.LIST_TRANSACTIONS: _top_level(ListTransactionsResponse),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+        ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
         ApiKey.DESCRIBE_CONFIGS: _describe_configs,
         ApiKey.ALTER_CONFIGS: _alter_configs,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
@@ -290,14 +579,22 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.ELECT_LEADERS: _elect_leaders,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: _top_level_with_text(AlterPartitionReassignmentsResponse),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _top_level_with_text(ListPartitionReassignmentsResponse),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _top_level_with_text(DescribeUserScramCredentialsResponse),
         ApiKey.DESCRIBE_QUORUM: _top_level_with_text(DescribeQuorumResponse),
         ApiKey.ALTER_PARTITION: _top_level(AlterPartitionResponse),
         ApiKey.ENVELOPE: _top_level(EnvelopeResponse),
         ApiKey.FETCH_SNAPSHOT: _top_level(FetchSnapshotResponse),
         ApiKey.DESCRIBE_CLUSTER: _top_level_with_text(DescribeClusterResponse),
+        ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: _top_level_with_text(ConsumerGroupHeartbeatResponse),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe,
         ApiKey.BROKER_REGISTRATION: _top_level(BrokerRegistrationResponse),
         ApiKey.BROKER_HEARTBEAT: _top_level(BrokerHeartbeatResponse),
         ApiKey.UNREGISTER_BROKER: _top_level_with_text(UnregisterBrokerResponse),
+        ApiKey.ALLOCATE_PRODUCER_IDS: _top_level(AllocateProducerIdsResponse),
         ApiKey.ASSIGN_REPLICAS_TO_DIRS: _top_level(AssignReplicasToDirsResponse),
+        ApiKey.LIST_CONFIG_RESOURCES: _top_level(ListConfigResourcesResponse),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
     }
 )

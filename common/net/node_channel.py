@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 SOFTWARE_NAME: Final = "diskraft"
 SOFTWARE_VERSION: Final = "0.1.0"
 
-# The time limit for connecting and asking for versions together; Kafka's socket.connection.setup.timeout.ms.
+# The default time limit for connecting and asking for versions together.
 SETUP_NS: Final = 10_000_000_000
 # Kafka's reconnect.backoff.ms and reconnect.backoff.max.ms.
 BACKOFF_FIRST_NS: Final = 50_000_000
@@ -68,8 +68,10 @@ class NodeChannel:
         client_id: str,
         task_group: asyncio.TaskGroup,
         max_response_bytes: int = RESPONSE_BYTES_MAX,
+        setup_ns: int = SETUP_NS,
     ) -> None:
         self._env = env
+        self._setup_ns = setup_ns
         self._host = host
         self._port = port
         self._client_id = client_id
@@ -165,7 +167,7 @@ class NodeChannel:
                     waiter.set_result(link)
 
     async def _handshake(self) -> "_Link":
-        deadline_ns = self._env.now_ns() + SETUP_NS
+        deadline_ns = self._env.now_ns() + self._setup_ns
         link = _Link(self._env, self.address, self._client_id, self._max_response_bytes, self._link_lost)
         try:
             await self._env.connect(self._host, self._port, link.accept, deadline_ns=deadline_ns)

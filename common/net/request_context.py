@@ -7,7 +7,7 @@ whole received frame alive, so a handler that keeps a small request for later sh
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from common.protocol.api_keys import ApiKey
 
@@ -24,6 +24,14 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+
+
+class ClientGone(Protocol):
+    """The part of a future that a handler needs to learn that the client has gone."""
+
+    def done(self) -> bool: ...
+    def add_done_callback(self, callback: Callable[[Any], None], /) -> None: ...
+    def remove_done_callback(self, callback: Callable[[Any], None], /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,8 @@ class RequestContext:
     """Returns the memory of the request's frame to the server before the response is ready. A handler may call this when it
     no longer refers to the request, its bytes or this context. From then on the handler must not raise
     ApiError."""
+    client_gone: ClientGone
+    """Done as soon as the connection has ended and no response can be sent any more."""
 
     @property
     def peer_host(self) -> str:

@@ -114,8 +114,10 @@ class RequestServer:
     def _refusal(self, host: str) -> str | None:
         if len(self._connections) >= self.limits.connections_max:
             return f"{self.limits.connections_max} connections are open"
-        if self._connections_of_host.get(host, 0) >= self.limits.connections_per_host_max:
-            return f"{self.limits.connections_per_host_max} connections of this host are open"
+        address = host.removeprefix("[").removesuffix("]")
+        host_max = self.limits.connections_of_hosts_max.get(address, self.limits.connections_per_host_max)
+        if self._connections_of_host.get(host, 0) >= host_max:
+            return f"{host_max} connections of this host are open"
         return None
 
     def _sweep_later(self) -> None:

@@ -114,6 +114,8 @@ class ServedConnection:
         self._response_bytes = 0
         # False as soon as either side ends the connection. After that no request is started and no response sent.
         self._is_open = True
+        # Done when `_is_open` becomes false.
+        self._client_gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Whether the connection delivers data. Changes only in `settle_reading`.
         self._is_reading = True
         # True inside `_advance`. Keeps a handler that answers at once from re-entering `_advance`.
@@ -222,6 +224,7 @@ class ServedConnection:
         """Stops reading and sending. Responses that handlers still produce are dropped."""
         if self._is_open:
             self._is_open = False
+            self._client_gone.set_result(None)
             self._frame_since_ns = None
             self._charge()
             self._server.memory.forget(self)
@@ -314,6 +317,7 @@ class ServedConnection:
             received_ns=self._last_use_ns,
             request_bytes=frame,
             release=partial(self._release, exchange, len(frame)),
+            client_gone=self._client_gone,
         )
         self._exchanges.append(exchange)
         self._response_bytes += exchange.response_size

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from common.protocol.api_keys import ApiKey
+from common.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from common.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from common.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from common.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from common.protocol.messages.alter_partition_reassignments import (
@@ -21,30 +24,61 @@ from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersion
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from common.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from common.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from common.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from common.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from common.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from common.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from common.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from common.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from common.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from common.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from common.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from common.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from common.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from common.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from common.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.messages.fetch import FetchRequest, FetchResponse
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from common.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from common.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from common.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from common.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from common.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from common.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from common.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from common.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from common.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from common.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from common.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from common.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from common.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from common.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from common.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from common.protocol.messages.produce import ProduceRequest, ProduceResponse
+from common.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from common.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from common.protocol.schema import SchemaError, Struct, VersionRange, message_schema
 
 
@@ -74,28 +108,56 @@ _ALL = (
     _api(FetchRequest, FetchResponse),
     _api(ListOffsetsRequest, ListOffsetsResponse),
     _api(MetadataRequest, MetadataResponse),
+    _api(OffsetCommitRequest, OffsetCommitResponse),
+    _api(OffsetFetchRequest, OffsetFetchResponse),
+    _api(FindCoordinatorRequest, FindCoordinatorResponse),
+    _api(JoinGroupRequest, JoinGroupResponse),
+    _api(HeartbeatRequest, HeartbeatResponse),
+    _api(LeaveGroupRequest, LeaveGroupResponse),
+    _api(SyncGroupRequest, SyncGroupResponse),
+    _api(DescribeGroupsRequest, DescribeGroupsResponse),
+    _api(ListGroupsRequest, ListGroupsResponse),
     _api(ApiVersionsRequest, ApiVersionsResponse),
     _api(CreateTopicsRequest, CreateTopicsResponse),
     _api(DeleteTopicsRequest, DeleteTopicsResponse),
+    _api(DeleteRecordsRequest, DeleteRecordsResponse),
+    _api(InitProducerIdRequest, InitProducerIdResponse),
     _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    _api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    _api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+    _api(EndTxnRequest, EndTxnResponse),
+    _api(WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+    _api(TxnOffsetCommitRequest, TxnOffsetCommitResponse),
     _api(DescribeConfigsRequest, DescribeConfigsResponse),
     _api(AlterConfigsRequest, AlterConfigsResponse),
     _api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
     _api(DescribeLogDirsRequest, DescribeLogDirsResponse),
     _api(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
     _api(CreatePartitionsRequest, CreatePartitionsResponse),
+    _api(DeleteGroupsRequest, DeleteGroupsResponse),
     _api(ElectLeadersRequest, ElectLeadersResponse),
     _api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
     _api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
+    _api(OffsetDeleteRequest, OffsetDeleteResponse),
+    _api(DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+    _api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
     _api(DescribeQuorumRequest, DescribeQuorumResponse),
     _api(AlterPartitionRequest, AlterPartitionResponse),
     _api(EnvelopeRequest, EnvelopeResponse),
     _api(FetchSnapshotRequest, FetchSnapshotResponse),
     _api(DescribeClusterRequest, DescribeClusterResponse),
+    _api(DescribeProducersRequest, DescribeProducersResponse),
     _api(BrokerRegistrationRequest, BrokerRegistrationResponse),
     _api(BrokerHeartbeatRequest, BrokerHeartbeatResponse),
     _api(UnregisterBrokerRequest, UnregisterBrokerResponse),
+    _api(DescribeTransactionsRequest, DescribeTransactionsResponse),
+    _api(ListTransactionsRequest, ListTransactionsResponse),
+    _api(AllocateProducerIdsRequest, AllocateProducerIdsResponse),
+    _api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    _api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     _api(AssignReplicasToDirsRequest, AssignReplicasToDirsResponse),
+    _api(ListConfigResourcesRequest, ListConfigResourcesResponse),
+    _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )
 
 # Every declared API, in api key order.

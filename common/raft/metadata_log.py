@@ -88,7 +88,7 @@ class MetadataLog:
     @classmethod
     async def load(cls, env: Environment, log_dir: LogDir, config: MetadataLogConfig) -> "MetadataLog":
         """Opens the log and repairs what a crash left inconsistent, or creates an empty log. Raises QuorumFailure."""
-        settings = LogConfig(segment_bytes=config.metadata_log_segment_bytes, segment_ms=config.metadata_log_segment_ms)
+        settings = LogConfig(segment_bytes=config.metadata_log_segment_bytes, roll_ms=config.metadata_log_segment_ms)
         if await log_dir.stat(METADATA_LOG_FOLDER) is None:
             log = await Log.create(log_dir, METADATA_LOG_FOLDER, settings, METADATA_TOPIC_ID)
             return cls(env, config, log=log, snapshots=[], election=ElectionState())

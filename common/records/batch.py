@@ -45,6 +45,8 @@ EXPANSION_MAX = (1, 1032, 22, 255, 32768)
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
+# Attributes, last offset delta, base timestamp and maximum timestamp, which follow each other.
+_TIMED = struct.Struct(">hiqq")
 _UNSIGNED = struct.Struct(">I")
 _EPOCH = struct.Struct(">i")
 
@@ -120,6 +122,18 @@ class BatchHeader(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """The time from which compaction may remove the tombstones of the batch; None if it has not been set. The base
+        timestamp holds it, and the timestamps of the records count from there (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def record_timestamp_max(self) -> int:
+        """The largest timestamp of a record, -1 if there is none. A batch without records keeps the maximum of those that
+        compaction has removed."""
+        return self.max_timestamp if self.record_count else NO_TIMESTAMP
 
     @property
     def has_log_append_time(self) -> bool:
@@ -230,6 +244,33 @@ def set_base_offset_and_epoch(buffer: bytearray | memoryview, base_offset: int, 
     """Stamps the batch at the start of the buffer. The checksum stays valid, because it covers neither field."""
     _OFFSET.pack_into(buffer, 0, base_offset)
     _EPOCH.pack_into(buffer, _EPOCH_POSITION, leader_epoch)
+
+
+def set_log_append_time(buffer: bytearray | memoryview, timestamp_ms: int) -> BatchHeader:
+    """Gives all records of the batch at the start of the buffer this timestamp, and returns the new header. The records stay
+    as they are: their own timestamps no longer count. Computes the checksum."""
+    header = read_header(buffer)
+    _TIMED.pack_into(
+        buffer,
+        _ATTRIBUTES_POSITION,
+        header.attributes | TIMESTAMP_TYPE_BIT,
+        header.last_offset_delta,
+        header.base_timestamp,
+        timestamp_ms,
+    )
+    with memoryview(buffer) as view:
+        _UNSIGNED.pack_into(buffer, _CRC_POSITION, crc32c(view[_ATTRIBUTES_POSITION:]))
+    return read_header(buffer)
+
+
+def replace_records(header: BatchHeader, payload: Buffer) -> bytearray:
+    """Returns a batch with the fields of `header` and with these encoded records. Computes length and checksum."""
+    out = bytearray(BATCH_OVERHEAD)
+    out += payload
+    _HEADER.pack_into(out, 0, *header._replace(batch_length=len(out) - LOG_OVERHEAD, crc=0))
+    with memoryview(out) as view:
+        _UNSIGNED.pack_into(out, _CRC_POSITION, crc32c(view[_ATTRIBUTES_POSITION:]))
+    return out
 
 
 # --- varints -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from common.ids import NO_LEADER, ZERO_UUID, Uuid
 from common.protocol.schema import (
     AssignedDirectoryId,
     Bool,
+    Bytes,
+    Float64,
     Int8,
     Int16,
     Int32,
@@ -49,13 +51,21 @@ class MetadataRecordType(IntEnum):
     FENCE_BROKER_RECORD = 7
     UNFENCE_BROKER_RECORD = 8
     REMOVE_TOPIC_RECORD = 9
+    DELEGATION_TOKEN_RECORD = 10
+    USER_SCRAM_CREDENTIAL_RECORD = 11
     FEATURE_LEVEL_RECORD = 12
+    CLIENT_QUOTA_RECORD = 14
+    PRODUCER_IDS_RECORD = 15
     BROKER_REGISTRATION_CHANGE_RECORD = 17
+    ACCESS_CONTROL_ENTRY_RECORD = 18
+    REMOVE_ACCESS_CONTROL_ENTRY_RECORD = 19
     NO_OP_RECORD = 20
     ZK_MIGRATION_STATE_RECORD = 21
+    REMOVE_USER_SCRAM_CREDENTIAL_RECORD = 22
     BEGIN_TRANSACTION_RECORD = 23
     END_TRANSACTION_RECORD = 24
     ABORT_TRANSACTION_RECORD = 25
+    REMOVE_DELEGATION_TOKEN_RECORD = 26
     REGISTER_CONTROLLER_RECORD = 27
 
 
@@ -258,6 +268,99 @@ class FeatureLevelRecord(Struct):
     feature_level: Int16 = 0
 
 
+# --- producers --------------------------------------------------------------------------------------------------
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.PRODUCER_IDS_RECORD, versions="0", flexible="0+")
+class ProducerIdsRecord(Struct):
+    """A broker got a block of producer ids. All ids below `next_producer_id` are taken."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    next_producer_id: Int64 = 0
+
+
+# --- quotas and security: kept for the nodes and tools that act on them -----------------------------------------
+
+
+@struct
+class QuotaEntity(Struct):
+    entity_type: String = ""
+    # None is the default entity of the type.
+    entity_name: String | None = None
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.CLIENT_QUOTA_RECORD, versions="0", flexible="0+")
+class ClientQuotaRecord(Struct):
+    """One quota of a client, a user, or a combination of them was set or removed."""
+
+    entity: list[QuotaEntity] = field(default_factory=list)
+    key: String = ""
+    value: Float64 = 0.0
+    remove: Bool = False
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.ACCESS_CONTROL_ENTRY_RECORD, versions="0", flexible="0+")
+class AccessControlEntryRecord(Struct):
+    """An ACL was added."""
+
+    id: Uuid = ZERO_UUID
+    resource_type: Int8 = 0
+    resource_name: String = ""
+    pattern_type: Int8 = 0
+    principal: String = ""
+    host: String = ""
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.REMOVE_ACCESS_CONTROL_ENTRY_RECORD, versions="0", flexible="0+")
+class RemoveAccessControlEntryRecord(Struct):
+    """An ACL was removed."""
+
+    id: Uuid = ZERO_UUID
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.USER_SCRAM_CREDENTIAL_RECORD, versions="0", flexible="0+")
+class UserScramCredentialRecord(Struct):
+    """A user's SCRAM credential for one mechanism was set."""
+
+    name: String = ""
+    mechanism: Int8 = 0
+    salt: Bytes = b""
+    stored_key: Bytes = b""
+    server_key: Bytes = b""
+    iterations: Int32 = 0
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.REMOVE_USER_SCRAM_CREDENTIAL_RECORD, versions="0", flexible="0+")
+class RemoveUserScramCredentialRecord(Struct):
+    """A user's SCRAM credential for one mechanism was removed."""
+
+    name: String = ""
+    mechanism: Int8 = 0
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.DELEGATION_TOKEN_RECORD, versions="0", flexible="0+")
+class DelegationTokenRecord(Struct):
+    """A delegation token was issued or renewed. The record has no secret: nodes derive the token's HMAC from its id."""
+
+    owner: String = ""
+    requester: String = ""
+    renewers: list[String] = field(default_factory=list)
+    issue_timestamp: Int64 = 0
+    max_timestamp: Int64 = 0
+    expiration_timestamp: Int64 = 0
+    token_id: String = ""
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.REMOVE_DELEGATION_TOKEN_RECORD, versions="0", flexible="0+")
+class RemoveDelegationTokenRecord(Struct):
+    """A delegation token expired or was revoked."""
+
+    token_id: String = ""
+
+
 # --- the log itself ---------------------------------------------------------------------------------------------
 
 
@@ -310,6 +413,14 @@ KnownRecord = (
     | EndTransactionRecord
     | AbortTransactionRecord
     | RegisterControllerRecord
+    | ProducerIdsRecord
+    | ClientQuotaRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
+    | DelegationTokenRecord
+    | RemoveDelegationTokenRecord
 )
 
 RECORD_CLASSES: Final = MappingProxyType[int, type[KnownRecord]](
@@ -331,5 +442,13 @@ RECORD_CLASSES: Final = MappingProxyType[int, type[KnownRecord]](
         MetadataRecordType.END_TRANSACTION_RECORD: EndTransactionRecord,
         MetadataRecordType.ABORT_TRANSACTION_RECORD: AbortTransactionRecord,
         MetadataRecordType.REGISTER_CONTROLLER_RECORD: RegisterControllerRecord,
+        MetadataRecordType.PRODUCER_IDS_RECORD: ProducerIdsRecord,
+        MetadataRecordType.CLIENT_QUOTA_RECORD: ClientQuotaRecord,
+        MetadataRecordType.ACCESS_CONTROL_ENTRY_RECORD: AccessControlEntryRecord,
+        MetadataRecordType.REMOVE_ACCESS_CONTROL_ENTRY_RECORD: RemoveAccessControlEntryRecord,
+        MetadataRecordType.USER_SCRAM_CREDENTIAL_RECORD: UserScramCredentialRecord,
+        MetadataRecordType.REMOVE_USER_SCRAM_CREDENTIAL_RECORD: RemoveUserScramCredentialRecord,
+        MetadataRecordType.DELEGATION_TOKEN_RECORD: DelegationTokenRecord,
+        MetadataRecordType.REMOVE_DELEGATION_TOKEN_RECORD: RemoveDelegationTokenRecord,
     }
 )

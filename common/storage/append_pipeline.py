@@ -107,6 +107,15 @@ class AppendPipeline:
         else:
             self._write(append, position, buffers)
 
+    def when_written(self, *, on_written: OnWritten, on_failed: OnFailed) -> None:
+        """Calls `on_written` when all appends sent so far are written, or `on_failed` if one of them fails."""
+        if not self._in_order:
+            self._loop.call_soon(on_written)
+            return
+        # An append of nothing, done from the start: its turn comes after all earlier ones.
+        last = self._in_order[-1]
+        self._in_order.append(_Append(last.segment, last.end_position, last.end_offset, on_written, on_failed, is_done=True))
+
     def release(self, segment: Segment) -> None:
         """Sends the appends held for this segment, whose file can now be written."""
         segment.is_held = False

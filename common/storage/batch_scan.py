@@ -14,9 +14,10 @@ BATCH_PIECE: Final = 1024 * 1024
 
 
 class HeaderScan:
-    """Reads the batch headers from `position`, which must be a batch boundary, to `end`."""
+    """Reads the batch headers from `position`, which must be a batch boundary, to `end`, in reads of `piece_size`."""
 
-    def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int) -> None:
+    def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int, piece_size: int = HEADER_PIECE) -> None:
+        self._piece_size = piece_size
         self._log_dir = log_dir
         self._file = file
         self._position = position
@@ -30,7 +31,7 @@ class HeaderScan:
         if position >= self._end:
             return None
         if position + BATCH_OVERHEAD > self._piece_start + len(self._piece):
-            self._piece = await self._log_dir.read(self._file, position, min(HEADER_PIECE, self._end - position))
+            self._piece = await self._log_dir.read(self._file, position, min(self._piece_size, self._end - position))
             self._piece_start = position
         header = read_header(self._piece, position - self._piece_start)
         if header.size > self._end - position:
@@ -40,9 +41,10 @@ class HeaderScan:
 
 
 class BatchScan:
-    """Reads whole batches from `position`, which must be a batch boundary, to `end`."""
+    """Reads whole batches from `position`, which must be a batch boundary, to `end`; at least `piece` bytes at once."""
 
-    def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int) -> None:
+    def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int, piece: int = BATCH_PIECE) -> None:
+        self._piece_bytes = min(max(piece, BATCH_OVERHEAD), BATCH_PIECE)
         self._log_dir = log_dir
         self._file = file
         self._position = position
@@ -57,12 +59,12 @@ class BatchScan:
         if left <= 0:
             return None
         if position + BATCH_OVERHEAD > self._piece_end:
-            await self._load(BATCH_PIECE)
+            await self._load(self._piece_bytes)
         header = read_header(self._piece, position - self._piece_start)
         if header.size > left:
             raise TruncatedBatch(f"the batch at {position} claims {header.size} bytes, {left} are left")
         if position + header.size > self._piece_end:
-            await self._load(max(BATCH_PIECE, header.size))
+            await self._load(max(self._piece_bytes, header.size))
         start = position - self._piece_start
         view = self._piece[start : start + header.size]
         self._position = position + header.size

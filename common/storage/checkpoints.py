@@ -1,14 +1,16 @@
 """Reads and writes the offset checkpoint files of a log directory (shell).
 
 Counterpart of Kafka's OffsetCheckpointFile: recovery-point-offset-checkpoint, replication-offset-checkpoint (high
-watermarks) and log-start-offset-checkpoint, with one line per partition. One file holds all partitions of the directory, so
-storing always writes all of them. A missing file means that nothing is known; it is not an error.
+watermarks), log-start-offset-checkpoint and cleaner-offset-checkpoint (first dirty offsets), with one line per partition.
+One file holds all partitions of the directory, so storing always writes all of them. A missing file means that nothing is
+known; it is not an error.
 """
 
 from collections.abc import Awaitable, Mapping
 
 from common.environment.interface import LogDir
 from common.storage.names import (
+    CLEANER_CHECKPOINT_FILE,
     HIGH_WATERMARK_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
@@ -21,6 +23,7 @@ from common.storage.text_checkpoint import (
 )
 
 __all__ = [
+    "CLEANER_CHECKPOINT_FILE",
     "HIGH_WATERMARK_CHECKPOINT_FILE",
     "LOG_START_OFFSET_CHECKPOINT_FILE",
     "RECOVERY_POINT_CHECKPOINT_FILE",

@@ -20,9 +20,11 @@ from typing import NamedTuple
 from common.environment.interface import LogDir, LogDirError
 from common.ids import LeaderEpoch, Offset, TopicId
 from common.parts import FileRegion
-from common.records.batch import BatchHeader, set_base_offset_and_epoch, split_batches
+from common.records.batch import NO_PRODUCER_ID, BatchHeader, set_base_offset_and_epoch, split_batches
+from common.records.end_transaction import EndTransactionMarker, decode_end_transaction
 from common.storage.append_pipeline import AppendPipeline, OnFailed, OnWritten
 from common.storage.batch_search import Span, locate_in_memory, locate_on_disk
+from common.storage.compaction.swap import open_cleaned, swap_steps
 from common.storage.errors import LogClosed, LogExists, OffsetOutOfRange, UnexpectedOffset
 from common.storage.leader_epochs import LeaderEpochs
 from common.storage.log_config import LogSettings
@@ -35,10 +37,13 @@ from common.storage.names import (
 )
 from common.storage.outstanding import Outstanding, Steps
 from common.storage.partition_metadata import load_partition_metadata, store_partition_metadata
+from common.storage.producers.log_producers import LogProducers
+from common.storage.producers.state import ProducerState
 from common.storage.recovery import Recovery, load_segments
 from common.storage.retention import Expiry, expired_segments
 from common.storage.segment import RELATIVE_OFFSET_MAX, Segment, SegmentFile
 from common.storage.timestamp_search import TimestampOffset, first_at_or_after, newest
+from common.storage.transaction_index import AbortedTransaction
 
 FIRST_OFFSET = Offset(0)
 NO_UPPER_OFFSET = Offset(2**63 - 1)
@@ -93,6 +98,7 @@ class Log:
         *,
         segments: list[Segment],
         leader_epochs: LeaderEpochs,
+        producers: LogProducers,
         log_start_offset: Offset,
         recovery_point: Offset,
         recovery: Recovery,
@@ -102,6 +108,8 @@ class Log:
         self.config = config
         self.topic_id = topic_id
         self.leader_epochs = leader_epochs
+        # Includes the producers of batches that are still on their way to the disk.
+        self.producers = producers
         self.recovery = recovery
         # The error of the first operation that failed; later errors do not replace it. `delete_rename` resets it to None.
         self.failure: LogDirError | None = None
@@ -159,6 +167,7 @@ class Log:
             topic_id,
             segments=[segment],
             leader_epochs=LeaderEpochs(),
+            producers=LogProducers(log_dir),
             log_start_offset=start_offset,
             recovery_point=start_offset,
             recovery=Recovery(),
@@ -194,6 +203,7 @@ class Log:
             topic_id,
             segments=loaded.segments,
             leader_epochs=loaded.leader_epochs,
+            producers=loaded.producers,
             log_start_offset=Offset(max(log_start_offset, loaded.segments[0].base_offset)),
             recovery_point=Offset(end if intact else min(recovery_point, end)),
             recovery=loaded.recovery,
@@ -222,6 +232,7 @@ class Log:
         newest_segment = self._segments.newest
         newest_segment.seal()
         yield from newest_segment.index_file_steps()
+        yield from self.producers.close_steps(self.name, self.log_end_offset)
 
     async def delete_rename(self, unique: bytes) -> str:
         """Closes the log and renames its folder durably to `<topic>-<p>.<32 hex>-delete`. Returns the new name.
@@ -355,8 +366,10 @@ class Log:
         position = segment.size
         next_offset = first_offset
         index_interval = self.config.index_interval_bytes
-        for header, _ in batches:
+        for header, view in batches:
             last_offset = next_offset + header.last_offset_delta
+            if header.producer_id > NO_PRODUCER_ID:
+                self._note_producer(header, next_offset, decode_end_transaction(view) if header.is_control else None)
             segment.note_batch(
                 first_offset=next_offset,
                 last_offset=last_offset,
@@ -379,7 +392,10 @@ class Log:
         self._check_appendable()
         batches = split_batches(view)
         expected = self.log_end_offset
-        for header, _ in batches:
+        markers: dict[int, EndTransactionMarker | None] = {}
+        for header, batch in batches:
+            if header.is_control and header.producer_id > NO_PRODUCER_ID:
+                markers[header.base_offset] = decode_end_transaction(batch)
             if header.base_offset < expected or header.last_offset_delta < 0:
                 raise UnexpectedOffset(
                     f"{self.name}: a batch of offsets {header.base_offset} to {header.last_offset} cannot follow {expected}"
@@ -395,6 +411,8 @@ class Log:
             self._epochs_changed |= self.leader_epochs.assign(
                 LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset)
             )
+            if header.producer_id > NO_PRODUCER_ID:
+                self._note_producer(header, header.base_offset, markers.get(header.base_offset))
             segment.note_batch(
                 first_offset=header.base_offset,
                 last_offset=header.last_offset,
@@ -405,6 +423,25 @@ class Log:
         self.log_end_offset = expected
         self._appends.send(segment, position, [view], expected, on_written=on_written, on_failed=on_failed)
         return Appended(first_offset, Offset(expected - 1))
+
+    def _note_producer(self, header: BatchHeader, base_offset: int, marker: EndTransactionMarker | None) -> None:
+        completed = self.producers.state.note(header, base_offset, marker)
+        if completed is not None and not completed.is_commit:
+            self._segments.note_aborted(completed)
+
+    def find_duplicate(self, header: BatchHeader) -> Appended | None:
+        """Returns where a client's batch with a producer id was appended before, None if it is new.
+
+        The leader calls this before it appends the batch; `when_written` then acknowledges a duplicate. Raises
+        ProducerRefused, LogClosed, and LogDirError if the log has failed.
+        """
+        self._check_appendable()
+        found = self.producers.state.find_duplicate(header)
+        return None if found is None else Appended(Offset(found.first_offset), Offset(found.last_offset))
+
+    def when_written(self, *, on_written: OnWritten, on_failed: OnFailed) -> None:
+        """Calls `on_written` once the kernel has everything that was appended so far, or `on_failed` if it will not."""
+        self._appends.when_written(on_written=on_written, on_failed=on_failed)
 
     def begin_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """Adds an entry to `leader_epochs`: the epoch of a new leader starts at the log end, before it has any batch.
@@ -456,6 +493,7 @@ class Log:
         self._undurable.append(old)
         self._segments.add(new)
         self._background.run(self._open_steps(new))
+        self._background.run(self.producers.store_steps(self.name, base_offset))
         if not old.is_held:
             self._background.run(self._finish_rolled_steps(old))
         return new
@@ -578,17 +616,20 @@ class Log:
 
     # --- taking over another log ---------------------------------------------------------------------------------
     async def take_over(self, other: "Log") -> None:
-        """Adopts the leader epochs and the log start of `other`, of which this log is a full copy, and syncs everything.
+        """Adopts the leader epochs, producers and log start of `other`, of which this log is a full copy, and syncs
+        everything.
 
         Both logs end at the same offset, and the owner appends to neither. The epochs are adopted because copied batches
-        show only the epochs that have records, and a leader must also know where an epoch without records ended. When this
-        returns, the recovery point is the log end. Raises LogClosed and LogDirError.
+        show only the epochs that have records, and a leader must also know where an epoch without records ended. In the same
+        way `other` may know producers whose batches were deleted before the copy began. When this returns, the recovery
+        point is the log end. Raises LogClosed and LogDirError.
         """
         async with self._lock:
             self._check_usable()
             assert self.log_end_offset == other.log_end_offset, "the copy is not complete"
             with self._changing():
                 self._adopt_epochs(other.leader_epochs)
+                self.producers.state = other.producers.state.copy()
                 self.raise_log_start_offset(other.log_start_offset)
                 await self._delete_below_start()
                 await self._sync()
@@ -612,6 +653,23 @@ class Log:
         known in memory. Raises OffsetOutOfRange, LogDirError, and BatchError if the disk holds anything other than batches.
         """
         return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch))
+
+    async def read_with_aborted(
+        self, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool = True
+    ) -> tuple[LogRead, list[AbortedTransaction]]:
+        """Like `read`, and also returns the aborted transactions whose records may be among those read.
+
+        Compaction removes the records of an aborted transaction and then its entry. So both are looked up in the same
+        segments: an entry that is missing must mean that its records are."""
+
+        async def find() -> tuple[Span, list[AbortedTransaction]]:
+            span = await self._find_span(offset, max_bytes, upper_offset, min_one_batch)
+            if not span.size:
+                return span, []
+            return span, await self._segments.aborted_transactions(offset, span.next_offset)
+
+        span, aborted = await self._segments.in_one_generation(find)
+        return self._as_read(span), aborted
 
     async def read_bytes(
         self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
@@ -641,19 +699,44 @@ class Log:
         )
 
     async def _locate(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
-        async def locate() -> Span:
-            span = self._locate_in_memory(offset, max_bytes, upper_offset, min_one_batch)
-            if span is not None:
-                return span
-            return await locate_on_disk(
-                self._segments,
-                offset,
-                max_bytes=max_bytes,
-                upper_offset=min(upper_offset, self._appends.written_offset),
-                min_one_batch=min_one_batch,
-            )
+        return await self._segments.in_one_generation(
+            lambda: self._find_span(offset, max_bytes, upper_offset, min_one_batch)
+        )
 
-        return await self._segments.in_one_generation(locate)
+    async def _find_span(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
+        span = self._locate_in_memory(offset, max_bytes, upper_offset, min_one_batch)
+        if span is not None:
+            return span
+        return await locate_on_disk(
+            self._segments,
+            offset,
+            max_bytes=max_bytes,
+            upper_offset=min(upper_offset, self._appends.written_offset),
+            min_one_batch=min_one_batch,
+        )
+
+    # --- transactions --------------------------------------------------------------------------------------------
+    @property
+    def first_unstable_offset(self) -> Offset | None:
+        """Where the first transaction begins that is open, or whose marker is not replicated yet; None if there is none."""
+        offset = self.producers.state.first_unstable_offset
+        return None if offset is None else Offset(max(offset, self.log_start_offset))
+
+    def replicated_up_to(self, high_watermark: Offset) -> None:
+        """Notes the high watermark, also after a truncation or a load. Transactions that end below it are stable."""
+        self.producers.state.replicated_up_to(high_watermark)
+
+    async def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Returns the aborted transactions that end at or after `start_offset` and begin below `upper_offset`.
+
+        A reader needs them to skip the records of these transactions between the two offsets. `upper_offset` must not be
+        beyond the first unstable offset. Raises LogClosed, LogDirError, and BatchError if an index is damaged."""
+
+        async def collect() -> list[AbortedTransaction]:
+            self._check_usable()
+            return await self._segments.aborted_transactions(start_offset, upper_offset)
+
+        return await self._segments.in_one_generation(collect)
 
     # --- offsets by time -----------------------------------------------------------------------------------------
     async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
@@ -728,10 +811,15 @@ class Log:
             first_offset, position = await segment.find_batch(offset) or (offset, segment.written_size)
             end = Offset(min(offset, first_offset))
             kept = await segment.first_part(position, end_offset=end, index_interval=self.config.index_interval_bytes)
+            if end < self.producers.state.end_offset:
+                producers = await self.producers.state_at(self.name, segments, end)
+            else:
+                producers = self.producers.state
         # Do not suspend from here until `_cut_steps` is queued: only then do memory and the disk's queue agree again.
         removed = segments[number + 1 :]
         kept.is_held = True
         self._segments.replace([*segments[:number], kept], removed)
+        self.producers.state = producers
         self._end_at(end)
         if self.leader_epochs.truncate_from_end(end):
             self._store_epochs()
@@ -739,6 +827,7 @@ class Log:
         await self._background.wait()
 
     def _cut_steps(self, kept: Segment, position: int, removed: list[Segment]) -> Steps:
+        yield from self.producers.drop_beyond_steps(self.name, self.log_end_offset)
         # Remove the newest segment first and sync each removal, so that a crash leaves a log too long but without a hole.
         for segment in reversed(removed):
             if segment.file is None:
@@ -763,6 +852,7 @@ class Log:
         new.is_held = True
         self._segments.replace([new], removed)
         self._end_at(offset)
+        self.producers.state = ProducerState()
         self.log_start_offset = offset
         if self.leader_epochs.clear():
             self._store_epochs()
@@ -770,6 +860,7 @@ class Log:
         await self._background.wait()
 
     def _start_over_steps(self, new: Segment, removed: list[Segment]) -> Steps:
+        yield from self.producers.drop_all_steps(self.name)
         # Rename the old segments away first: one of them may have the same name as the new one.
         for segment in reversed(removed):
             yield from segment.removal_steps()
@@ -783,6 +874,57 @@ class Log:
         self._appends.restart_at(offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
+
+    # --- compaction ----------------------------------------------------------------------------------------------
+    @property
+    def generation(self) -> int:
+        """Changes whenever segments are removed or replaced; what was read from a segment before may be out of date then."""
+        return self._segments.generation
+
+    def durable_segments(self) -> list[Segment]:
+        """Returns the segments that take no more appends and survive a power cut, oldest first."""
+        self._check_usable()
+        return [each for each in [*self._segments][:-1] if each.next_offset <= self.recovery_point and not each.undone]
+
+    async def create_cleaned(self, base_offset: int) -> Segment:
+        """Creates the file of a segment that is to replace others. Raises LogClosed and LogDirError."""
+        async with self._lock:
+            self._check_usable()
+            return await open_cleaned(self.log_dir, self.name, base_offset)
+
+    async def discard_cleaned(self, cleaned: Segment) -> None:
+        """Removes the file of a segment that will not replace any."""
+        assert cleaned.file is not None
+        cleaned.file.retire()
+        async with self._lock:
+            if not self.is_closed:
+                await self.log_dir.remove(cleaned.cleaned_path(self.name))
+
+    async def swap_in(self, cleaned: Segment, replaced: Sequence[Segment]) -> bool:
+        """Durably puts a written and synced segment into the place of others that follow each other. Returns False, and
+        changes nothing, if any of them is no longer in the log. Raises LogClosed and LogDirError."""
+        async with self._lock:
+            self._check_usable()
+            # A segment cannot be renamed safely while it or its index files are being written to disk.
+            while self._background.count:
+                await self._background.wait()
+            self._check_usable()
+            segments = [*self._segments]
+            number = self._segments.number_of(replaced[0].base_offset)
+            after = number + len(replaced)
+            if after >= len(segments) or any(a is not b for a, b in zip(segments[number:after], replaced, strict=True)):
+                return False
+            cleaned.folder = self.name
+            cleaned.undone = 1
+            self._segments.replace([*segments[:number], cleaned, *segments[after:]], [*replaced])
+            self._background.run(self._swap_steps(cleaned, replaced))
+            await self._background.wait()
+            self._check_not_failed()
+        return True
+
+    def _swap_steps(self, cleaned: Segment, replaced: Sequence[Segment]) -> Steps:
+        yield from self.producers.drop_within_steps(self.name, replaced[0].base_offset, replaced[-1].next_offset)
+        yield from swap_steps(cleaned, replaced)
 
     # --- deletion ------------------------------------------------------------------------------------------------
     def raise_log_start_offset(self, offset: Offset) -> bool:
@@ -849,6 +991,7 @@ class Log:
     def _delete_steps(self, removed: list[Segment]) -> Steps:
         for segment in removed:
             yield from segment.removal_steps()
+            yield from self.producers.drop_steps(self.name, segment.base_offset)
             # Sync each removal: if a power cut brought back an older segment but not the next, the log would have a hole.
             yield self.log_dir.fsync_dir(self.name)
         for segment in removed:

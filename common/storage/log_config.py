@@ -9,13 +9,13 @@ from typing import Protocol
 
 
 class LogSettings(Protocol):
-    """Kafka's segment.bytes, segment.ms, segment.index.bytes and index.interval.bytes."""
+    """Kafka's segment.bytes, segment.ms (`roll_ms`), segment.index.bytes and index.interval.bytes."""
 
     @property
     def segment_bytes(self) -> int: ...
 
     @property
-    def segment_ms(self) -> int: ...
+    def roll_ms(self) -> int: ...
 
     @property
     def segment_index_bytes(self) -> int: ...
@@ -29,6 +29,6 @@ class LogConfig:
     """The settings of a log that has no topic, with Kafka's defaults."""
 
     segment_bytes: int = 1024**3
-    segment_ms: int = 7 * 24 * 3_600_000
+    roll_ms: int = 7 * 24 * 3_600_000
     segment_index_bytes: int = 10 * 1024**2
     index_interval_bytes: int = 4096

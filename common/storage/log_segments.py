@@ -5,14 +5,16 @@ closing of the log can remove segments. The search's result is then worthless, a
 such change increments `generation`, and a search that sees a new generation starts over.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from common.ids import Offset
 from common.records.batch import BatchError
+from common.storage.producers.transactions import CompletedTransaction
 from common.storage.segment import Segment
+from common.storage.transaction_index import AbortedTransaction
 
 T = TypeVar("T")
 
@@ -29,6 +31,9 @@ class LogSegments:
         self._segments = segments
         # Invariant: the base offsets of `_segments`, in the same order.
         self._bases = [segment.base_offset for segment in segments]
+        # Invariant: the base offsets of the segments with aborted transactions, ascending. Most logs have none, so a reader
+        # does not look at each segment for them.
+        self._aborted_bases = [segment.base_offset for segment in segments if segment.aborted is not None]
         # Older segments that may have their offset index in memory, in the order of loading. `replace` empties it.
         self._loaded_indexes: deque[Segment] = deque()
 
@@ -64,6 +69,12 @@ class LogSegments:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
+    def note_aborted(self, completed: CompletedTransaction) -> None:
+        """Adds an aborted transaction, whose marker is the last batch of the newest segment."""
+        if self.newest.aborted is None:
+            self._aborted_bases.append(self.newest.base_offset)
+        self.newest.note_aborted(completed)
+
     def replace(self, segments: list[Segment], removed: list[Segment]) -> None:
         """Sets the segments. The files of the `removed` ones close when the last search in them has ended."""
         for segment in removed:
@@ -71,6 +82,7 @@ class LogSegments:
                 segment.file.retire()
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
+        self._aborted_bases = [segment.base_offset for segment in segments if segment.aborted is not None]
         self._loaded_indexes.clear()
         self.generation += 1
 
@@ -111,6 +123,24 @@ class LogSegments:
                 return
             with segment.file.in_use():
                 yield segment
+
+    async def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Returns the aborted transactions that end at or after `start_offset` and begin below `upper_offset`.
+
+        Does not suspend if none of the segments has any, or if they are in memory. Raises CorruptTransactionIndex."""
+        found: list[AbortedTransaction] = []
+        first = bisect_left(self._aborted_bases, self.holding(start_offset).base_offset)
+        for base_offset in self._aborted_bases[first:]:
+            segment = self.holding(base_offset)
+            if segment.aborted is None:
+                # The segments have changed, and the search will start over.
+                break
+            if segment.aborted.first_offset < upper_offset:
+                found += (await segment.load_transactions()).overlapping(start_offset, upper_offset)
+                self.note_index_use(segment)
+            if segment.aborted.last_stable_offset >= upper_offset:
+                break
+        return found
 
     def note_index_use(self, segment: Segment) -> None:
         """Notes that a search uses this segment's index. Keeps the indexes of a few older segments and drops the others."""

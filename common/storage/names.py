@@ -21,9 +21,12 @@ OFFSET_MAX: Final = 2**63 - 1
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
 SNAPSHOT_SUFFIX = ".checkpoint"
+PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 
 META_PROPERTIES_FILE = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -32,6 +35,7 @@ LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 RECOVERY_POINT_CHECKPOINT_FILE = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT_FILE = "replication-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT_FILE = "log-start-offset-checkpoint"
+CLEANER_CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 
 
 class FolderKind(Enum):
@@ -55,7 +59,8 @@ class PartitionFolder:
 
 _MARKED: Final = re.compile(r"(?P<rest>.+)\.(?P<unique>[0-9a-f]{32})(?P<suffix>-delete|-future|-stray)", re.DOTALL)
 _PARTITION: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})", re.DOTALL)
-_SEGMENT: Final = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.log|\.index|\.timeindex)")
+_SEGMENT: Final = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.log|\.index|\.timeindex|\.txnindex)")
+_PRODUCER_SNAPSHOT: Final = re.compile(r"(?P<offset>[0-9]{20})\.snapshot")
 _SNAPSHOT: Final = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
 
 
@@ -93,11 +98,22 @@ def segment_file(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
 
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
-    """Returns the base offset and suffix of a .log, .index or .timeindex file, None for any other name."""
+    """Returns the base offset and suffix of a .log, .index, .timeindex or .txnindex file, None for any other name."""
     match = _SEGMENT.fullmatch(name)
     if match is None or int(match["offset"]) > OFFSET_MAX:
         return None
     return int(match["offset"]), match["suffix"]
+
+
+def producer_snapshot_file(offset: int) -> str:
+    """Returns the name of the file with the producers of a log as of `offset`."""
+    return f"{offset:020d}{PRODUCER_SNAPSHOT_SUFFIX}"
+
+
+def parse_producer_snapshot_file(name: str) -> int | None:
+    """Returns the offset from the name of a producer snapshot, None for any other name."""
+    match = _PRODUCER_SNAPSHOT.fullmatch(name)
+    return None if match is None or int(match["offset"]) > OFFSET_MAX else int(match["offset"])
 
 
 def snapshot_file(end_offset: int, epoch: int) -> str:

@@ -9,7 +9,8 @@ entry per index.interval.bytes, never one for the first batch. Without entries, 
 import sys
 from array import array
 from bisect import bisect_right
-from itertools import pairwise
+from itertools import islice
+from operator import lt
 
 ENTRY_SIZE = 8
 
@@ -108,7 +109,7 @@ class OffsetIndex:
 
 
 def _ascends(numbers: "array[int]") -> bool:
-    return all(before < after for before, after in pairwise(numbers))
+    return all(map(lt, numbers, islice(numbers, 1, None)))
 
 
 def _swap_to_file_order(numbers: "array[int]") -> None:

@@ -2,8 +2,9 @@
 
 Counterpart of Kafka's LogLoader. After a clean shutdown the files are trusted. Otherwise every batch from the recovery
 point's segment on is checked (header, checksum, ascending offsets and leader epochs). The first bad byte ends the log, and
-indexes and leader epochs are rebuilt from the batches. A power cut may lose the end of an older segment and keep a newer
-one. Such a hole also ends the log: a replica that skipped over it would claim to have the records that it lost.
+indexes, leader epochs and producers are rebuilt from the batches. A damaged transaction index is rebuilt as well, because
+unlike the other indexes it cannot be rebuilt when it is needed. A power cut may lose the end of an older segment and keep a
+newer one. Such a hole also ends the log: a replica that skipped over it would claim to have the records that it lost.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,24 +12,29 @@ from dataclasses import dataclass, replace
 
 from common.environment.interface import LogDir
 from common.ids import LeaderEpoch, Offset
-from common.records.batch import BatchError, BatchHeader, validate_integrity
+from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, validate_integrity
+from common.records.end_transaction import decode_end_transaction
 from common.storage.batch_scan import BatchScan
+from common.storage.compaction.swap import finish_swaps
 from common.storage.leader_epochs import LeaderEpochs
 from common.storage.log_config import LogSettings
 from common.storage.names import (
-    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     parse_segment_file,
     segment_file,
 )
+from common.storage.producers.log_producers import LogProducers, snapshot_offsets_in
+from common.storage.producers.state import ProducerState
 from common.storage.segment import RELATIVE_OFFSET_MAX, Segment, SegmentFile
 from common.storage.text_checkpoint import MalformedCheckpoint
+from common.storage.transaction_index import CorruptTransactionIndex, TransactionIndex
 
-_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,7 @@ class LoadedSegments:
     segments: list[Segment]
     leader_epochs: LeaderEpochs
     leader_epochs_changed: bool
+    producers: LogProducers
     recovery: Recovery
 
 
@@ -65,15 +72,20 @@ async def load_segments(
     stored_epochs = await _load_epochs(log_dir, folder)
     if not loading.segments:
         await loading.add_empty(log_start_offset)
+        await loading.producers.clear(folder)
         return loading.result(stored_epochs, LeaderEpochs())
     first = len(loading.segments) - 1 if clean else loading.number_of(recovery_point)
     if not (clean and await loading.trust_newest()):
         epochs = await loading.epochs_below(first, stored_epochs)
+        await loading.note_producers_below(first)
         await loading.validate_from(first, epochs)
     else:
         epochs = await loading.epochs_below(first + 1, stored_epochs)
     if loading.end_offset < log_start_offset:
         await loading.start_over(log_start_offset)
+    else:
+        await loading.load_producers(is_clean=clean)
+        await loading.rebuild_transaction_indexes()
     epochs.truncate_from_end(Offset(loading.end_offset))
     epochs.truncate_from_start(Offset(max(log_start_offset, loading.segments[0].base_offset)))
     return loading.result(stored_epochs, epochs)
@@ -102,6 +114,13 @@ class _Loading:
         self.segments: list[Segment] = []
         # The repairs so far. `reason` is that of the first loss.
         self.recovery = Recovery()
+        # `open_all` sets the snapshots, `load_producers` the state.
+        self.producers = LogProducers(log_dir)
+        # The producers of all batches that were validated and of those before. None if nothing was validated, or if the
+        # segments are other ones now.
+        self._noted: ProducerState | None = None
+        # The segments whose transaction index is damaged. Those that are validated are rebuilt anyway.
+        self._without_transactions: list[Segment] = []
 
     @property
     def end_offset(self) -> int:
@@ -114,25 +133,42 @@ class _Loading:
 
     def result(self, stored: LeaderEpochs | None, epochs: LeaderEpochs) -> LoadedSegments:
         changed = epochs.entries != (stored.entries if stored is not None else [])
-        return LoadedSegments(self.segments, epochs, changed, self.recovery)
+        return LoadedSegments(self.segments, epochs, changed, self.producers, self.recovery)
 
     # --- opening -------------------------------------------------------------------------------------------------
     async def open_all(self) -> None:
         """Opens every segment, oldest first, and removes leftover files of an earlier run."""
-        names = [entry.name for entry in await self.log_dir.list(self.folder) if not entry.is_directory]
+        names = await self._file_names()
+        if await finish_swaps(self.log_dir, self.folder, names):
+            names = await self._file_names()
         bases = sorted(parsed[0] for name in names if (parsed := parse_segment_file(name)) and parsed[1] == LOG_SUFFIX)
         for name in self._leftovers(names, bases):
             await self.log_dir.remove(f"{self.folder}/{name}")
+        self.producers = LogProducers(self.log_dir, snapshot_offsets_in(names))
         self.segments = [Segment(self.log_dir, self.folder, base) for base in bases]
         # Open the files one by one, because a directory loads many logs at the same time and its queue is bounded.
         for number, segment in enumerate(self.segments):
             segment.file = SegmentFile(self.log_dir, await self.log_dir.open(segment.path()))
             stat = await self.log_dir.stat(segment.path())
             segment.size = segment.written_size = stat.size if stat is not None else 0
+            if segment_file(segment.base_offset, TRANSACTION_INDEX_SUFFIX) in names:
+                await self._load_transactions(segment)
             if number + 1 < len(bases):
                 segment.next_offset = bases[number + 1]
                 segment.max_timestamp = None
                 segment.forget_indexes()
+
+    async def _load_transactions(self, segment: Segment) -> None:
+        content = await self.log_dir.read_file(segment.path(TRANSACTION_INDEX_SUFFIX))
+        transactions = TransactionIndex()
+        try:
+            transactions = TransactionIndex.from_bytes(content or b"", base_offset=segment.base_offset)
+        except CorruptTransactionIndex:
+            self._without_transactions.append(segment)
+        segment.take_transactions(transactions, has_file=True)
+
+    async def _file_names(self) -> list[str]:
+        return [entry.name for entry in await self.log_dir.list(self.folder) if not entry.is_directory]
 
     def _leftovers(self, names: Sequence[str], bases: Sequence[int]) -> Iterator[str]:
         logs = {segment_file(base) for base in bases}
@@ -155,6 +191,7 @@ class _Loading:
         The remaining records end below the log start, so none of them may be served.
         """
         self._note_loss(0, len(self.segments), f"the log ended at {self.end_offset}, below its start {offset}")
+        await self.producers.clear(self.folder)
         await self._remove(0)
         await self.add_empty(offset)
 
@@ -164,11 +201,13 @@ class _Loading:
         old = self.segments[-1]
         newest = Segment(self.log_dir, self.folder, old.base_offset)
         newest.file = old.file
+        newest.take_transactions(await old.load_transactions(), has_file=old.has_transaction_file)
         try:
             await newest.load_as_newest(size=old.size, index_interval=self.config.index_interval_bytes)
         except BatchError:
             return False
         self.segments[-1] = newest
+        self._without_transactions = [newest if each is old else each for each in self._without_transactions]
         return True
 
     async def epochs_below(self, number: int, stored: LeaderEpochs | None) -> LeaderEpochs:
@@ -189,6 +228,24 @@ class _Loading:
                 # A batch below the recovery point is damaged, so the epochs end here. Readers of the batch get the error.
                 break
         return epochs
+
+    # --- producers -----------------------------------------------------------------------------------------------
+    async def note_producers_below(self, number: int) -> None:
+        """Collects the producers of the segments before `number`. Validation adds those of the others."""
+        base_offset = self.segments[number].base_offset
+        self._noted = await self.producers.state_at(self.folder, self.segments[:number], base_offset)
+
+    async def load_producers(self, *, is_clean: bool) -> None:
+        """Sets the producers as of the log's end, and removes the snapshots that do not belong to this log."""
+        await self.producers.load(self.folder, self.segments, self.end_offset, is_clean=is_clean, noted=self._noted)
+
+    async def rebuild_transaction_indexes(self) -> None:
+        """Rebuilds the damaged transaction indexes of segments that were not validated, and writes their files."""
+        for segment in self._without_transactions:
+            if segment in self.segments:
+                transactions = await self.producers.aborted_in(self.folder, self.segments, segment)
+                segment.take_transactions(transactions, has_file=True)
+                await self.log_dir.replace_file(segment.path(TRANSACTION_INDEX_SUFFIX), transactions.to_bytes())
 
     # --- validating ----------------------------------------------------------------------------------------------
     async def validate_from(self, first: int, epochs: LeaderEpochs) -> None:
@@ -220,6 +277,7 @@ class _Loading:
         valid)."""
         segment = Segment(self.log_dir, self.folder, old.base_offset)
         segment.file = old.file
+        segment.has_transaction_file = old.has_transaction_file
         assert old.file is not None
         # Validate what the disk really holds. If an fsync failed in an earlier run, the page cache may show records that
         # never reached the disk, and no later fsync would report the loss.
@@ -233,6 +291,8 @@ class _Loading:
                 reason = _contradiction(header, expected, segment, epochs)
                 if reason is not None:
                     break
+                if header.producer_id > NO_PRODUCER_ID:
+                    self._note_producer(header, view, segment)
                 epochs.assign(LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset))
                 segment.note_batch(
                     first_offset=header.base_offset,
@@ -247,6 +307,14 @@ class _Loading:
         segment.written_size = segment.size
         return segment, reason
 
+    def _note_producer(self, header: BatchHeader, view: memoryview, segment: Segment) -> None:
+        """Takes up a valid batch of a producer. Raises InvalidRecordBatch for a malformed marker."""
+        assert self._noted is not None
+        marker = decode_end_transaction(view) if header.is_control else None
+        completed = self._noted.note(header, header.base_offset, marker)
+        if completed is not None and not completed.is_commit:
+            segment.note_aborted(completed)
+
     async def _end_within(self, number: int, old_size: int, reason: str) -> None:
         segment = self.segments[number]
         self._note_loss(old_size - segment.size, len(self.segments) - number - 1, reason)
@@ -255,6 +323,8 @@ class _Loading:
             # Remove the empty segment: no batch confirms its base offset, which may differ from the end of the previous one.
             self.recovery = replace(self.recovery, removed_segments=self.recovery.removed_segments + 1)
             await self._remove(number)
+            # The log may now end before the first segment that was validated.
+            self._noted = None
             await self._reopen_newest()
             return
         assert segment.file is not None
@@ -267,6 +337,7 @@ class _Loading:
     async def _reopen_newest(self) -> None:
         """Prepares the last remaining segment for appends. It may be older than all validated segments, so load it first."""
         if self.segments[-1].tail is None and not await self.trust_newest():
+            await self.note_producers_below(len(self.segments) - 1)
             await self.validate_from(len(self.segments) - 1, LeaderEpochs())
 
     def _note_loss(self, truncated_bytes: int, removed_segments: int, reason: str) -> None:
@@ -284,7 +355,7 @@ class _Loading:
             segment = self.segments.pop()
             assert segment.file is not None
             segment.file.retire()
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
                 await self.log_dir.remove(segment.path(suffix))
 
     async def _make_durable(self, first: int) -> None:
@@ -306,8 +377,8 @@ class _Loading:
         assert newest.file is not None
         await self.log_dir.fsync(newest.file.handle)
         # Index files of an earlier run may reach past the new end, so remove them.
-        await self.log_dir.remove(newest.path(INDEX_SUFFIX))
-        await self.log_dir.remove(newest.path(TIME_INDEX_SUFFIX))
+        for removing in newest.index_removal_steps():
+            await removing
 
 
 def _contradiction(header: BatchHeader, expected: int, segment: Segment, epochs: LeaderEpochs) -> str | None:

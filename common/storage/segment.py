@@ -1,10 +1,12 @@
-"""One segment of a log: its file, the positions of its batches, and its two indexes (shell).
+"""One segment of a log: its file, the positions of its batches, and its three indexes (shell).
 
 Counterpart of Kafka's LogSegment. The newest segment keeps its sparse indexes and the positions of its latest batches in
 memory, and writes the index files when it is rolled or closed. Older segments load the offset index from disk for a read.
-After a crash the index files of the newest segment are missing or short, and are rebuilt from the segment. `size` includes
-bytes that are still queued; only bytes below `written_size` may be read. A file is closed only when no search uses it,
-because reading from a closed descriptor would be a fatal bug.
+After a crash the index files of the newest segment are missing or short, and are rebuilt from the segment. Most segments
+have no transaction index. Only recovery can rebuild one, because that takes the state of the producers before the segment;
+so its file must be durable before the segment counts as durable. `size` includes bytes that are still queued; only bytes
+below `written_size` may be read. A file is closed only when no search uses it, because reading from a closed descriptor
+would be a fatal bug.
 """
 
 from collections.abc import Iterator
@@ -15,12 +17,27 @@ from common.records.batch import CorruptBatch
 from common.storage.batch_positions import BatchPositions
 from common.storage.batch_scan import HeaderScan
 from common.storage.log_config import LogSettings
-from common.storage.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_file
+from common.storage.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file,
+)
 from common.storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from common.storage.offset_index import CorruptIndex, OffsetIndex
 from common.storage.outstanding import Steps
+from common.storage.producers.transactions import CompletedTransaction
 from common.storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
-from common.storage.time_index import TimeIndex
+from common.storage.time_index import TimeIndex, last_entry
+from common.storage.transaction_index import (
+    AbortedRange,
+    AbortedTransaction,
+    CorruptTransactionIndex,
+    TransactionIndex,
+)
 
 NO_TIMESTAMP = -1
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -65,10 +82,13 @@ class Segment:
     __slots__ = (
         "_bytes_since_index",
         "_resume_points",
+        "_stored_indexes",
+        "aborted",
         "base_offset",
         "file",
         "first_timestamp",
         "folder",
+        "has_transaction_file",
         "index",
         "is_held",
         "log_dir",
@@ -78,6 +98,7 @@ class Segment:
         "size",
         "tail",
         "time_index",
+        "transactions",
         "undone",
         "written_size",
     )
@@ -96,9 +117,16 @@ class Segment:
         self.size = 0
         # The kernel has every byte below this position. The pipeline moves it to the end of each written append, in order.
         self.written_size = 0
-        # The two indexes. None if an index is only on disk; the newest segment has both in memory.
+        # The offset and time indexes. None if an index is only on disk; the newest segment has both in memory.
         self.index: OffsetIndex | None = OffsetIndex(base_offset)
         self.time_index: TimeIndex | None = TimeIndex(base_offset)
+        # The aborted transactions whose markers are in this segment. None if they are not in memory; the newest segment has
+        # them in memory.
+        self.transactions: TransactionIndex | None = TransactionIndex()
+        # The range of these transactions. None if there are none.
+        self.aborted: AbortedRange | None = None
+        # Whether there is a .txnindex file, which may be empty or out of date.
+        self.has_transaction_file = False
         # The positions of the latest batches. None except in the newest segment.
         self.tail: BatchPositions | None = BatchPositions(base_offset)
         # The largest timestamp. None: not loaded yet from the time index on disk. -1: no batch has a timestamp.
@@ -109,6 +137,9 @@ class Segment:
         # The number of operations that must end before the segment, its indexes and their directory entries would survive a
         # power cut. Creating the file and rolling add one each.
         self.undone = 0
+        # What the index files hold: the number of entries of the offset, time and transaction index. None if they are not
+        # known to hold the first entries of the indexes in memory, for example while they are written.
+        self._stored_indexes: tuple[int, int, int] | None = None
         # Bytes in batches since the last index entry. The next batch gets an entry once this exceeds the index interval.
         self._bytes_since_index = 0
         # The points where sequential readers will continue: maps the first offset of a batch to its position. Holds at most
@@ -118,6 +149,10 @@ class Segment:
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         """Returns the path of one of the segment's files, relative to the log directory."""
         return f"{self.folder}/{segment_file(self.base_offset, suffix)}"
+
+    def cleaned_path(self, folder: str) -> str:
+        """Returns the path of the file while compaction writes it, in a folder that may have been renamed."""
+        return f"{folder}/{segment_file(self.base_offset)}{CLEANED_SUFFIX}"
 
     # --- appending -----------------------------------------------------------------------------------------------
     def note_batch(self, *, first_offset: int, last_offset: int, size: int, max_timestamp: int, index_interval: int) -> None:
@@ -141,6 +176,19 @@ class Segment:
         self.size = position + size
         self.next_offset = last_offset + 1
 
+    def note_aborted(self, aborted: AbortedTransaction | CompletedTransaction) -> None:
+        """Adds an aborted transaction whose marker is the last batch of the segment."""
+        assert self.transactions is not None
+        self.transactions.append(aborted)
+        self.aborted = self.transactions.range
+
+    def take_transactions(self, transactions: TransactionIndex, *, has_file: bool) -> None:
+        """Sets the transaction index of a segment that is being loaded."""
+        self.transactions = transactions
+        self.aborted = transactions.range
+        self.has_transaction_file = has_file
+        self._stored_indexes = None
+
     def is_full_for(self, *, size: int, max_timestamp: int, last_offset: int, config: LogSettings) -> bool:
         """Whether batches of this size, timestamp and last offset need a new segment."""
         if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
@@ -149,7 +197,7 @@ class Segment:
             return False
         if self.size + size > config.segment_bytes:
             return True
-        if self.first_timestamp is not None and max_timestamp - self.first_timestamp > config.segment_ms:
+        if self.first_timestamp is not None and max_timestamp - self.first_timestamp > config.roll_ms:
             return True
         assert self.index is not None
         assert self.time_index is not None
@@ -180,6 +228,9 @@ class Segment:
                 raise CorruptIndex("it belongs to other batches")
         except CorruptIndex:
             index, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        else:
+            if index_content is not None and times_content is not None and self.transactions is not None:
+                self._stored_indexes = len(index), len(times), len(self.transactions)
         await self.take_up(index, times, size=size, index_interval=index_interval)
 
     async def take_up(self, index: OffsetIndex, times: TimeIndex, *, size: int, index_interval: int) -> None:
@@ -221,7 +272,7 @@ class Segment:
 
     def forget_indexes(self) -> None:
         """Drops the indexes from memory, because a gigabyte of log has five megabytes of indexes."""
-        self.index = self.time_index = self.tail = None
+        self.index = self.time_index = self.transactions = self.tail = None
 
     # --- index files ---------------------------------------------------------------------------------------------
     def seal(self) -> None:
@@ -232,12 +283,24 @@ class Segment:
         self.tail = None
 
     def index_file_steps(self) -> Steps:
-        """Writes both index files with the current content of the indexes."""
+        """Writes the index files with the current content of the indexes, unless they have it already or the segment is
+        empty: a clean shutdown closes all logs, and most have not changed since the broker started."""
         assert self.index is not None
         assert self.time_index is not None
-        times = self.time_index.to_bytes()
+        assert self.transactions is not None
+        entries = len(self.index), len(self.time_index), len(self.transactions)
+        if entries == self._stored_indexes or not self.size:
+            return
+        self._stored_indexes = None
+        times, transactions = self.time_index.to_bytes(), self.transactions
+        if len(transactions):
+            self.has_transaction_file = True
+            yield self.log_dir.replace_file(self.path(TRANSACTION_INDEX_SUFFIX), transactions.to_bytes())
+        else:
+            yield from self._transaction_file_removal_steps()
         yield self.log_dir.replace_file(self.path(INDEX_SUFFIX), self.index.to_bytes())
         yield self.log_dir.replace_file(self.path(TIME_INDEX_SUFFIX), times)
+        self._stored_indexes = entries
 
     def removal_steps(self) -> Steps:
         """Renames the segment's file, so that it is no longer loaded at start, and removes the index files.
@@ -249,8 +312,15 @@ class Segment:
 
     def index_removal_steps(self) -> Steps:
         """Removes the index files of a segment that is removed or truncated."""
+        self._stored_indexes = None
         yield self.log_dir.remove(self.path(INDEX_SUFFIX))
         yield self.log_dir.remove(self.path(TIME_INDEX_SUFFIX))
+        yield from self._transaction_file_removal_steps()
+
+    def _transaction_file_removal_steps(self) -> Steps:
+        if self.has_transaction_file:
+            self.has_transaction_file = False
+            yield self.log_dir.remove(self.path(TRANSACTION_INDEX_SUFFIX))
 
     def delete_steps(self) -> Steps:
         """Deletes the file of a removed segment. The kernel frees the space when no reader has the file open."""
@@ -290,12 +360,48 @@ class Segment:
             self.max_timestamp, self.max_timestamp_offset = times.last or (NO_TIMESTAMP, self.base_offset)
         return times
 
+    async def load_transactions(self) -> TransactionIndex:
+        """Returns the transaction index and keeps it in memory. Raises CorruptTransactionIndex."""
+        if self.transactions is not None:
+            return self.transactions
+        content: bytes | None = b""
+        if self.aborted is not None:
+            path = self.path(TRANSACTION_INDEX_SUFFIX)
+            content = await self.log_dir.read_file(path)
+            while content is None and path != self.path(TRANSACTION_INDEX_SUFFIX):
+                # The folder was renamed meanwhile.
+                path = self.path(TRANSACTION_INDEX_SUFFIX)
+                content = await self.log_dir.read_file(path)
+        if content is None:
+            raise CorruptTransactionIndex("the file is missing")
+        transactions = TransactionIndex.from_bytes(content, base_offset=self.base_offset)
+        # Another task may have loaded the index meanwhile. If so, use that one.
+        if self.transactions is None:
+            self.transactions = transactions
+        return self.transactions
+
     async def load_max_timestamp(self) -> int:
         """Returns the largest timestamp in the segment, -1 if no batch has one."""
         if self.max_timestamp is None:
-            await self.load_time_index()
+            last = await self._last_time_entry()
+            if last is not None:
+                self.max_timestamp, self.max_timestamp_offset = last
+            else:
+                await self.load_time_index()
         assert self.max_timestamp is not None
         return self.max_timestamp
+
+    async def _last_time_entry(self) -> tuple[int, int] | None:
+        """Reads only the last entry of the time index file, because retention asks every segment of a log, and the index of
+        a full segment has megabytes. Returns None unless the file ends with a possible entry."""
+        path = self.path(TIME_INDEX_SUFFIX)
+        stat = await self.log_dir.stat(path)
+        if stat is None or stat.size % TIME_ENTRY_SIZE:
+            return None
+        last = last_entry(await self.log_dir.read_file(path, last=TIME_ENTRY_SIZE) or b"")
+        if last is None or not 0 <= last[1] < self.next_offset - self.base_offset:
+            return None
+        return last[0], self.base_offset + last[1]
 
     async def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Rebuilds both indexes from the batches, at Kafka's default interval. Raises BatchError for a damaged segment."""
@@ -330,10 +436,12 @@ class Segment:
         """Returns a copy of this segment that ends at `size`, a batch boundary. Both use the same open file."""
         index = (await self.load_index()).copy()
         times = (await self.load_time_index()).copy()
+        transactions = (await self.load_transactions()).truncated_to(end_offset)
         index.truncate_to_position(size)
         times.truncate_to_offset(end_offset)
         part = Segment(self.log_dir, self.folder, self.base_offset)
         part.file = self.file
+        part.take_transactions(transactions, has_file=self.has_transaction_file)
         await part.take_up(index, times, size=size, index_interval=index_interval)
         part.next_offset = end_offset
         return part

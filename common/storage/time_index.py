@@ -6,14 +6,26 @@ that reached the timestamp. Timestamps come from clients and go up and down, so 
 has risen. The last entry, added when the segment is sealed, has the maximum of the whole segment.
 """
 
+import struct
 import sys
 from array import array
 from bisect import bisect_right
-from itertools import pairwise
+from itertools import islice
+from operator import le, lt
 
 from common.storage.offset_index import CorruptIndex
 
 ENTRY_SIZE = 12
+_ENTRY = struct.Struct(">qi")
+
+
+def last_entry(tail: bytes) -> tuple[int, int] | None:
+    """Parses the last ENTRY_SIZE bytes of a .timeindex file: the largest timestamp and its relative offset. Returns None if
+    there is no entry, or one that cannot be right, such as the zeros that a crash leaves in a file of Apache Kafka."""
+    if len(tail) != ENTRY_SIZE:
+        return None
+    timestamp, offset = _ENTRY.unpack(tail)
+    return (timestamp, offset) if timestamp > 0 else None
 
 
 class TimeIndex:
@@ -99,8 +111,8 @@ class TimeIndex:
             index._offsets.byteswap()
         if index._offsets[0] < 0 or index._offsets[-1] >= end_offset - base_offset:
             raise CorruptIndex("its offsets lie outside the segment")
-        times_ascend = all(before < after for before, after in pairwise(index._timestamps))
-        offsets_ascend = all(before <= after for before, after in pairwise(index._offsets))
+        times_ascend = all(map(lt, index._timestamps, islice(index._timestamps, 1, None)))
+        offsets_ascend = all(map(le, index._offsets, islice(index._offsets, 1, None)))
         if not (times_ascend and offsets_ascend):
             raise CorruptIndex("its entries do not ascend")
         return index

@@ -50,18 +50,30 @@ async def first_at_or_after(segments: LogSegments, timestamp: int, *, from_offse
 
 async def newest(segments: LogSegments, *, from_offset: Offset) -> TimestampOffset | None:
     """Returns the first record with the largest timestamp, None if no record has one. Raises LogDirError and BatchError."""
-    best: Segment | None = None
-    best_timestamp = -1
     generation = segments.generation
+    timestamps: dict[Segment, int] = {}
     for segment in segments.while_unchanged(from_offset):
-        timestamp = await segment.load_max_timestamp()
-        if timestamp > best_timestamp:
-            best, best_timestamp = segment, timestamp
-    if best is None or best.file is None or generation != segments.generation:
-        return None
-    with best.file.in_use():
-        segments.note_index_use(best)
-        return await _first_in_segment(best, best_timestamp, from_offset=best.base_offset)
+        timestamps[segment] = await segment.load_max_timestamp()
+    while timestamps and generation == segments.generation:
+        best = max(timestamps, key=timestamps.__getitem__)
+        if timestamps[best] < 0 or best.file is None:
+            return None
+        with best.file.in_use():
+            segments.note_index_use(best)
+            found = await _first_in_segment(best, timestamps[best], from_offset=best.base_offset)
+            if found is not None:
+                return found
+            # Compaction has removed the record, and left its timestamp in an empty batch.
+            timestamps[best] = await _newest_of_records(best)
+    return None
+
+
+async def _newest_of_records(segment: Segment) -> int:
+    scan = segment.scan(0)
+    newest_timestamp = -1
+    while (found := await scan.next()) is not None:
+        newest_timestamp = max(newest_timestamp, found[0].record_timestamp_max)
+    return newest_timestamp
 
 
 async def _first_in_segment(segment: Segment, timestamp: int, *, from_offset: int) -> TimestampOffset | None:

@@ -21,7 +21,7 @@ from typing import Final, Protocol, TypeVar
 
 from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
 from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting, settings_of
-from common.configuration.topic import LIST_WITHOUT_EFFECT, SERVED_ANYWAY, TopicConfig, validate_topic_overrides
+from common.configuration.topic import TopicConfig, validate_topic_overrides
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
 from common.protocol.errors import ApiError, ErrorCode
@@ -36,6 +36,8 @@ from controller.core.turn import Turn
 
 _SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
 _TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
+# What a list is before the first element is added to it or taken away.
+_LIST_DEFAULTS: Final = MappingProxyType({"cleanup.policy": ",".join(TopicConfig().cleanup_policy)})
 _NOT_DYNAMIC: Final = (frozenset(_SERVER_SETTINGS) | KNOWN_WITHOUT_EFFECT) - DYNAMIC_KEYS
 
 
@@ -215,7 +217,7 @@ def _list_changed(
         if resource_type == ConfigResourceType.BROKER:
             message = f"Config value {operation.name.lower()} is not allowed for config key: {config.name}"
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
-    elements = [each for each in before.get(config.name, SERVED_ANYWAY.get(config.name, "")).split(",") if each]
+    elements = [each for each in before.get(config.name, _LIST_DEFAULTS.get(config.name, "")).split(",") if each]
     for element in (config.value or "").split(","):
         if operation is ConfigOperation.SUBTRACT:
             elements = [each for each in elements if each != element]
@@ -226,9 +228,7 @@ def _list_changed(
 
 def _is_list(resource_type: int, key: str) -> bool:
     settings: Mapping[str, Setting] = _TOPIC_SETTINGS if resource_type == ConfigResourceType.TOPIC else _SERVER_SETTINGS
-    if key in settings:
-        return settings[key].type is ConfigType.LIST
-    return resource_type == ConfigResourceType.TOPIC and key in LIST_WITHOUT_EFFECT
+    return key in settings and settings[key].type is ConfigType.LIST
 
 
 # --- what is valid ----------------------------------------------------------------------------------------------

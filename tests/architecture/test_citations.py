@@ -18,8 +18,6 @@ FOREIGN = frozenset(
     XxxRequest XxxResponse a_b snapshot_load
     """.split()
 )
-# The name of node.id in clusters with ZooKeeper.
-FORMER_KEYS = frozenset({"broker.id"})
 
 
 def repository_files() -> Iterator[str]:
@@ -37,7 +35,7 @@ def repository_files() -> Iterator[str]:
 def repository() -> Repository:
     found = read_repository(ROOT, repository_files())
     found.names |= FOREIGN
-    found.keys |= {*keys_of(ServerConfig), *KNOWN_WITHOUT_EFFECT, *FORMER_KEYS}
+    found.keys |= {*keys_of(ServerConfig), *KNOWN_WITHOUT_EFFECT}
     return found
 
 

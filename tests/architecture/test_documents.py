@@ -60,7 +60,7 @@ def test_every_event_in_the_table_is_logged() -> None:
 def test_every_key_is_in_the_page_of_the_configuration() -> None:
     """The page lists every key with the right default. It also lists the keys that have no effect."""
     page = (ROOT / "docs" / "configuration.md").read_text()
-    rows = dict(re.findall(r"^\| `([a-z.]+)` \| ([^|]+) \|", page.partition("\n## Keys of a topic\n")[0], re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([a-z0-9.]+)` \| ([^|]+) \|", page.partition("\n## Keys of a topic\n")[0], re.MULTILINE))
     defaults = {field.name: field.default for field in dataclasses.fields(ServerConfig)}
     for key in keys_of(ServerConfig):
         default = defaults[key.replace(".", "_")]

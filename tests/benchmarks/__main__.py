@@ -21,9 +21,11 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "produce_fetch": ([], ["--quick"]),
     "export": ([], ["--partitions", "10000", "--rounds", "1"]),
     "report": ([], ["--records", "200000", "--rounds", "1"]),
+    "memory": ([], ["--quick"]),
     "startup": ([], ["--quick"]),
     "moves": ([], ["--quick"]),
     "disk_failure": ([], ["--quick"]),
+    "clients": ([], ["--quick"]),
     "fault_detection": (["--rounds", "2"], ["--quick", "--only", "power cut"]),
 }
 SECONDS_MAX = 900.0

@@ -1,7 +1,10 @@
-"""Targets for the small files in a log directory: indexes, checkpoints, meta.properties, quorum-state, names."""
+"""Targets for the small files in a log directory: indexes, checkpoints, producer snapshots, meta.properties, names and so
+on."""
 
 from collections.abc import Callable
 from dataclasses import replace
+
+from crc32c import crc32c
 
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, TopicId, Uuid
 from common.raft.core.election_state import (
@@ -23,9 +26,11 @@ from common.storage.names import (
     FolderKind,
     marked_partition_folder,
     parse_partition_folder,
+    parse_producer_snapshot_file,
     parse_segment_file,
     parse_snapshot_file,
     partition_folder,
+    producer_snapshot_file,
     segment_file,
     snapshot_file,
 )
@@ -35,6 +40,12 @@ from common.storage.partition_metadata import (
     format_partition_metadata,
     parse_partition_metadata,
 )
+from common.storage.producers.snapshot import (
+    CorruptProducerSnapshot,
+    decode_producer_snapshot,
+    encode_producer_snapshot,
+)
+from common.storage.producers.state import ProducedBatch, ProducerEntry
 from common.storage.text_checkpoint import (
     MalformedCheckpoint,
     format_epoch_checkpoint,
@@ -43,6 +54,7 @@ from common.storage.text_checkpoint import (
     parse_offset_checkpoint,
 )
 from common.storage.time_index import TimeIndex
+from common.storage.transaction_index import AbortedTransaction, CorruptTransactionIndex, TransactionIndex
 from tests.fuzz.target import Target
 
 INT32_MAX = 2**31 - 1
@@ -94,6 +106,34 @@ def _time_index_seeds() -> list[bytes]:
         index.maybe_append(10**12 + number, _BASE_OFFSET + 10 * number)
         contents.append(index.to_bytes())
     return [*contents, contents[-1] + bytes(24), contents[-1][:-5]]
+
+
+def _check_transaction_index(data: bytes) -> None:
+    """Reading returns entries whose markers ascend, and that a search and a truncation can deal with, or raises
+    CorruptTransactionIndex with a one-line message."""
+    try:
+        index = TransactionIndex.from_bytes(data, base_offset=_BASE_OFFSET)
+    except CorruptTransactionIndex as error:
+        _check_one_line(error)
+        return
+    entries = [index[number] for number in range(len(index))]
+    markers = [each.last_offset for each in entries]
+    assert markers == sorted({*markers})
+    for each in entries:
+        assert each in index.overlapping(each.last_offset, each.first_offset + 1)
+        assert len(index.truncated_to(each.last_offset)) == markers.index(each.last_offset)
+    again = TransactionIndex.from_bytes(index.to_bytes(), base_offset=_BASE_OFFSET)
+    assert again.to_bytes() == index.to_bytes()
+
+
+def _transaction_index_seeds() -> list[bytes]:
+    index = TransactionIndex()
+    contents = [b""]
+    for number in range(4):
+        marker = _BASE_OFFSET + 10 * number
+        index.append(AbortedTransaction(number % 2, marker - 5, marker, marker + 1))
+        contents.append(index.to_bytes())
+    return [*contents, contents[-1][:-3], contents[-1] + contents[-1]]
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------------
@@ -225,6 +265,27 @@ def _partition_metadata_seeds() -> list[bytes]:
     return [format_partition_metadata(topic_id), b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", b"version: 1\n"]
 
 
+def _check_producer_snapshot(data: bytes) -> None:
+    """Decoding returns entries that can be encoded again, or raises CorruptProducerSnapshot with a one-line message. The
+    checksum would hide everything else, so the data is decoded with a valid checksum too."""
+    for content in (data, data[:2] + crc32c(data[6:]).to_bytes(4, "big") + data[6:]):
+        try:
+            entries = decode_producer_snapshot(content)
+        except CorruptProducerSnapshot as error:
+            _check_one_line(error)
+            continue
+        assert decode_producer_snapshot(encode_producer_snapshot(entries)) == entries
+
+
+def _producer_snapshot_seeds() -> list[bytes]:
+    known = ProducerEntry(3, [ProducedBatch(5, 9, 16, 20, 1000)], 1000, 6, 17)
+    return [
+        encode_producer_snapshot({}),
+        encode_producer_snapshot({1: known, 2: ProducerEntry(1, [], 77, 2)}),
+        encode_producer_snapshot({number: ProducerEntry() for number in range(20)}),
+    ]
+
+
 # --- names -------------------------------------------------------------------------------------------------------
 def _check_names(data: bytes) -> None:
     """A parsed name formats back to itself, and its numbers fit the protocol."""
@@ -239,6 +300,9 @@ def _check_names(data: bytes) -> None:
     if (segment := parse_segment_file(name)) is not None:
         assert segment[0] <= INT64_MAX
         assert segment_file(*segment) == name
+    if (offset := parse_producer_snapshot_file(name)) is not None:
+        assert offset <= INT64_MAX
+        assert producer_snapshot_file(offset) == name
     if (snapshot := parse_snapshot_file(name)) is not None:
         assert snapshot[0] <= INT64_MAX
         assert snapshot[1] <= INT32_MAX
@@ -252,6 +316,8 @@ def _name_seeds() -> list[bytes]:
         *(marked_partition_folder("t-1", 3, kind, bytes(range(16))) for kind in FolderKind if kind.value),
         segment_file(5),
         segment_file(10**19, ".timeindex"),
+        producer_snapshot_file(5),
+        producer_snapshot_file(10**19),
         snapshot_file(7, 2),
         snapshot_file(10**19, 9_999_999_999),
         "lost+found",
@@ -271,11 +337,13 @@ def _target(name: str, check: Callable[[bytes], None], seeds: Callable[[], list[
 TARGETS = (
     _target("offset_index", _check_offset_index, _offset_index_seeds),
     _target("time_index", _check_time_index, _time_index_seeds),
+    _target("transaction_index", _check_transaction_index, _transaction_index_seeds),
     _target("offset_checkpoint", _check_offset_checkpoint, _offset_checkpoint_seeds),
     _target("epoch_checkpoint", _check_epoch_checkpoint, _epoch_checkpoint_seeds),
     _target("meta_properties", _check_meta_properties, _meta_properties_seeds),
     _target("quorum_state", _check_quorum_state, _quorum_state_seeds),
     _target("clean_shutdown", _check_clean_shutdown, _clean_shutdown_seeds),
     _target("partition_metadata", _check_partition_metadata, _partition_metadata_seeds),
+    _target("producer_snapshot", _check_producer_snapshot, _producer_snapshot_seeds),
     _target("names", _check_names, _name_seeds),
 )

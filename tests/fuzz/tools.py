@@ -20,7 +20,7 @@ from tests.fuzz.files import TARGETS as FILE_TARGETS
 from tests.fuzz.records import put_right
 from tests.fuzz.target import Target
 from tools.errors import run_tool
-from tools.kafka.dump_log import _dump_all, _parser
+from tools.kafka.dump_log import _dump_all, command_line
 
 # The first byte of the input selects one of these file names and sets of flags. If the byte is odd, checksums are repaired.
 _SEGMENT = "00000000000000000000.log"
@@ -44,7 +44,7 @@ def _folder() -> Path:
 
 @cache
 def _arguments(name: str, flags: tuple[str, ...]) -> argparse.Namespace:
-    return _parser().parse_args(["--files", str(_folder() / name), *flags])
+    return command_line().parse_args(["--files", str(_folder() / name), *flags])
 
 
 def _check_dump_log(data: bytes) -> None:

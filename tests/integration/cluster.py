@@ -240,8 +240,9 @@ def watched_cluster(
             is_fine = True
         finally:
             # Do this first: no process may survive, even if printing the report fails.
-            end_every_fault(home)
-            cluster.kill()
+            with uninterrupted():
+                end_every_fault(home)
+                cluster.kill()
             if not is_fine:
                 cluster.tell()
     if is_fine and os.environ.get("DISKRAFT_KEEP") != "true":
@@ -254,12 +255,30 @@ def disks_taken_away(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        end_every_fault(folder)
-        for mount in mounts_under(folder):
-            unmount_lazily(mount)
-        until(lambda: not loop_devices_under(folder), f"every loop device under {folder} released")
-        for image in folder.rglob("*.img"):
-            image.unlink()
+        with uninterrupted():
+            end_every_fault(folder)
+            for mount in mounts_under(folder):
+                unmount_lazily(mount)
+            until(lambda: not loop_devices_under(folder), f"every loop device under {folder} released")
+            for image in folder.rglob("*.img"):
+                image.unlink()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Holds SIGINT and SIGTERM back until the end of the block. pytest-xdist, for one, interrupts its workers some seconds
+    after the main process has ended, wherever they are."""
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda each, _: came.append(each)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def end_every_fault(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from tests.integration.loop_disks import loop_devices_under, mounts_under, unmount_lazily
 from tools.diskraft import main
 from tools.errors import ToolError
-from tools.lab import disk_faults
+from tools.lab import disk_faults, disk_lab
 from tools.lab.disk_lab import (
     Disk,
     heal_disk,
@@ -119,6 +120,25 @@ def test_a_dead_disk_comes_back_with_what_was_synced(lab: Path) -> None:
     assert (path / "synced").read_bytes() == b"kept"
     assert not (path / "unsynced").exists() or (path / "unsynced").read_bytes() == b""
     (path / "new").write_text("alive")
+
+
+def test_a_dead_disk_that_is_mounted_elsewhere_too_stays_dead(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container or another mount namespace keeps the dead file system. Once it has ended, the disk can be revived."""
+    path = lab / "disk-1"
+    make_disk(path, size_mib=16)
+    # It unmounts when its standard input ends.
+    holder = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", "echo ready; cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == "ready\n"
+    kill_disk(path)
+    monkeypatch.setattr(disk_lab, "RELEASE_SECONDS", 0.3)
+    with pytest.raises(ToolError, match="also mounted elsewhere"):
+        revive_disk(path)
+    holder.communicate()
+    monkeypatch.undo()
+    revive_disk(path)
+    (path / "file").write_bytes(b"alive")
 
 
 def test_a_disk_in_use_is_neither_revived_nor_removed(lab: Path) -> None:

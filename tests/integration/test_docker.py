@@ -267,6 +267,9 @@ def test_up_produce_consume_lose_volumes_and_down(compose: Compose, disk: Path) 
     until(lambda: offline_directories(compose) == [dead, locked], "Prometheus shows both")
     assert consumed(compose.bootstrap, 200) == list(range(200))
     assert [health(compose.container(f"broker-{number}")) for number in (1, 2, 3)] == ["healthy"] * 3
+    compose("exec", "-T", "--user", "root", "broker-3", "chmod", "755", "/var/lib/kafka/data-0")
+    compose("restart", "broker-3")
+    until(lambda: offline_directories(compose) == [dead], "the directory is back")
 
     compose("down", "--volumes")
     assert left_over() == []

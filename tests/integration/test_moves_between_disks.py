@@ -1,6 +1,7 @@
-"""Replicas move from disk to disk under load, by kafka-python's AdminClient, while disks die (KIP-113's test plan).
+"""Replicas move from disk to disk under load, by kafka-python's AdminClient, while disks die.
 
 Moves inside a broker only. A rate makes each move last for some seconds, so that the disks die in the middle of it.
+test_plan_of_kip_113 goes through KIP-113's own test plan, where disks die after the moves.
 """
 
 import warnings

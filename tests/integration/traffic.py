@@ -3,6 +3,7 @@
 `Writer` is a librdkafka producer (acks=all, no idempotence) that writes numbered records at a steady rate and remembers the
 partition and offset of every acknowledgement. `assert_nothing_lost` reads all partitions and checks that each acknowledged
 record is at its offset, with its number. A record that got an error may be in the log too, so only acknowledgements count.
+`Reader` is a consumer that reads along while a Writer writes.
 """
 
 import threading
@@ -126,6 +127,11 @@ class Writer:
             now = time.monotonic()
             return max(max(self.pauses.get(part, 0.0), now - self._last_ack[part]) for part in partitions)
 
+    def acknowledged_so_far(self) -> Promises:
+        """Returns a copy of `acknowledged`, which grows meanwhile."""
+        with self._changed:
+            return dict(self.acknowledged)
+
     def _write(self) -> None:
         started = time.monotonic()
         while not self._stopped.is_set():
@@ -165,6 +171,83 @@ class Writer:
         return callback
 
 
+class Reader:
+    """Reads the partitions from offset 0 on, in a thread of its own, until the block ends."""
+
+    def __init__(self, bootstrap: str, topic: str, *, partitions: int) -> None:
+        self._consumer = _consumer(bootstrap)
+        self._consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+        self._topic = topic
+        self._next_offsets = dict.fromkeys(range(partitions), 0)
+        self._stopped = threading.Event()
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._read, name="reader")
+        self.found: Promises = {}
+        self.problems: list[str] = []
+        """Errors that the consumer got, and offsets that did not follow the one before."""
+
+    def __enter__(self) -> "Reader":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def wait_for(self, promises: Promises) -> None:
+        """Waits until all these records have been read, each at its offset, and none of these offsets a second time."""
+
+        def is_read() -> bool:
+            return bool(self.problems) or promises.keys() <= self.found.keys()
+
+        with self._changed:
+            assert self._changed.wait_for(is_read, SECONDS_MAX), (
+                f"not read within {SECONDS_MAX:g} s: {sorted(promises.keys() - self.found.keys())[:5]} of {self._topic}"
+            )
+            assert self.problems == []
+            assert {place: self.found[place] for place in promises} == promises
+
+    def repeated(self) -> list[int]:
+        """Returns the numbers of the records that were read at more than one offset."""
+        with self._changed:
+            return sorted(number for number, count in Counter(self.found.values()).items() if count > 1)
+
+    def _read(self) -> None:
+        while not self._stopped.is_set():
+            messages = self._consumer.consume(500, timeout=0.1)
+            with self._changed:
+                for message in messages:
+                    self._add(message)
+                self._changed.notify_all()
+
+    def _add(self, message: Any) -> None:
+        index, offset = message.partition(), message.offset()
+        if message.error() is not None:
+            self.problems.append(f"{self._topic}-{index}: {message.error()}")
+        elif offset != self._next_offsets[index]:
+            self.problems.append(f"{self._topic}-{index}: offset {offset} follows {self._next_offsets[index] - 1}")
+        else:
+            self._next_offsets[index] += 1
+            self.found[index, offset] = int(message.value().partition(b" ")[0])
+
+
+def _consumer(bootstrap: str) -> Consumer:
+    return Consumer(
+        QUIET
+        | {
+            "bootstrap.servers": bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+            "topic.metadata.refresh.fast.interval.ms": 50,
+        }
+    )
+
+
 def write_some(bootstrap: str, topic: str, *, partitions: int, count: int, first: int = 0, size: int = 0) -> Promises:
     """Writes `count` records, all of which must be acknowledged. Returns their numbers by (partition, offset)."""
     producer = Producer(QUIET | {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "retry.backoff.ms": 20})
@@ -192,17 +275,7 @@ def write_some(bootstrap: str, topic: str, *, partitions: int, count: int, first
 
 def read_all(bootstrap: str, topic: str, *, partitions: Collection[int]) -> Promises:
     """Reads everything in these partitions. Fails unless they can be read from offset 0 to their end without a gap."""
-    consumer = Consumer(
-        QUIET
-        | {
-            "bootstrap.servers": bootstrap,
-            "group.id": "none",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "check.crcs": True,
-            "topic.metadata.refresh.fast.interval.ms": 50,
-        }
-    )
+    consumer = _consumer(bootstrap)
     found: Promises = {}
     try:
         ends = {index: end_offset(consumer, topic, index) for index in partitions}

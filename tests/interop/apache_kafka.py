@@ -5,20 +5,33 @@ the tests that run Apache Kafka's tools against our brokers, and the benchmarks 
 """
 
 import os
+import re
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.interop.downloads import alone_with
 from tests.interop.our_tools import ROOT
 from tools.lab.local_cluster import free_ports
 
 POM = Path(__file__).with_name("apache_kafka_pom.xml")
-JARS = ROOT / "build" / "apache-kafka"
+
+
+def _release() -> str:
+    """Returns the release of Apache Kafka that the POM asks for."""
+    found = re.search(r"<artifactId>kafka_2[^<]*</artifactId>\s*<version>([^<]+)</version>", POM.read_text())
+    assert found is not None
+    return found[1]
+
+
+# Another release takes another folder, so that jars of an earlier one are not taken for it.
+JARS = ROOT / "build" / f"apache-kafka-{_release()}"
 DOWNLOAD_SECONDS_MAX = 240
 START_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 60
@@ -41,46 +54,64 @@ def find_java() -> str:
 def find_jars() -> Path:
     """Returns the folder with the jars. Downloads them if needed. Raises NoJars."""
     home = os.environ.get("KAFKA_HOME")
-    folder = Path(home) / "libs" if home else _download()
+    try:
+        folder = Path(home) / "libs" if home else download(POM, JARS)
+    except NoJars as error:
+        raise NoJars(f"{error}, and KAFKA_HOME is not set") from None
     if not any(folder.glob("kafka_2.*.jar")):
         raise NoJars(f"{folder} holds no kafka_2.*.jar")
     return folder
 
 
-def write_logging(folder: Path) -> Path:
-    """Writes a log4j configuration that prints errors to stderr, and returns its path."""
-    path = folder / "log4j.properties"
+def logging_option(folder: Path) -> str:
+    """Writes a log4j configuration that prints errors to stderr, and returns the option with which Java uses it."""
+    path = folder / "log4j2.properties"
     path.write_text(
-        "log4j.rootLogger=ERROR, stderr\n"
-        "log4j.appender.stderr=org.apache.log4j.ConsoleAppender\n"
-        "log4j.appender.stderr.Target=System.err\n"
-        "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\n"
-        "log4j.appender.stderr.layout.ConversionPattern=%m%n\n"
+        "appender.stderr.type=Console\n"
+        "appender.stderr.name=stderr\n"
+        "appender.stderr.target=SYSTEM_ERR\n"
+        "appender.stderr.layout.type=PatternLayout\n"
+        "appender.stderr.layout.pattern=%m%n\n"
+        "rootLogger.level=error\n"
+        "rootLogger.appenderRef.stderr.ref=stderr\n"
     )
-    return path
+    return f"-Dlog4j2.configurationFile={path}"
 
 
-def _download() -> Path:
-    """Returns the folder with the jars. Downloads the jars if the folder does not exist. A failed download leaves no folder
-    behind."""
-    if JARS.is_dir():
-        return JARS
+def download(pom: Path, folder: Path, *options: str) -> Path:
+    """Returns the folder with what the POM depends on. Downloads it if the folder does not exist. A failed download leaves
+    no folder behind. Raises NoJars."""
+    with alone_with(folder):
+        if not folder.is_dir():
+            _download(pom, folder, options)
+    return folder
+
+
+def _download(pom: Path, folder: Path, options: Sequence[str]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise NoJars("mvn is missing (Debian: apt install maven) and KAFKA_HOME is not set")
-    unfinished = JARS.with_name(f"{JARS.name}-{os.getpid()}")
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={unfinished}"]
+        raise NoJars("mvn is missing (Debian: apt install maven)")
+    unfinished = folder.with_name(f"{folder.name}-{os.getpid()}")
+    command = [
+        maven,
+        "-q",
+        "-B",
+        "-f",
+        str(pom),
+        *options,
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={unfinished}",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False)
         if done.returncode != 0:
             lines = (done.stdout + done.stderr).strip().splitlines()
             raise NoJars(f"mvn failed: {lines[0] if lines else f'exit status {done.returncode}'}")
-        unfinished.rename(JARS)
+        unfinished.rename(folder)
     except subprocess.TimeoutExpired:
         raise NoJars(f"mvn took longer than {DOWNLOAD_SECONDS_MAX} s") from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return JARS
 
 
 class ApacheKafkaNode:
@@ -97,7 +128,7 @@ class ApacheKafkaNode:
         metadata = folder / "metadata"
         for path in (metadata, *self.disks):
             path.mkdir(parents=True)
-        self._logging = write_logging(folder)
+        self._logging = logging_option(folder)
         self._output = folder / "output.log"
         self._config = folder / "server.properties"
         properties = {
@@ -141,7 +172,7 @@ class ApacheKafkaNode:
         self._stop()
 
     def _command(self, main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
-        java = [self._java, f"-Xmx{heap}", f"-Xms{heap}", f"-Dlog4j.configuration=file:{self._logging}"]
+        java = [self._java, f"-Xmx{heap}", f"-Xms{heap}", self._logging]
         return [*java, "-cp", f"{self._jars}/*", main_class, *arguments]
 
     def _wait_until_ready(self) -> None:

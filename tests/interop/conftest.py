@@ -1,7 +1,7 @@
-"""One cluster for all of tests/interop: a controller and three brokers in their own processes, on plain directories.
+"""The cluster of tests/interop: a controller and three brokers in their own processes, on plain directories.
 
-Tests share it, so each creates its own topics. After every test all four daemons must still be running. At the end each must
-shut down cleanly, without a critical event in its log.
+All tests of a process share it (pytest-xdist runs several processes), so each creates its own topics. After every test all
+four daemons must still be running. At the end each must shut down cleanly, without a critical event in its log.
 """
 
 import itertools
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.blocking_admin import BlockingAdmin
+from tests.interop.apache_kafka import NoJars
+from tests.interop.apache_kafka_tools import Kafka, prepare_kafka
 from tests.interop.topics import create_topic
 from tools.lab.local_cluster import LocalCluster
 
@@ -45,6 +47,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 @pytest.fixture
 def bootstrap(cluster: LocalCluster) -> str:
     return cluster.bootstrap
+
+
+@pytest.fixture(scope="session")
+def kafka(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Kafka:
+    """The tools of Apache Kafka. Without Java or the jars the test is skipped with a message."""
+    try:
+        return prepare_kafka(tmp_path_factory.mktemp("kafka"), cluster.bootstrap)
+    except NoJars as reason:
+        pytest.skip(f"NOTHING WAS TESTED AGAINST APACHE KAFKA: {reason}")
 
 
 @pytest.fixture(autouse=True)

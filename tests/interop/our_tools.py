@@ -19,9 +19,9 @@ class Done:
     errors: list[str]
 
 
-def run_tool(module: str, *arguments: str) -> Done:
-    """Runs `module` of tools.kafka, for example "topics"."""
-    return _run(f"tools.kafka.{module}", *arguments)
+def run_tool(module: str, *arguments: str, given: str = "") -> Done:
+    """Runs `module` of tools.kafka, for example "topics", with `given` as its stdin."""
+    return _run(f"tools.kafka.{module}", *arguments, given=given)
 
 
 def run_diskraft(*arguments: str) -> Done:
@@ -29,9 +29,10 @@ def run_diskraft(*arguments: str) -> Done:
     return _run("tools.diskraft", *arguments)
 
 
-def _run(module: str, *arguments: str) -> Done:
+def _run(module: str, *arguments: str, given: str = "") -> Done:
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
+        input=given,
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,

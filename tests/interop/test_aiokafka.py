@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import IncompatibleBrokerVersion
 
 from tools.lab.local_cluster import LocalCluster
 
@@ -100,13 +99,3 @@ async def test_topics_and_the_cluster(bootstrap: str, cluster: LocalCluster, new
         assert sorted(broker["node_id"] for broker in described["brokers"]) == [1, 2, 3]
     finally:
         await admin.close()
-
-
-async def test_groups_are_refused_cleanly(bootstrap: str, topic: str) -> None:
-    """Groups are not supported yet, and the client fails before it sends a group request."""
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, group_id="group")
-    try:
-        with pytest.raises(IncompatibleBrokerVersion):
-            await consumer.start()
-    finally:
-        await consumer.stop()

@@ -6,8 +6,7 @@ test here is skipped with a message.
 
 import json
 import os
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -15,7 +14,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
+from common.metadata.kept_records import KEPT_RECORDS
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -23,52 +24,29 @@ from common.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from common.protocol.numbering import Numbering
+from common.records.batch import encode_values_batch
+from common.records.metadata_frame import encode_record
+from common.records.metadata_records import ProducerIdsRecord
+from common.storage.producers.snapshot import encode_producer_snapshot
+from common.storage.producers.state import ProducedBatch, ProducerEntry
 from tests.blocking_admin import BlockingAdmin
 from tests.integration.cluster import until
-from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, NoJars, find_jars, find_java, write_logging
+from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, ApacheKafkaNode
+from tests.interop.apache_kafka_tools import TOOL_SECONDS_MAX, Kafka
 from tests.interop.metadata_files import copy_metadata
 from tests.interop.our_tools import Done, run_tool
 from tests.interop.topics import create_topic
+from tests.unit.common.records.test_metadata_frame import GOLDEN
 from tools.lab.local_cluster import LocalCluster
 
 ATTEMPTS_MAX = 5
-TOOL_SECONDS_MAX = 120
+# A move of so many records of 1000 bytes at this rate would take minutes. Apache Kafka copies the first megabyte at once.
+MOVED_RECORDS = 4000
+SLOW_BYTES_PER_SECOND = "10000"
 SEGMENT = "0".zfill(20)
 
 pytestmark = pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + 3 * TOOL_SECONDS_MAX)
-
-
-@dataclass(frozen=True, slots=True)
-class Kafka:
-    """Runs the main classes of Apache Kafka."""
-
-    java: str
-    class_path: str
-    logging: Path
-
-    def run(self, main_class: str, *arguments: str, given: str = "") -> Done:
-        """Runs a tool and returns the result. Of the tool's log messages, only errors go to stderr."""
-        done = subprocess.run(
-            [
-                *(self.java, "-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Dlog4j.configuration=file:{self.logging}"),
-                *("-cp", self.class_path, main_class, *arguments),
-            ],
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=TOOL_SECONDS_MAX,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout.splitlines(), done.stderr.splitlines())
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Kafka:
-    try:
-        java, folder = find_java(), find_jars()
-    except NoJars as reason:
-        pytest.skip(f"NOTHING WAS TESTED AGAINST APACHE KAFKA: {reason}")
-    return Kafka(java, f"{folder}/*", write_logging(tmp_path_factory.mktemp("kafka")))
 
 
 def replica_folder(cluster: LocalCluster, name: str) -> Path:
@@ -102,6 +80,31 @@ def test_kafka_topics_creates_describes_lists_and_deletes_as_ours_does(
     assert name not in run_tool("topics", *server, "--list").lines
 
 
+def test_kafka_get_offsets_and_broker_api_versions_print_what_ours_do(kafka: Kafka, bootstrap: str, topic: str) -> None:
+    """Some partitions hold records. Of the APIs, the lines of those that both tools know are compared."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(7):
+        producer.produce(topic, value=b"x", partition=number % 2, timestamp=1000 + number)
+    assert producer.flush(30) == 0
+    server = ("--bootstrap-server", bootstrap)
+    for flags in (
+        ("--topic", topic),
+        ("--topic-partitions", f"{topic}:1-,{topic}:0", "--time", "earliest"),
+        ("--topic", topic, "--partitions", "0,1", "--time", "1003"),
+        ("--topic", topic, "--time", "9999999999999"),
+    ):
+        theirs = kafka.run("org.apache.kafka.tools.GetOffsetShell", *server, *flags)
+        ours = run_tool("get_offsets", *server, *flags)
+        assert (ours.status, ours.lines) == (theirs.status, theirs.lines), flags
+    theirs = kafka.run("org.apache.kafka.tools.BrokerApiVersionsCommand", *server)
+    # In Kafka 4.1 this API has another name.
+    renamed = [line.replace("ListClientMetricsResources(74)", "ListConfigResources(74)") for line in theirs.lines]
+    served = [line.split(" [")[0] for line in renamed if line.startswith("\t") and "UNSUPPORTED" not in line]
+    lines = run_tool("broker_api_versions", *server).lines
+    assert served
+    assert [line.split(" [")[0] for line in lines if line.startswith("\t") and "UNSUPPORTED" not in line] == served
+
+
 def test_kafka_configs_changes_and_describes_as_ours_does(kafka: Kafka, bootstrap: str, topic: str) -> None:
     """Both tools print the same output when they change or describe configuration. They also refuse a change for the same
     reason."""
@@ -129,6 +132,14 @@ def test_kafka_configs_changes_and_describes_as_ours_does(kafka: Kafka, bootstra
     refused = kafka.run(tool, *server, "--alter", *of_broker, "--add-config", "node.id=7")
     assert refused.status == 1
     assert any("Cannot update these configs dynamically: Set(node.id)" in line for line in refused.errors), refused
+
+
+@pytest.mark.parametrize("entity_type", ["users", "clients", "client-metrics"])
+def test_kafka_configs_finds_no_quotas_and_no_client_metrics(kafka: Kafka, bootstrap: str, entity_type: str) -> None:
+    """It asks for quotas, SCRAM credentials and client metrics. There are none, which is no error."""
+    server = ("--bootstrap-server", bootstrap)
+    done = kafka.run("kafka.admin.ConfigCommand", *server, "--describe", "--entity-type", entity_type)
+    assert (done.status, done.lines) == (0, [])
 
 
 def test_kafka_topics_adds_partitions_as_ours_does(kafka: Kafka, bootstrap: str, topic: str) -> None:
@@ -280,6 +291,92 @@ def test_kafka_log_dirs_says_the_same_as_ours(kafka: Kafka, bootstrap: str, topi
     assert _without_order(theirs.lines[2]) == _without_order(ours.lines[2])
 
 
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """Moves partition 0 of a topic to another directory of broker 1 with Apache Kafka's tools."""
+
+    kafka: Kafka
+    bootstrap: str
+    topic: str
+    source: str
+    target: str
+    file: Path
+
+    def reassign(self, *arguments: str) -> list[str]:
+        """Runs kafka-reassign-partitions and returns its lines, with words for the directories."""
+        entry = {"topic": self.topic, "partition": 0, "replicas": [1], "log_dirs": [self.target]}
+        self.file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+        done = self.kafka.run(
+            *("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", "--bootstrap-server", self.bootstrap),
+            *("--reassignment-json-file", str(self.file), *arguments),
+        )
+        assert done.status == 0, done
+        return [line.replace(self.source, "SOURCE").replace(self.target, "TARGET") for line in done.lines]
+
+    def describe(self) -> dict[str, list[dict[str, object]]]:
+        """Runs kafka-log-dirs. Returns the partitions in the two directories."""
+        done = self.kafka.run(
+            *("org.apache.kafka.tools.LogDirsCommand", "--bootstrap-server", self.bootstrap, "--describe"),
+            *("--broker-list", "1", "--topic-list", self.topic),
+        )
+        assert done.status == 0, done
+        assert done.lines[:2] == [
+            "Querying brokers for log directories information",
+            "Received log directory information from brokers 1",
+        ]
+        (broker,) = json.loads(done.lines[2])["brokers"]
+        places = {each["logDir"]: each for each in broker["logDirs"]}
+        for path, each in places.items():
+            assert (each.keys(), each["error"]) == ({"logDir", "error", "partitions"}, None)
+            assert path in (self.source, self.target) or each["partitions"] == []
+        return {"source": places[self.source]["partitions"], "target": places[self.target]["partitions"]}
+
+
+def mover(kafka: Kafka, bootstrap: str, disks: Sequence[str | Path], topic: str, file: Path) -> Mover:
+    """Creates a topic on broker 1, which has these directories, and fills it."""
+    create_topic(bootstrap, topic, partitions=1, replication_factor=1, assignments={0: [1]})
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 20})
+    for _ in range(MOVED_RECORDS):
+        producer.produce(topic, b"x" * 1000, partition=0)
+    assert producer.flush(TOOL_SECONDS_MAX) == 0
+    (source,) = [str(disk) for disk in disks if (Path(disk) / f"{topic}-0").is_dir()]
+    return Mover(kafka, bootstrap, topic, source, next(str(disk) for disk in disks if str(disk) != source), file)
+
+
+def test_kafka_log_dirs_shows_a_move_as_it_does_on_apache_kafka(
+    kafka: Kafka, cluster: LocalCluster, new_topic_name: Callable[[], str], tmp_path: Path
+) -> None:
+    """The same throttled move on our broker and on Apache Kafka's, described, verified and cancelled with Apache Kafka's
+    tools. During the move both directories have the partition, the target as a future replica that lags behind."""
+    topic, ours = new_topic_name(), cluster.broker(1).files
+    with ApacheKafkaNode(tmp_path / "kafka", disks=2, overrides={}) as node:
+        movers = {
+            "ours": mover(kafka, ours.address, ours.data_dirs, topic, tmp_path / "ours.json"),
+            "theirs": mover(kafka, node.bootstrap, node.disks, topic, tmp_path / "theirs.json"),
+        }
+        started = f"Successfully started moving log directory to TARGET for replica {topic}-0 with broker 1 "
+        said: dict[str, list[list[str]]] = {}
+        for name, each in movers.items():
+            executed = each.reassign("--execute", "--replica-alter-log-dirs-throttle", SLOW_BYTES_PER_SECOND)
+            assert executed[-1] == started
+            described = each.describe()
+            (current,), (future,) = described["source"], described["target"]
+            sizes, lags = [current.pop("size"), future.pop("size")], [current.pop("offsetLag"), future.pop("offsetLag")]
+            assert current == {"partition": f"{topic}-0", "isFuture": False}, name
+            assert future == {"partition": f"{topic}-0", "isFuture": True}, name
+            # How much has been copied by now differs. The lag is what has not been.
+            assert isinstance(sizes[0], int) and isinstance(sizes[1], int) and 0 <= sizes[1] < sizes[0], (name, sizes)
+            assert lags[0] == 0, name
+            assert isinstance(lags[1], int) and 0 < lags[1] <= MOVED_RECORDS, (name, lags)
+            verified, cancelled = each.reassign("--verify"), each.reassign("--cancel")
+            assert f"Reassignment of replica {topic}-0-1 is still in progress." in verified, name
+            after = each.describe()
+            assert after == {"source": [current | {"size": sizes[0], "offsetLag": 0}], "target": []}, name
+            # How many brokers' throttles are cleared is not the same.
+            said[name] = [executed, verified, [line for line in cancelled if "broker-level throttles" not in line]]
+    assert said["ours"] == said["theirs"]
+
+
 def _without_order(described: str) -> dict[tuple[int, str], object]:
     """Returns each broker's directories; neither tool guarantees an order of the replicas in a directory."""
     content = json.loads(described)
@@ -292,12 +389,12 @@ def _without_order(described: str) -> dict[tuple[int, str], object]:
 
 
 def test_console_producer_and_consumer(kafka: Kafka, bootstrap: str, topic: str) -> None:
-    """Kafka's Java clients write with keys and read back by assignment. Idempotent producers are not supported yet."""
+    """Kafka's Java clients write with keys, idempotently as is their default, and read back by assignment. The producer is
+    described with its last sequence number in each partition that it wrote to."""
     given = "".join(f"key {number}:value {number}\n" for number in range(50))
     server = ("--bootstrap-server", bootstrap, "--topic", topic)
     written = kafka.run(
-        *("kafka.tools.ConsoleProducer", *server, "--compression-codec", "zstd"),
-        *("--producer-property", "enable.idempotence=false", "--producer-property", "acks=all"),
+        *("org.apache.kafka.tools.ConsoleProducer", *server, "--compression-codec", "zstd"),
         *("--property", "parse.key=true", "--property", "key.separator=:"),
         given=given,
     )
@@ -305,6 +402,13 @@ def test_console_producer_and_consumer(kafka: Kafka, bootstrap: str, topic: str)
     offsets = kafka.run("org.apache.kafka.tools.GetOffsetShell", *server)
     counts = {int(partition): int(count) for _, partition, count in (line.split(":") for line in offsets.lines)}
     assert sum(counts.values()) == 50
+    partition, count = next((partition, count) for partition, count in counts.items() if count > 0)
+    described = kafka.run(
+        *("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", bootstrap, "describe-producers"),
+        *("--topic", topic, "--partition", str(partition)),
+    )
+    (producer,) = [line.split() for line in described.lines[1:]]
+    assert (producer[1], producer[3], producer[5]) == ("0", str(count - 1), "None"), described
     read: list[str] = []
     for partition, count in counts.items():
         if count == 0:
@@ -317,15 +421,6 @@ def test_console_producer_and_consumer(kafka: Kafka, bootstrap: str, topic: str)
         assert consumed.status == 0, consumed
         read += consumed.lines
     assert sorted(read) == sorted(given.splitlines())
-
-
-def test_a_consumer_group_is_refused(kafka: Kafka, bootstrap: str, topic: str) -> None:
-    """Groups are not supported yet: Kafka's consumer exits and names the request that our brokers lack."""
-    done = kafka.run(
-        *("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic),
-        *("--group", "group", "--timeout-ms", "20000"),
-    )
-    assert any("UnsupportedVersionException" in line and "FIND_COORDINATOR" in line for line in done.errors), done
 
 
 def test_kafkas_tools_find_the_cluster_id_and_the_quorum(kafka: Kafka, cluster: LocalCluster, bootstrap: str) -> None:
@@ -373,6 +468,20 @@ def test_kafka_dump_log_finds_our_segments_and_indexes_consistent(
     assert codecs == {"gzip", "snappy", "zstd"}
 
 
+def test_kafka_dump_log_reads_our_producer_snapshots(kafka: Kafka, tmp_path: Path) -> None:
+    """Apache Kafka finds the checksums right and prints what ours prints."""
+    written = tmp_path / f"{21:020d}.snapshot"
+    last = ProducedBatch(2**31 - 2, 2, 16, 20, 4660)
+    entries = {258: ProducerEntry(3, [last], 4660, 6, 17), 9: ProducerEntry(1, [], 77, 2)}
+    written.write_bytes(encode_producer_snapshot(entries))
+    empty = tmp_path / f"{22:020d}.snapshot"
+    empty.write_bytes(encode_producer_snapshot({}))
+    arguments = ("--files", f"{written},{empty}")
+    theirs = kafka.run("kafka.tools.DumpLogSegments", *arguments)
+    assert (theirs.status, theirs.errors, len(theirs.lines)) == (0, [], 4), theirs
+    assert run_tool("dump_log", *arguments) == theirs
+
+
 def kafka_words(folder: Path) -> list[str]:
     """Returns the batch lines of all segments."""
     files = ",".join(map(str, sorted(folder.glob("*.log"))))
@@ -402,6 +511,23 @@ def test_kafka_dump_log_reads_our_metadata_log_and_snapshots(
     assert any(topic in line for line in theirs.lines)
 
 
+def test_kafka_dump_log_prints_what_is_only_kept_as_ours_does(kafka: Kafka, tmp_path: Path) -> None:
+    """Quotas, ACLs, SCRAM credentials and delegation tokens never occur in our own logs, and producer ids rarely. Both tools
+    print one batch of the same text."""
+    kept: tuple[type, ...] = (*KEPT_RECORDS, ProducerIdsRecord)
+    frames = [
+        encode_record(record, version, Numbering.APACHE) for _, record, version, _ in GOLDEN if isinstance(record, kept)
+    ]
+    assert len(frames) == len(kept)
+    segment = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
+    segment.parent.mkdir()
+    segment.write_bytes(encode_values_batch(frames, base_offset=0, leader_epoch=1, timestamp_ms=1_700_000_000_000))
+    arguments = ("--cluster-metadata-decoder", "--files", str(segment))
+    theirs = kafka.run("kafka.tools.DumpLogSegments", *arguments)
+    assert theirs == run_tool("dump_log", *arguments)
+    assert (theirs.status, len(theirs.lines)) == (0, 3 + len(kept))
+
+
 def test_kafka_storage_finds_our_directories_formatted(kafka: Kafka, cluster: LocalCluster) -> None:
     """Apache Kafka's kafka-storage finds a broker's directories formatted, with the same ids as ours."""
     config = cluster.broker(1).files.config
@@ -411,3 +537,42 @@ def test_kafka_storage_finds_our_directories_formatted(kafka: Kafka, cluster: Lo
     metadata = [line for line in theirs.lines if line.startswith("Found metadata: ")]
     assert metadata == [line for line in ours.lines if line.startswith("Found metadata: ")]
     assert f"cluster.id={cluster.cluster_id}" in metadata[0]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_kafka_console_consumer_reads_in_a_group_and_kafka_consumer_groups_shows_it(
+    protocol: str, kafka: Kafka, bootstrap: str, topic: str, new_topic_name: Callable[[], str]
+) -> None:
+    """A consumer of Apache Kafka with its default settings, or with the consumer protocol, joins a group, reads, commits and
+    leaves; the next one in this group reads only what is new. Kafka's tool lists, describes, resets and deletes the
+    group."""
+    group, server = f"group-{new_topic_name()}", ("--bootstrap-server", bootstrap)
+    consumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    groups = ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *server)
+    for values in (["one", "two", "three"], ["four", "five"]):
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for value in values:
+            producer.produce(topic, value, partition=1)
+        assert producer.flush(TOOL_SECONDS_MAX) == 0
+        read = kafka.run(
+            *(consumer, *server, "--topic", topic, "--group", group, "--from-beginning"),
+            *("--max-messages", str(len(values)), "--timeout-ms", "60000"),
+            *("--consumer-property", f"group.protocol={protocol}"),
+        )
+        assert read.lines == values, read
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    listed = admin.list_consumer_groups().result(TOOL_SECONDS_MAX)
+    assert not listed.errors
+    assert [each.type.name for each in listed.valid if each.group_id == group] == [protocol.upper()]
+    assert group in kafka.run(*groups, "--list").lines
+    described = kafka.run(*groups, "--describe", "--group", group)
+    rows = {line.split()[2]: line.split()[3:6] for line in described.lines if line.startswith(group)}
+    assert rows["1"] == ["5", "5", "0"], described
+    reset = kafka.run(*groups, "--group", group, "--topic", f"{topic}:1", "--reset-offsets", "--to-earliest", "--execute")
+    assert reset.status == 0, reset
+    described = kafka.run(*groups, "--describe", "--group", group)
+    rows = {line.split()[2]: line.split()[3:6] for line in described.lines if line.startswith(group)}
+    assert rows["1"] == ["0", "5", "5"], described
+    deleted = kafka.run(*groups, "--delete", "--group", group)
+    assert f"Deletion of requested consumer groups ('{group}') was successful." in deleted.lines, deleted
+    assert group not in kafka.run(*groups, "--list").lines

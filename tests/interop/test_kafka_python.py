@@ -13,7 +13,8 @@ with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.errors import IncompatibleBrokerVersion, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+    from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+    from kafka.structs import OffsetAndMetadata
 
 MS_MAX = 60_000
 TIMESTAMP = 1_700_000_000_000
@@ -41,7 +42,9 @@ def consumer(servers: list[str]) -> Iterator[Any]:
 
 def produce(servers: list[str], topic: str, **settings: Any) -> list[int]:
     """Writes numbered records to partition 0 and returns the acknowledged offsets."""
-    producer = KafkaProducer(bootstrap_servers=servers, enable_idempotence=False, linger_ms=5, **settings)
+    producer = KafkaProducer(
+        bootstrap_servers=servers, enable_idempotence=settings.get("acks") == "all", linger_ms=5, **settings
+    )
     pending = [
         producer.send(
             topic,
@@ -161,13 +164,15 @@ def test_the_cluster_and_its_quorum_are_described(admin: Any, cluster: LocalClus
     assert admin.describe_features()["metadata.version"]["finalized"] == (21, 21)
 
 
-def test_groups_are_refused_cleanly(admin: Any, servers: list[str], topic: str) -> None:
-    """Groups are not supported yet, and the client fails before it sends a group request."""
-    with pytest.raises(IncompatibleBrokerVersion):
-        admin.list_groups()
-    consumer = KafkaConsumer(topic, bootstrap_servers=servers, group_id="group")
-    try:
-        with pytest.raises(IncompatibleBrokerVersion):
-            consumer.poll(timeout_ms=MS_MAX)
-    finally:
-        consumer.close(autocommit=False)
+def test_groups_are_listed_described_and_deleted(admin: Any, servers: list[str], topic: str) -> None:
+    """A consumer that only commits makes a group without members."""
+    consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, enable_auto_commit=False)
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.commit({partition: OffsetAndMetadata(7, "where I am", -1)})
+    assert consumer.committed(partition) == 7
+    consumer.close()
+    assert topic in {group["group_id"] for group in admin.list_groups()}
+    assert admin.list_group_offsets(topic)[topic][partition].metadata == "where I am"
+    admin.delete_groups([topic])
+    assert topic not in {group["group_id"] for group in admin.list_groups()}

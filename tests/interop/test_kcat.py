@@ -75,3 +75,15 @@ def test_topic_is_made_by_the_first_record(kcat: str, bootstrap: str, new_topic_
     name = new_topic_name()
     run(kcat, "-P", "-b", bootstrap, "-t", name, given="first\n")
     assert run(kcat, "-C", "-b", bootstrap, "-t", name, "-e", "-q") == "first\n"
+
+
+@pytest.mark.slow
+def test_a_kcat_in_a_group_goes_on_where_another_stopped(
+    kcat: str, bootstrap: str, topic: str, new_topic_name: Callable[[], str]
+) -> None:
+    """`kcat -G` joins a group, reads, commits and leaves. The next one in the same group reads only what is new."""
+    group = f"group-{new_topic_name()}"
+    member = (kcat, "-b", bootstrap, "-G", group, "-X", "auto.offset.reset=earliest", "-q")
+    for values in (["one", "two", "three"], ["four"]):
+        run(kcat, "-P", "-b", bootstrap, "-t", topic, "-p", "0", given="".join(f"{value}\n" for value in values))
+        assert run(*member, "-c", str(len(values)), topic).splitlines() == values

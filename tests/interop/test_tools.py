@@ -53,7 +53,7 @@ def test_topics_from_creation_to_deletion(bootstrap: str, new_topic_name: Callab
     for number, line in enumerate(partitions):
         match = re.fullmatch(
             rf"\tTopic: {re.escape(name)}\tPartition: {number}\tLeader: (\d)\tReplicas: ((?:\d,?)+)\tIsr: ((?:\d,?)+)"
-            r"\tElr: N/A\tLastKnownElr: N/A",
+            r"\tElr: \tLastKnownElr: ",
             line,
         )
         assert match is not None, line
@@ -191,17 +191,23 @@ def test_dump_of_the_metadata_log(
     topic = create_topic(bootstrap, new_topic_name(), partitions=2)
 
     def story(node: LocalNode) -> dict[int, str]:
-        """Returns the records of the log by offset; those of snapshots have negative offsets."""
+        """Returns the records by offset; those of the two snapshots have negative offsets. Of the snapshots of the log only
+        the newest is read: with the segments it tells everything, and earlier tests have made hundreds of them."""
         files = copy_metadata(Path(node.files.metadata_dir), tmp_path / node.files.name)
+        bootstrap, *snapshots = [path for path in files if path.suffix == ".checkpoint"]
+        chosen = [bootstrap, *snapshots[-1:], *(path for path in files if path.suffix == ".log")]
+        done = run_tool("dump_log", "--cluster-metadata-decoder", "--files", ",".join(map(str, chosen)))
+        assert (done.status, done.errors) == (0, [])
+        assert [line for line in done.lines if line.startswith("Dumping ")] == [f"Dumping {path}" for path in chosen]
+        assert not any(" isvalid: false" in line for line in done.lines)
         records: dict[int, str] = {}
-        for path in files:
-            done = run_tool("dump_log", "--cluster-metadata-decoder", "--files", str(path))
-            assert (done.status, done.errors) == (0, [])
-            assert not any(" isvalid: false" in line for line in done.lines)
-            for line in done.lines:
-                if " payload: " in line:
-                    offset = int(line.split()[2]) if path.suffix == ".log" else -1 - len(records)
-                    records[offset] = line.partition(" payload: ")[2]
+        is_log = False
+        for line in done.lines:
+            if line.startswith("Dumping "):
+                is_log = line.endswith(".log")
+            elif " payload: " in line:
+                offset = int(line.split()[2]) if is_log else -1 - len(records)
+                records[offset] = line.partition(" payload: ")[2]
         return records
 
     records = story(cluster.controller)

@@ -10,6 +10,12 @@ from common.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from common.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from common.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -33,8 +39,8 @@ def create_topic(
     configs: dict[str, str] | None = None,
     assignments: dict[int, list[int]] | None = None,
 ) -> str:
-    """Creates the topic and returns its name once all its replicas are in sync and every leader serves its partitions.
-    `assignments` gives the brokers of each partition, preferred leader first."""
+    """Creates the topic and returns its name once all its replicas are in sync, every replica has its log and every leader
+    serves its partitions. `assignments` gives the brokers of each partition, preferred leader first."""
     chosen = [CreatableReplicaAssignment(partition_index=each, broker_ids=ids) for each, ids in (assignments or {}).items()]
     topic = CreatableTopic(
         name=name,
@@ -47,9 +53,19 @@ def create_topic(
         response: CreateTopicsResponse = admin.send(CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
         (result,) = response.topics
         assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_message}"
-        wait_until_in_sync(admin, name, partitions=partitions, replication_factor=replication_factor)
+        replicas = wait_until_in_sync(admin, name, partitions=partitions, replication_factor=replication_factor)
         _wait_until_leaders_answer(admin, name)
+        _wait_until_logs_exist(admin, name, replicas)
     return name
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Deletes the topic."""
+    with BlockingAdmin(bootstrap) as admin:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)
+        response: DeleteTopicsResponse = admin.send(request)
+        (result,) = response.responses
+        assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_message}"
 
 
 def wait_until_in_sync(
@@ -89,3 +105,19 @@ def _wait_until_leaders_answer(admin: BlockingAdmin, name: str) -> None:
         assert time.monotonic() < deadline, f"{name}: {len(waiting)} partitions are not led after {READY_SECONDS:g} s"
         # Polling costs the brokers time that they need to create the logs, so many partitions are polled less often.
         time.sleep(POLL_SECONDS + len(waiting) / 5000)
+
+
+def _wait_until_logs_exist(admin: BlockingAdmin, name: str, partitions: list[MetadataResponsePartition]) -> None:
+    """Waits until every broker has a directory for each of its replicas. Answers of the leaders do not show this of the
+    followers."""
+    deadline = time.monotonic() + READY_SECONDS
+    for broker_id in sorted({broker_id for part in partitions for broker_id in part.replica_nodes}):
+        hosted = {part.partition_index for part in partitions if broker_id in part.replica_nodes}
+        asked = [DescribableLogDirTopic(topic=name, partitions=sorted(hosted))]
+        while True:
+            response: DescribeLogDirsResponse = admin.send(DescribeLogDirsRequest(topics=asked), broker_id)
+            topics = [topic for log_dir in response.results for topic in log_dir.topics if topic.name == name]
+            if hosted == {each.partition_index for topic in topics for each in topic.partitions}:
+                break
+            assert time.monotonic() < deadline, f"{name}: broker {broker_id} has only {topics} after {READY_SECONDS:g} s"
+            time.sleep(POLL_SECONDS + len(hosted) / 5000)

@@ -16,13 +16,34 @@ with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.protocol import api_header
-    from kafka.protocol.admin import cluster, configs, topics
-    from kafka.protocol.consumer import fetch, offsets
-    from kafka.protocol.metadata import api_versions, metadata
-    from kafka.protocol.producer import produce
+    from kafka.protocol.admin import client_quotas, cluster, configs, groups, topics, transactions, users
+    from kafka.protocol.consumer import fetch, group, offsets
+    from kafka.protocol.consumer import metadata as consumer_protocol
+    from kafka.protocol.metadata import api_versions, find_coordinator, metadata
+    from kafka.protocol.producer import produce, transaction
 
-_MODULES = (api_header, api_versions, cluster, configs, fetch, metadata, offsets, produce, topics)
+_MODULES = (
+    api_header,
+    api_versions,
+    client_quotas,
+    cluster,
+    configs,
+    consumer_protocol,
+    fetch,
+    find_coordinator,
+    group,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    topics,
+    transaction,
+    transactions,
+    users,
+)
 NO_OPERATIONS = -(2**31)
+# kafka-python writes the version in front of a message that is neither request nor response.
+_VERSION_PREFIX = 2
 
 
 def has(message_class: type[Struct], version: int) -> bool:
@@ -40,7 +61,8 @@ def encode(message: Struct, version: int) -> bytes:
     theirs = their_message(message, version)
     if schema.kind is Kind.HEADER:
         return bytes(theirs.encode(flexible=version in schema.flexible))
-    return bytes(theirs.encode(version=version))
+    encoded = bytes(theirs.encode(version=version))
+    return encoded[_VERSION_PREFIX:] if schema.kind is Kind.DATA else encoded
 
 
 def decode(message_class: type[Struct], encoded: bytes, version: int) -> Any:
@@ -50,6 +72,8 @@ def decode(message_class: type[Struct], encoded: bytes, version: int) -> Any:
     found = _their_class(message_class)
     if schema.kind is Kind.HEADER:
         theirs = found.decode(io.BytesIO(encoded), flexible=version in schema.flexible)
+    elif schema.kind is Kind.DATA:
+        theirs = found.decode(version.to_bytes(_VERSION_PREFIX, "big") + encoded)
     else:
         theirs = found.decode(encoded, version=version)
     return _from_theirs(theirs, schema, version)

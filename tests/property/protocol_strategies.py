@@ -22,8 +22,11 @@ from common.protocol.schema import (
 
 EVERY_INT16 = st.integers(-(2**15), 2**15 - 1)
 KNOWN_ERRORS = st.sampled_from([int(code) for code in ErrorCode])
-# Values of log_append_time_ms, the only timestamp in a response. kio represents -1 as None and the others as datetime.
-LOG_APPEND_TIMES = st.just(-1) | st.integers(0, 2**37)
+# Values of fields that kio represents as datetime or timedelta, which cannot hold every 64-bit number of milliseconds.
+TIMES = st.just(-1) | st.integers(0, 2**37)
+TIME_FIELDS = ("log_append_time_ms", "retention_time_ms")
+# kio has no value for -1 in these.
+START_TIME_FIELDS = ("transaction_start_time_ms",)
 # Greater than every tag in our declarations.
 UNKNOWN_TAGS = st.dictionaries(st.integers(20, 2**31 - 1), st.binary(max_size=6), max_size=2)
 
@@ -111,8 +114,10 @@ def _field(
         if isinstance(wire_type, StructSchema):
             return _structs(wire_type, version, error_codes, tags)
         assert isinstance(wire_type, Primitive)
-        if field.name == "log_append_time_ms":
-            return LOG_APPEND_TIMES
+        if field.name in TIME_FIELDS:
+            return TIMES
+        if field.name in START_TIME_FIELDS:
+            return st.integers(0, 2**37)
         return error_codes if field.name.endswith("error_code") else VALUES[wire_type]
 
     if isinstance(field.wire_type, ArrayOf):

@@ -89,7 +89,7 @@ def smallest(element: Primitive | StructSchema, *, has_tags: bool) -> Any:
         if has_tags:
             made.unknown_tagged_fields = {50: b""}
         return made
-    return {Primitive.STRING: "", Primitive.BYTES: b""}.get(element, bytes(16) if element in UUIDS else 1000)
+    return {Primitive.STRING: "", Primitive.BYTES: b""}.get(element, bytes(16) if element in UUIDS else 100)
 
 
 @pytest.mark.slow

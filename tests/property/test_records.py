@@ -114,6 +114,8 @@ PRIMITIVES: dict[Primitive, st.SearchStrategy[Any]] = {
     Primitive.UINT16: st.integers(0, 2**16 - 1),
     Primitive.INT32: st.integers(-(2**31), 2**31 - 1),
     Primitive.INT64: INT64,
+    Primitive.FLOAT64: st.floats(allow_nan=False),
+    Primitive.BYTES: st.binary(max_size=20),
     Primitive.UUID: st.binary(min_size=16, max_size=16),
     Primitive.ASSIGNED_DIRECTORY_ID: st.sampled_from([bytes(15) + bytes([last]) for last in range(4)])
     | st.binary(min_size=16, max_size=16),

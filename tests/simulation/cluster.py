@@ -51,6 +51,11 @@ FAST: Mapping[str, str] = {
 }
 
 
+def rack_of(broker_id: int) -> str:
+    """Returns the rack of a broker, if the cluster has racks."""
+    return f"rack-{broker_id}"
+
+
 class SimulatedCluster:
     """Call `await start()` first. Brokers are numbered from 1; disk `d` of broker `b` is `/b{b}/d{d}`."""
 
@@ -234,6 +239,12 @@ class SimulatedCluster:
             "listeners": f"CONTROLLER://{name}:{CONTROLLER_PORT}" if is_controller else f"PLAINTEXT://{name}:{BROKER_PORT}",
             "log.dirs": f"{home}/metadata" if is_controller else ",".join(data_dirs),
             "metadata.log.dir": f"{home}/metadata",
+            # Each broker is a rack of its own where consumers read from the replica in their rack.
+            **(
+                {"broker.rack": rack_of(node_id)}
+                if "replica.selector.class" in self._overrides and not is_controller
+                else {}
+            ),
             **self._overrides,
         }
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.log_dir import Operation, SimulatedLogDir
 
 MICROSECOND = 1_000
+QUICK_NS_MAX = 150 * MICROSECOND
 
 # A dead disk still answers these from the cache (measured on ext4).
 ANSWERED_BY_A_DEAD_DISK = frozenset({"attach", "list", "stat", "statvfs", "close"})
@@ -72,6 +73,9 @@ class SimulatedDisk:
         self.failed_fsyncs = 0
         """How many fsyncs have failed because of `fail_fsync_once`."""
         self._slowness = 1.0
+        self.append_ns_max = QUICK_NS_MAX
+        """How long an append takes at most. It takes longer if the kernel makes writers wait until the disk has caught up.
+        This is no fault: no checker excuses anything because of it."""
         self._catches_up_until_ns = 0
         self._shortage = 0.0
         self._mount_point: SimulatedDisk | None = None
@@ -268,7 +272,8 @@ class SimulatedDisk:
         if kind in SLOW_OPERATIONS:
             latency_ns = self._rng.randint(200 * MICROSECOND, 2_000 * MICROSECOND)
         else:
-            latency_ns = self._rng.randint(10 * MICROSECOND, 150 * MICROSECOND)
+            longest_ns = self.append_ns_max if kind == "append" else QUICK_NS_MAX
+            latency_ns = self._rng.randint(10 * MICROSECOND, longest_ns)
         return latency_ns if self._slowness == 1.0 else round(latency_ns * self._slowness)
 
     # --- content, for tests --------------------------------------------------------------------------------------

@@ -366,6 +366,10 @@ class SimulatedWorld:
             disk = self._disks[path] = SimulatedDisk(path, self.loop, self.seed)
         return disk
 
+    def paths_under(self, home: str) -> list[str]:
+        """Returns the paths of a node's disks."""
+        return [path for path in self._disks if path.startswith(f"{home}/")]
+
     def find_disk(self, path: str, create: bool) -> SimulatedDisk | None:
         """Returns the disk that a node finds at the path, or None. With `create`, first puts an empty disk there if there is
         none."""

@@ -20,8 +20,32 @@ CERTAIN_REFUSALS = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
+
+# The names of compacted topics begin like this.
+COMPACTED = "compacted-"
+
+
+def is_compacted(name: str) -> bool:
+    """Whether the topic of this name is compacted. Also takes the name of a partition or of its folder."""
+    return name.startswith(COMPACTED)
+
+
+# The names of topics that only transactional producers write to begin like this.
+TRANSACTIONAL = "transactional-"
+
+
+def is_transactional(name: str) -> bool:
+    """Whether only transactional producers write to the topic of this name. Also takes the name of a partition."""
+    return name.startswith(TRANSACTIONAL)
+
+
+def key_of(value: bytes) -> bytes:
+    """Returns the key of a record in a compacted topic. It follows from the value, so that a checker knows it too."""
+    return b"k" + value.rstrip(b".")[-1:]
 
 
 class Outcome(Enum):
@@ -45,7 +69,7 @@ class Operation:
 
 @dataclass(slots=True, kw_only=True)
 class Produce(Operation):
-    """One batch. Its values are unique in the whole history."""
+    """One batch. Its values are unique in the whole history. An idempotent producer may have sent it several times."""
 
     topic: str
     # The topic that the client meant. The request carries only its name.
@@ -55,17 +79,20 @@ class Produce(Operation):
     values: tuple[bytes, ...]
     # The offset of the first record, if it was acknowledged.
     offset: int = -1
+    # The offset in the answer to one more attempt after that. None if there was none, or if it was not acknowledged.
+    repeated_offset: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Poll(Operation):
-    """One fetch of one partition."""
+    """One fetch of one partition. `follower` is the broker that was asked if it was not the leader, else -1."""
 
     topic: str
     topic_id: TopicId
     index: int
     offset: int
     leader_epoch: int
+    follower: int = -1
     records: tuple[tuple[int, bytes], ...] = ()
     high_watermark: int = -1
     log_start_offset: int = -1
@@ -105,6 +132,76 @@ class PartitionChange(Operation):
     is_election: bool = False
 
 
+@dataclass(slots=True, kw_only=True)
+class OffsetCommit(Operation):
+    """One commit of one partition's position by a member of a group."""
+
+    group: str
+    topic: str
+    index: int
+    generation: int
+    member_id: str
+    offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class OffsetRead(Operation):
+    """One question for a committed position, by a client outside the group. The offset is -1 if there is none."""
+
+    group: str
+    topic: str
+    index: int
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What a member learned from a SyncGroup that succeeded, or from a heartbeat of the consumer protocol. After a
+    heartbeat, `generation` is the member's epoch."""
+
+    group: str
+    generation: int
+    member_id: str
+    indexes: tuple[int, ...]
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnexpectedError:
+    """An error that clients do not expect of this request, so that some of them give up."""
+
+    client: str
+    request: str
+    error: str
+    at_ns: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Transaction(Operation):
+    """One transaction: a value in each of these partitions, and the position `number + 1`. FAILED: its producer has not
+    asked to commit it."""
+
+    number: int
+    value: bytes
+    topic: str
+    indexes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedRead:
+    """One fetch with isolation.level=read_committed, without what is aborted."""
+
+    client: str
+    at_ns: int
+    topic: str
+    index: int
+    offset: int
+    next_offset: int
+    values: tuple[tuple[int, bytes], ...]
+    last_stable_offset: int
+    high_watermark: int
+
+
 @dataclass(slots=True)
 class History:
     """All operations, in the order in which they began."""
@@ -114,6 +211,15 @@ class History:
     latest_offsets: list[LatestOffset] = field(default_factory=list)
     topic_changes: list[TopicChange] = field(default_factory=list)
     partition_changes: list[PartitionChange] = field(default_factory=list)
+    offset_commits: list[OffsetCommit] = field(default_factory=list)
+    offset_reads: list[OffsetRead] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+    unexpected_errors: list[UnexpectedError] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    committed_reads: list[CommittedRead] = field(default_factory=list)
+    # After the end: everything that is committed, and the position of each transactional producer.
+    last_reads: list[CommittedRead] = field(default_factory=list)
+    last_positions: dict[str, int] = field(default_factory=dict)
 
     def acknowledged(self, *, acks: int) -> list[Produce]:
         """Returns the acknowledged batches that were sent with this `acks`."""

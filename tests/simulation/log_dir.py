@@ -122,12 +122,16 @@ class Operation:
     cut_short: Callable[[], None] | None = None
     # Called with the errno when the operation fails, to mark its file.
     failed: Callable[[int], None] | None = None
+    # Whether it waits for all operations before it, but everything except other removals and `close` may overtake it.
+    is_removal: bool = False
 
     def comes_before(self, later: "Operation") -> bool:
         """True when the two must take effect in the order in which they were queued."""
         if self.log_dir is not later.log_dir:
             return False
-        return self.is_barrier or later.is_barrier or self.name == later.name
+        if self.is_removal:
+            return later.is_removal or later.kind == "close"
+        return self.is_barrier or later.is_barrier or later.is_removal or self.name == later.name
 
 
 class SimulatedLogDir(LogDir):
@@ -153,6 +157,7 @@ class SimulatedLogDir(LogDir):
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._lane_ends: dict[str, int] = {}
         self._barrier_end = 0
+        self._removals_end = 0
         self._loop = owner.loop
         # Draws the latencies of a directory that does not exist, because there is no disk to draw them.
         self._absent_rng = random.Random(path)
@@ -172,6 +177,7 @@ class SimulatedLogDir(LogDir):
         is_barrier: bool = False,
         cut_short: Callable[[], None] | None = None,
         failed: Callable[[int], None] | None = None,
+        is_removal: bool = False,
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._owner.is_dead:
@@ -188,7 +194,9 @@ class SimulatedLogDir(LogDir):
             return future
         now_ns = self._loop.now_ns
         deadline_ns = now_ns + self._operation_timeout_ns
-        operation = Operation(self, kind, name, is_barrier, effect, future, now_ns, deadline_ns, cut_short, failed)
+        operation = Operation(
+            self, kind, name, is_barrier, effect, future, now_ns, deadline_ns, cut_short, failed, is_removal
+        )
         self._pending.append(operation)
         self._arm_deadline()
         finish_ns = self._schedule_after_its_predecessors(operation)
@@ -199,9 +207,14 @@ class SimulatedLogDir(LogDir):
         disk = self._attached
         latency_ns = disk.latency_ns(operation.kind) if disk else self._absent_rng.randint(10_000, 100_000)
         earliest_ns = self._loop.now_ns + latency_ns
-        if operation.is_barrier:
+        if operation.is_removal or operation.is_barrier:
             before_ns = max(self._lane_ends.values(), default=0)
+            if operation.is_removal or operation.kind == "close":
+                before_ns = max(before_ns, self._removals_end)
             finish_ns = max(earliest_ns, before_ns + 1, self._barrier_end + 1)
+            if operation.is_removal:
+                self._removals_end = finish_ns
+                return finish_ns
             self._lane_ends.clear()
             self._barrier_end = finish_ns
             return finish_ns
@@ -591,7 +604,10 @@ class SimulatedLogDir(LogDir):
             for _ in self.store.remove(name):
                 pass
 
-        return self._queue("remove", name, effect, is_barrier=True, cut_short=lambda: self._some_of(self.store.remove(name)))
+        def cut_short() -> None:
+            self._some_of(self.store.remove(name))
+
+        return self._queue("remove", name, effect, is_removal=True, cut_short=cut_short)
 
     def stat(self, name: str) -> Awaitable[FileStat | None]:
         def effect() -> FileStat | None:
@@ -603,15 +619,16 @@ class SimulatedLogDir(LogDir):
 
         return self._queue("stat", name, effect)
 
-    def read_file(self, name: str) -> Awaitable[bytes | None]:
+    def read_file(self, name: str, *, last: int | None = None) -> Awaitable[bytes | None]:
         def effect() -> bytes | None:
             node = self.store.find(name)
             if node is None:
                 return None
             if isinstance(node, FolderNode):
                 fail(errno.EISDIR)
-            self.disk.require_readable(node, 0)
-            return bytes(node.content)
+            position = 0 if last is None else max(len(node.content) - last, 0)
+            self.disk.require_readable(node, position)
+            return bytes(node.content[position:])
 
         return self._queue("read_file", name, effect)
 

@@ -1,7 +1,8 @@
 """Faults that wait for an event, so that they hit in the middle of an operation.
 
 Shell of the tests. An event is logged in the middle of a daemon's step. The fault comes right after that step, at the same
-virtual time or a little later.
+virtual time or a little later. `HALF_SWAPPED` is an event that no daemon logs: on the disks, a move is between the two
+renames of its swap.
 """
 
 import asyncio
@@ -13,6 +14,10 @@ from tests.simulation.faults import KINDS, METADATA, Fault, Target
 
 DELAYS_SECONDS = (0.0, 0.0, 0.0, 0.001, 0.005, 0.05, 0.3)
 EVERY_NODE = (Target.NODE, Target.LINK)
+HALF_SWAPPED = "half_swapped"
+# A fault with this amount has no delay, hits the target of a move rather than its source, and the moving broker rather than
+# the controller.
+AMOUNT_AT_ONCE_AT_THE_TARGET = 14
 
 
 class Moments:
@@ -23,6 +28,7 @@ class Moments:
         self._waiting: list[tuple[Fault, asyncio.Future[SimulatedEvent | None]]] = []
         self._is_over = False
         world.event_watchers.append(self._happens)
+        world.operation_watchers.append(self._operates)
 
     async def wait(self, fault: Fault) -> Fault | None:
         """Waits for the fault's event. Returns the fault with its final target, or None if the event did not come."""
@@ -47,12 +53,30 @@ class Moments:
                 still_waiting.append((fault, waiter))
         self._waiting = still_waiting
 
+    def _operates(self, path: str, kind: str, name: str) -> None:
+        if kind == "rename" and any(fault.moment == HALF_SWAPPED for fault, _ in self._waiting):
+            event = _half_swapped(self._world, path, name)
+            if event is not None:
+                self._happens(event)
+
     def end(self) -> None:
         """Ends all waits: the faults that are still waiting do not happen."""
         self._is_over = True
         for _, waiter in self._waiting:
             waiter.set_result(None)
         self._waiting.clear()
+
+
+def _half_swapped(world: SimulatedWorld, path: str, renamed: str) -> SimulatedEvent | None:
+    """Returns the event if the folder was the current log of a moving replica, whose copy has not got its name yet."""
+    home = path.rpartition("/")[0]
+    deleted = [name for name in world.disk(path).folders() if name.startswith(f"{renamed}.") and name.endswith("-delete")]
+    copies = {f"{name.removesuffix('-delete')}-future" for name in deleted}
+    for target in world.paths_under(home):
+        if target != path and copies & set(world.disk(target).folders()):
+            fields = {"source": path, "target": target}
+            return SimulatedEvent(world.now_ns(), home.replace("/b", "broker-"), "info", HALF_SWAPPED, fields)
+    return None
 
 
 def _placed(fault: Fault, event: SimulatedEvent) -> Fault:

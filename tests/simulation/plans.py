@@ -9,9 +9,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from common.configuration.server import RACK_AWARE_SELECTOR
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS, METADATA, Fault, Target
+from tests.simulation.moments import AMOUNT_AT_ONCE_AT_THE_TARGET, HALF_SWAPPED
 from tests.simulation.workload import WorkloadSettings
 
 CHAOS_SECONDS = 50.0
@@ -19,6 +21,15 @@ FAULTS_MAX = 60
 REFUSAL_SHARE = 0.15
 REVIVAL_SHARE = 0.25
 OUTGROWTH_SHARE = 0.25
+# In this share of the seeds the disk of the metadata log is slow throughout. Every commit takes a second or so, also while
+# brokers are dead, which a short fault of that disk would rarely hit.
+SLOW_COMMITS_SHARE = 0.1
+# In this share of the seeds the producers are idempotent and retry.
+IDEMPOTENCE_SHARE = 0.4
+# In this share of the seeds there is a compacted topic.
+COMPACTION_SHARE = 0.3
+# In this share of the seeds consumers read from the follower in their rack (KIP-392).
+RACK_SHARE = 0.4
 # This share of the faults waits for an event. A randomly chosen time would rarely hit the middle of an operation.
 MOMENT_SHARE = 0.35
 MOMENTS = (
@@ -44,6 +55,23 @@ MOMENTS = (
 MOVE_MOMENT_SHARE = 0.5
 MOVE_MOMENTS = ("move_started", "move_caught_up", "assignments_acknowledged", "move_finished")
 
+# If replicas move, the appends to some disks may take this long (0: no longer than usual), because the kernel makes writers
+# wait. Otherwise hardly any append would be on its way to the disk when a swap begins.
+APPEND_MS_CHOICES = (0, 10, 30)
+SLOW_DISK_SHARE = 0.5
+
+# If replicas move, this share of the seeds also has faults that a schedule drawn at random hardly ever has: a broker with a
+# move in progress does not find the controller for longer than its session, or a broker ends between the acknowledgement of
+# an assignment and the swap, or in the middle of a swap.
+LOST_MOVER_SHARE = 0.2
+LOST_MOVER_FAULTS = 4
+ACKNOWLEDGED_SHARE = 0.2
+ACKNOWLEDGED_FAULTS = 3
+ACKNOWLEDGED_KINDS = ("node killed", "power cut")
+HALF_SWAP_SHARE = 0.2
+HALF_SWAP_FAULTS = 2
+HALF_SWAP_KINDS = ("disk dead at a restart", "disk dead at a restart", "node killed", "power cut")
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -62,6 +90,10 @@ class Plan:
     """Whether, after the cluster has converged, a topic with unclean elections is created while no disk has room for it."""
     outgrows: bool = False
     """Whether, at the very end, a feature level that no node knows is finalized."""
+    slow_disks: tuple[tuple[int, int], ...] = ()
+    """The data disks whose appends are slow throughout, each by the broker's id and the number of the disk."""
+    append_ms_max: int = 0
+    """How long an append to one of these disks may take."""
 
     def __str__(self) -> str:
         return (
@@ -70,8 +102,22 @@ class Plan:
             f"{self.workload.producers} producers, {self.workload.consumers} consumers, {len(self.schedule)} faults"
             + (", and a partition that loses all its disks" if self.refuses else "")
             + (", and a topic that finds no room" if self.revives else "")
+            + (", and producers that retry" if self.workload.is_idempotent else "")
+            + (", and compaction" if self.workload.compacted_topics else "")
+            + (", and racks" if self.workload.has_racks else "")
             + (", and replicas that move" if self.workload.move_pause is not None else "")
+            + (f", and {self.workload.groups} groups" if self.workload.groups else "")
+            + (
+                f", and {self.workload.transactional_producers} in transactions"
+                if self.workload.transactional_producers
+                else ""
+            )
             + (", and a feature that nobody knows" if self.outgrows else "")
+            + (
+                f", and {len(self.slow_disks)} disks with appends of up to {self.append_ms_max} ms"
+                if self.slow_disks
+                else ""
+            )
         )
 
 
@@ -81,14 +127,31 @@ def draw_plan(seed: int) -> Plan:
     brokers = rng.randint(3, 5)
     disks = rng.randint(1, 5)
     move_pause = _draw_move_pause(seed) if disks > 1 else None
-    workload = replace(_draw_workload(rng), move_pause=move_pause, reassignment_pause=_draw_reassignment_pause(seed))
+    workload = replace(
+        _draw_workload(rng),
+        move_pause=move_pause,
+        reassignment_pause=_draw_reassignment_pause(seed),
+        is_idempotent=random.Random(f"{seed}/idempotence").random() < IDEMPOTENCE_SHARE,
+    )
     overrides = _draw_overrides(random.Random(f"{seed}/overrides"))
+    groups = _draw_groups(random.Random(f"{seed}/groups"), overrides)
+    transactional = _draw_transactions(random.Random(f"{seed}/transactions"), overrides)
+    workload = replace(workload, groups=groups, transactional_producers=transactional)
+    workload = _with_compaction(random.Random(f"{seed}/compaction"), workload, overrides)
+    if random.Random(f"{seed}/racks").random() < RACK_SHARE:
+        overrides["replica.selector.class"] = RACK_AWARE_SELECTOR
+        workload = replace(workload, has_racks=True)
     schedule = _draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks)
     if move_pause is not None:
         moves_rng = random.Random(f"{seed}/moves/faults")
         # With a short delay, -delete folders are removed during the run. With a long delay, they stay until its end.
         overrides["log.segment.delete.delay.ms"] = str(moves_rng.choice([500, 5_000, 60_000]))
         schedule = tuple(_maybe_at_a_move(moves_rng, fault) for fault in schedule)
+        rare = _draw_rare_faults_of_moves(random.Random(f"{seed}/moves/standing"), brokers, disks)
+        rare += _draw_ends_before_swaps(random.Random(f"{seed}/moves/acknowledged"), brokers, disks)
+        schedule = tuple(sorted((*schedule, *rare), key=lambda fault: fault.at_ns))
+    slow_disks, append_ms_max = _draw_slow_disks(random.Random(f"{seed}/moves/appends"), brokers, disks, move_pause)
+    schedule = _with_slow_commits(random.Random(f"{seed}/slow commits"), schedule)
     return Plan(
         seed=seed,
         brokers=brokers,
@@ -100,6 +163,8 @@ def draw_plan(seed: int) -> Plan:
         outgrows=random.Random(f"{seed}/outgrowth").random() < OUTGROWTH_SHARE,
         # If a broker has a single directory, the controller places the replica, and no broker checks the free space.
         revives=disks > 1 and random.Random(f"{seed}/revival").random() < REVIVAL_SHARE,
+        slow_disks=slow_disks,
+        append_ms_max=append_ms_max,
     )
 
 
@@ -124,10 +189,99 @@ def _draw_reassignment_pause(seed: int) -> float | None:
     return random.Random(f"{seed}/reassignments").choice([None, None, 0.5, 2.0, 8.0])
 
 
+# With these, a member of the consumer protocol is missed as soon as one of the classic protocol.
+SHORT_CONSUMER_SESSIONS = {
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "3000",
+}
+
+
+def _draw_groups(rng: random.Random, overrides: dict[str, str]) -> int:
+    """Draws the number of groups, and settings with which a coordinator changes and a group rebalances several times."""
+    groups = rng.choice([0, 0, 1, 2])
+    if groups:
+        overrides["group.initial.rebalance.delay.ms"] = str(rng.choice([0, 500]))
+        overrides["group.min.session.timeout.ms"] = "1000"
+        overrides.update(SHORT_CONSUMER_SESSIONS)
+        overrides["offsets.commit.timeout.ms"] = str(rng.choice([500, 5_000]))
+        overrides["offsets.topic.num.partitions"] = str(rng.choice([1, 3]))
+    return groups
+
+
+def _draw_transactions(rng: random.Random, overrides: dict[str, str]) -> int:
+    """Draws the number of transactional producers, and how many partitions their coordinators share."""
+    producers = rng.choice([0, 0, 1, 3])
+    if producers:
+        overrides["transaction.state.log.num.partitions"] = str(rng.choice([1, 3]))
+        overrides.setdefault("offsets.topic.num.partitions", "1")
+    return producers
+
+
+def _with_compaction(rng: random.Random, workload: WorkloadSettings, overrides: dict[str, str]) -> WorkloadSettings:
+    if rng.random() > COMPACTION_SHARE:
+        return workload
+    overrides["log.cleaner.backoff.ms"] = str(rng.choice([100, 1_000]))
+    overrides["log.cleaner.io.buffer.size"] = str(rng.choice([300, 524_288]))
+    # A map of few keys makes several rounds of a compaction, a low rate makes it long.
+    overrides["log.cleaner.dedupe.buffer.size"] = str(rng.choice([1_000, 134_217_728]))
+    overrides["log.cleaner.io.max.bytes.per.second"] = str(rng.choice([5_000, 1_000_000]))
+    return replace(workload, compacted_topics=rng.randint(1, 2), compacted_segment_bytes=rng.choice([300, 3_000]))
+
+
 def _maybe_at_a_move(rng: random.Random, fault: Fault) -> Fault:
     if not fault.moment or rng.random() > MOVE_MOMENT_SHARE:
         return fault
     return replace(fault, moment=rng.choice(MOVE_MOMENTS))
+
+
+def _draw_rare_faults_of_moves(rng: random.Random, brokers: int, disks: int) -> list[Fault]:
+    drawn: list[Fault] = []
+    if rng.random() < LOST_MOVER_SHARE:
+        drawn += [_draw_fault_of_move(rng, "link cut", "move_caught_up", brokers, disks) for _ in range(LOST_MOVER_FAULTS)]
+    if rng.random() < HALF_SWAP_SHARE:
+        drawn += [
+            _draw_fault_of_move(rng, rng.choice(HALF_SWAP_KINDS), HALF_SWAPPED, brokers, disks)
+            for _ in range(HALF_SWAP_FAULTS)
+        ]
+    return drawn
+
+
+def _draw_ends_before_swaps(rng: random.Random, brokers: int, disks: int) -> list[Fault]:
+    if rng.random() > ACKNOWLEDGED_SHARE:
+        return []
+    return [
+        _draw_fault_of_move(rng, rng.choice(ACKNOWLEDGED_KINDS), "assignments_acknowledged", brokers, disks)
+        for _ in range(ACKNOWLEDGED_FAULTS)
+    ]
+
+
+def _draw_slow_disks(
+    rng: random.Random, brokers: int, disks: int, move_pause: float | None
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    """Draws the disks whose appends are slow, and how long one may take in milliseconds."""
+    append_ms_max = 0 if move_pause is None else rng.choice(APPEND_MS_CHOICES)
+    if not append_ms_max:
+        return (), 0
+    every = [(broker_id, number) for broker_id in range(1, brokers + 1) for number in range(1, disks + 1)]
+    return tuple(disk for disk in every if rng.random() < SLOW_DISK_SHARE), append_ms_max
+
+
+def _draw_fault_of_move(rng: random.Random, kind: str, moment: str, brokers: int, disks: int) -> Fault:
+    """Draws a fault that hits the moving broker at the event, at once and for long enough that it is fenced."""
+    return Fault(
+        at_ns=round(rng.uniform(0, 0.8 * CHAOS_SECONDS) * NS_PER_S),
+        kind=kind,
+        node=rng.randint(1, brokers),
+        peer=CONTROLLER_ID if KINDS[kind].target is Target.LINK else 0,
+        disk=f"d{rng.randint(1, disks)}" if KINDS[kind].target is Target.ANY_DISK else "",
+        duration_ns=round(rng.uniform(4.0, 10.0) * NS_PER_S),
+        amount=AMOUNT_AT_ONCE_AT_THE_TARGET,
+        by_force=True,
+        moment=moment,
+        is_there=True,
+    )
 
 
 def _draw_workload(rng: random.Random) -> WorkloadSettings:
@@ -161,6 +315,20 @@ def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tup
             schedule.append(fault)
         at += rng.expovariate(1 / mean_gap)
     return tuple(schedule)
+
+
+def _with_slow_commits(rng: random.Random, schedule: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    if rng.random() > SLOW_COMMITS_SHARE:
+        return schedule
+    slow = Fault(
+        at_ns=0,
+        kind="disk slow",
+        node=CONTROLLER_ID,
+        disk=METADATA,
+        duration_ns=round(CHAOS_SECONDS * NS_PER_S),
+        amount=rng.randint(600, 1000),
+    )
+    return (slow, *(fault for fault in schedule if not fault.is_where(slow)))
 
 
 def _is_in_the_way(earlier: Fault, fault: Fault) -> bool:

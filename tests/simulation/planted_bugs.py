@@ -6,7 +6,15 @@ workload or a checker is missing, or the bug is harmless.
 """
 
 from broker.controller_link.assignments_sender import AssignmentsSender
-from broker.core import future_at_start, placement, reconcile
+from broker.coordinator.coordinator_partition import CoordinatorPartition
+from broker.coordinator.core.consumer_group import reconciliation
+from broker.coordinator.core.group_shard import GroupShard
+from broker.coordinator.core.transactions.shard import TransactionShard
+from broker.coordinator.core.transactions.transaction import Transaction
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.marker_sender import MarkerSender
+from broker.coordinator.open_shard import OpenShard
+from broker.core import compaction, future_at_start, placement, reconcile
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
@@ -17,12 +25,15 @@ from broker.hosting.replica_copy import ReplicaCopy
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
 from broker.requests import fetch, produce
+from broker.requests.groups import GroupRequests
 from common.environment import disk_errors
 from common.log_dirs import probe
 from common.metadata.state import MetadataState
 from common.raft.driver import QuorumDriver
 from common.storage import clean_shutdown, recovery
+from common.storage.compaction import swap
 from common.storage.log import Log
+from common.storage.producers.log_producers import LogProducers
 from controller import quorum_controller
 from controller.core import (
     alter_partition,
@@ -58,7 +69,7 @@ _DISKS = (
             "except LogDirError as error:\n        self._fail(error)\n        raise",
             "except LogDirError:\n        await self.log_dir.fsync(segment.file.handle)",
         ),
-        seed=12,
+        seed=301,
     ),
     _bug(
         "a process short of files gives up its disks",
@@ -133,8 +144,17 @@ _REPLICATION = (
         "What is in the log can be read.",
         Edit(
             fetch._Fetch.read_all,
-            "partition.log.written_offset if self.is_follower else partition.high_watermark",
+            "partition.readable_end(self.isolation)",
             "partition.log.written_offset",
+        ),
+    ),
+    _bug(
+        "a follower takes for committed what it has",
+        "The leader sent it, so it will be there; consumers here need not wait for one more fetch.",
+        Edit(
+            PartitionReplica.leader_high_watermark,
+            "bounded = min(high_watermark, self.log_end_offset)",
+            "bounded = self.log_end_offset",
         ),
     ),
     _bug(
@@ -156,7 +176,7 @@ _REPLICATION = (
             "if known.epoch < wanted.last_fetched_epoch or known.end_offset < wanted.fetch_offset:",
             "if False:",
         ),
-        seed=19,
+        seed=53,
     ),
     _bug(
         "into the ISR before it has caught up",
@@ -188,6 +208,49 @@ _REPLICATION = (
     ),
 )
 
+_PRODUCERS = (
+    _bug(
+        "a follower does not look at sequence numbers",
+        "Only the leader checks them.",
+        Edit(Log.append_as_follower, "if header.producer_id > NO_PRODUCER_ID:", "if False:"),
+    ),
+    _bug(
+        "a truncated log remembers its producers' batches",
+        "The producer did send them.",
+        Edit(Log._cut, "if end < self.producers.state.end_offset:", "if False:"),
+        seed=28,
+    ),
+    _bug(
+        "a snapshot of producers for a longer log",
+        "The append comes first, the snapshot can wait.",
+        Edit(
+            Log._roll,
+            "self._background.run(self.producers.store_steps(self.name, base_offset))",
+            "asyncio.get_running_loop().call_soon(\n"
+            "        lambda: self._background.run(self.producers.store_steps(self.name, base_offset))\n"
+            "    )",
+        ),
+        Edit(
+            LogProducers.store_steps,
+            'assert self.state.end_offset <= offset, "a snapshot must not know batches that it does not cover"\n',
+            "pass\n",
+        ),
+        seed=28,
+    ),
+    _bug(
+        "a truncated log keeps its snapshots of producers",
+        "They were right when they were written.",
+        Edit(Log._cut_steps, "yield from self.producers.drop_beyond_steps(self.name, self.log_end_offset)\n", "pass\n"),
+        seed=46,
+    ),
+    _bug(
+        "a duplicate is acknowledged before its original is replicated",
+        "It was appended long ago.",
+        Edit(Partition.append_as_leader, "Offset(earlier.last_offset + 1)", "Offset(0)"),
+        seed=12,
+    ),
+)
+
 _CONTROLLER = (
     _bug(
         "no broker epoch check",
@@ -208,7 +271,6 @@ _CONTROLLER = (
             "registration is not None and epoch not in (NO_EPOCH, registration.epoch)",
             "False",
         ),
-        seed=12,
     ),
     _bug(
         "assigned to a lost directory and still in the ISR",
@@ -234,7 +296,7 @@ _CONTROLLER = (
             "if now_ns < failure.deadline_ns or not self._leads_in(directory_id):",
             "if True:",
         ),
-        seed=12,
+        seed=113,
     ),
     _bug(
         "a heartbeat elects before it looks at lost directories",
@@ -291,7 +353,7 @@ _CONTROLLER = (
             "records = generate_removal_records(state, PartitionChanges(state, turn.settings, eligibility), broker_id)",
             "pass",
         ),
-        seed=113,
+        seed=294,
     ),
     _bug(
         "any replica may lead",
@@ -331,7 +393,7 @@ _CONTROLLER = (
         ),
         Edit(alter_partition._validated, "if leader != partition.leader:", "if False:"),
         Edit(alter_partition._validated, "if wish.partition_epoch < partition.partition_epoch:", "if False:"),
-        seed=321,
+        seed=342,
     ),
     _bug(
         "an ISR change with anybody in it",
@@ -383,6 +445,18 @@ _CONTROLLER = (
             "pass\n",
         ),
     ),
+    _bug(
+        "a slow commit excuses silent brokers",
+        "The controller was away for so long that it cannot have received heartbeats.",
+        Edit(
+            quorum_controller.QuorumController._expire_sessions,
+            'await self._by_itself("fence_stale_broker", fence_stale_broker)\n',
+            "begun_ns = self._env.now_ns()\n"
+            '            await self._by_itself("fence_stale_broker", fence_stale_broker)\n'
+            "            self._presence._last_look_ns = begun_ns\n"
+            "            self._look_at_clock()\n",
+        ),
+    ),
 )
 
 _BROKER = (
@@ -395,7 +469,6 @@ _BROKER = (
             "if not wish.is_settled:\n            self._ready.setdefault(replica, wish)",
             "pass",
         ),
-        seed=143,
     ),
     _bug(
         "a replica is assigned once",
@@ -467,6 +540,11 @@ _BROKER = (
         "Its files are there until the delay is over.",
         Edit(Replicas._delete, "directory.replicas.remove(partition.key)", "pass"),
     ),
+    _bug(
+        "a failed directory answers for ever",
+        "The log is in a failed directory, so that is what every client gets to hear, as in Apache Kafka.",
+        Edit(Replicas._absent_error, "registration.leader not in (self._broker_id, NO_LEADER)", "False"),
+    ),
 )
 
 _MOVES = (
@@ -487,6 +565,7 @@ _MOVES = (
             "if move.state is MoveState.ASSIGNING or assigned == move.target:",
             "if move.state is MoveState.ASSIGNING:",
         ),
+        seed=10,
     ),
     _bug(
         "the copy gets its name before the old log loses it",
@@ -520,6 +599,11 @@ _MOVES = (
             "placed is not None and placed.log.log_end_offset == old.log_end_offset",
             "placed is not None",
         ),
+        Edit(
+            ReplicaCopy.exchange,
+            'assert placed.log.log_end_offset == old.log_end_offset, "an append during the swap would be lost"',
+            "pass",
+        ),
     ),
     _bug(
         "a swap forgets appends on their way to the disk",
@@ -535,11 +619,17 @@ _MOVES = (
             "placed is not None and placed.log.log_end_offset == old.log_end_offset",
             "placed is not None",
         ),
+        Edit(
+            ReplicaCopy.exchange,
+            'assert placed.log.log_end_offset == old.log_end_offset, "an append during the swap would be lost"',
+            "pass",
+        ),
     ),
     _bug(
         "the copy keeps what the log has truncated",
         "The copy was equal once, and appends go at the end.",
         Edit(ReplicaCopy.align, "if offset < self._future.log_end_offset:", "if False:"),
+        seed=53,
     ),
     _bug(
         "a copy is promoted beside the current log",
@@ -549,18 +639,145 @@ _MOVES = (
             "if situation.current is not None:",
             "if situation.current is not None and situation.in_isr:",
         ),
+        seed=2,
     ),
     _bug(
         "a move that failed keeps its assignment",
         "The replica's next move replaces the entry.",
         Edit(Moves._end, "self._known.movement.end(partition.key)", "pass"),
-        seed=12,
+        seed=40,
     ),
     _bug(
         "the only copy is deleted as planned",
         "The name says -delete.",
         Edit(future_at_start.is_deletion_due, "return has_log or not is_placed_here", "return True"),
+        seed=235,
     ),
 )
 
-PLANTED_BUGS: tuple[PlantedBug, ...] = (*_DISKS, *_REPLICATION, *_CONTROLLER, *_BROKER, *_MOVES)
+_GROUPS = (
+    _bug(
+        "a heartbeat says that the group is being loaded",
+        "So it is, and the member will come back later.",
+        Edit(GroupRequests.handle_heartbeat, ", while_loading=ErrorCode.NONE", ""),
+    ),
+    _bug(
+        "a commit is answered before it is replicated",
+        "The leader has it, and the followers will.",
+        Edit(
+            OpenShard._written,
+            "self._partition.wait_until_replicated(end_offset, partial(self._replicated, pending))",
+            "self._replicated(pending, ErrorCode.NONE)",
+        ),
+    ),
+    _bug(
+        "a load ends at the high watermark of the moment",
+        "Nothing beyond it is committed.",
+        Edit(
+            CoordinatorPartition._committed_end,
+            "end_offset = self.partition.log.log_end_offset",
+            "end_offset = self.partition.high_watermark",
+        ),
+    ),
+    _bug(
+        "a shard keeps its groups after it lost the leadership",
+        "It may lead again, and then it need not load. Until then its timers rest.",
+        Edit(
+            GroupCoordinator.role_changed,
+            "if known.partition is partition and partition.is_leader and "
+            "known.leader_epoch == partition.replica.leader_epoch:",
+            "if known.partition is partition:",
+        ),
+        Edit(
+            OpenShard._wake_up,
+            "self.perform(lambda shard, now: shard.timer_fired(now, key))",
+            "self.perform(lambda shard, now: shard.timer_fired(now, key) if self._partition.is_leader else [])",
+        ),
+    ),
+    _bug(
+        "a member of a consumer group gets partitions before they are revoked",
+        "The target assignment gives it these partitions, so they are its own.",
+        Edit(
+            reconciliation._next,
+            "free = frozenset(each for each in wanted if is_free(topic_id, each))",
+            "free = wanted",
+        ),
+    ),
+)
+
+_TRANSACTIONS = (
+    _bug(
+        "an offset in a transaction is committed at once",
+        "The producer will commit anyway.",
+        Edit(
+            GroupShard.commit_transactional_offsets,
+            "self._pending.put(request.producer_id, key, value)",
+            "self._offsets.put(key, value)",
+        ),
+    ),
+    _bug(
+        "a marker that a leader refused is not sent again",
+        "The next leader gets the marker by replication.",
+        Edit(
+            MarkerSender._answered,
+            "self._retry_later(pending, partition)",
+            "pending.left.discard(partition)\n        self._maybe_complete(pending)",
+        ),
+        seed=21,
+    ),
+    _bug(
+        "a loaded transaction gets no markers",
+        "They were sent before the shard was unloaded.",
+        Edit(TransactionShard.loaded, "elif transaction.state.is_prepared:", "elif not transaction.partitions:"),
+    ),
+    _bug(
+        "an abort is told to the partitions as a commit",
+        "A marker is a marker: what was aborted has no records.",
+        Edit(
+            Transaction.markers_due,
+            "is_commit=self.state is TransactionState.PREPARE_COMMIT",
+            "is_commit=self.state.is_prepared",
+        ),
+    ),
+    _bug(
+        "a transaction begins without the coordinator",
+        "The producer has added the partition before it sends the batch.",
+        Edit(Partition._is_known_open, "return not self.is_swapping and", "return True or"),
+        Edit(Partition._validate_verified, "if state.has_open_transaction(", "if True or state.has_open_transaction("),
+        seed=2,
+    ),
+)
+
+_COMPACTION = (
+    _bug(
+        "compaction beyond the high watermark",
+        "The segment is full and synced, so nothing will change it.",
+        Edit(compaction.cleanable_part, "segment.next_offset > last_stable_offset or is_too_young", "is_too_young"),
+    ),
+    _bug(
+        "the compacted segment gets its name last",
+        "The old segments are renamed, not removed, so nothing is lost.",
+        Edit(
+            swap.swap_steps,
+            "    yield log_dir.rename(cleaned.cleaned_path(folder), swap)\n    yield log_dir.fsync_dir(folder)\n",
+            "",
+        ),
+        Edit(
+            swap.swap_steps,
+            "yield log_dir.rename(swap, cleaned.path())",
+            "yield log_dir.rename(cleaned.cleaned_path(folder), cleaned.path())",
+        ),
+    ),
+)
+
+PLANTED_BUGS: tuple[PlantedBug, ...] = (
+    *_DISKS,
+    *_REPLICATION,
+    *_PRODUCERS,
+    *_CONTROLLER,
+    *_BROKER,
+    *_MOVES,
+    *_GROUPS,
+    *_TRANSACTIONS,
+    *_COMPACTION,
+)

@@ -129,8 +129,12 @@ def partition_line(names: Names, state: MetadataState, name: str, part: Partitio
         f"{broker_id}:{names.directory(directory)}{_offline_mark(state, broker_id, directory)}"
         for broker_id, directory in zip(part.replicas, part.directories, strict=True)
     )
-    recovering = "  RECOVERING" if part.leader_recovery_state else ""
-    return f"{name}  leader {leader}  epoch {part.leader_epoch}  isr {members(part.isr)}  replicas {places}{recovering}"
+    notes = "  RECOVERING" if part.leader_recovery_state else ""
+    if part.adding_replicas:
+        notes += f"  adding {members(part.adding_replicas)}"
+    if part.removing_replicas:
+        notes += f"  removing {members(part.removing_replicas)}"
+    return f"{name}  leader {leader}  epoch {part.leader_epoch}  isr {members(part.isr)}  replicas {places}{notes}"
 
 
 def _offline_mark(state: MetadataState, broker_id: BrokerId, directory_id: DirectoryId) -> str:

@@ -8,20 +8,24 @@ in-sync replica, the fault is withheld. So leaving out one fault may let another
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from common.ids import TopicIdPartition
 from common.metadata.directory_ids import is_reserved
 from common.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION_FEATURE
-from common.time_units import NS_PER_S
+from common.net.node_channel import ChannelError
+from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.checkers import Checkers, InvariantViolated
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.faults import Fault, Lab
+from tests.simulation.group_member import read_position
 from tests.simulation.history import History, Outcome
 from tests.simulation.moments import Moments
 from tests.simulation.plans import CHAOS_SECONDS, Plan, draw_plan
+from tests.simulation.transactional_producer import read_committed
 from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
 from tests.simulation.workload import ALL, Workload, WorkloadClient
 
@@ -35,6 +39,8 @@ OUTGROWTH_BOUND_SECONDS = 20.0
 UNKNOWN_LEVELS = ((METADATA_VERSION_FEATURE, LATEST_LEVEL + 1), ("group.version", 1))
 # After this time every probe has measured the free space of its disk.
 PROBED_SECONDS = 3.0
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(slots=True)
@@ -91,6 +97,7 @@ class SeedRun:
 
     async def _run(self) -> None:
         await self._cluster.start()
+        self._slow_appends()
         self._checkers.install()
         async with asyncio.TaskGroup() as group:
             workload = Workload(self._cluster, self.history, self.plan.workload, group, guard=self._untouched)
@@ -107,6 +114,8 @@ class SeedRun:
             await self._converge()
             client = WorkloadClient(self._cluster, self.history, "client-last", group)
             await self._write_once_more(client, workload.lasting_topics)
+            await self._read_positions(client, workload)
+            await self._read_transactions(client, workload)
             client.close()
             await self._checkers.at_quiescence()
             await self._create_on_a_settled_cluster(group)
@@ -126,6 +135,10 @@ class SeedRun:
             await self._outgrow_every_node()
         self._count()
 
+    def _slow_appends(self) -> None:
+        for broker_id, number in self.plan.slow_disks:
+            self._cluster.disk(broker_id, number).append_ns_max = self.plan.append_ms_max * NS_PER_MS
+
     async def _write_once_more(self, client: WorkloadClient, topics: list[str]) -> None:
         """Writes one more record to every partition of these topics."""
         deadline_ns = self.world.now_ns() + round(LAST_WRITES_BOUND_SECONDS * NS_PER_S)
@@ -138,6 +151,48 @@ class SeedRun:
                         raise NotConverged(f"all is well, but {topic}-{index} takes no record: {answer}")
                     await self.world.sleep(LOOK_SECONDS)
                     produce = await client.produce(topic, index)
+
+    async def _read_positions(self, client: WorkloadClient, workload: Workload) -> None:
+        """Reads every committed position once more, for the check that none was lost."""
+        deadline_ns = self.world.now_ns() + round(LAST_WRITES_BOUND_SECONDS * NS_PER_S)
+        topic = workload.lasting_topics[0]
+        for group in workload.groups:
+            for index in range(self.plan.workload.partitions):
+                while (read := await read_position(client, group, topic, index)).outcome is not Outcome.OK:
+                    if self.world.now_ns() > deadline_ns:
+                        raise NotConverged(f"all is well, but nobody knows the offsets of {group}: {read.error}")
+                    await self.world.sleep(LOOK_SECONDS)
+
+    async def _read_transactions(self, client: WorkloadClient, workload: Workload) -> None:
+        """Reads everything that transactional producers have committed, once none of their transactions is open, and their
+        positions."""
+        topic = workload.transactional_topic
+        if topic is None:
+            return
+        deadline_ns = self.world.now_ns() + round(LAST_WRITES_BOUND_SECONDS * NS_PER_S)
+
+        async def again(what: str) -> None:
+            if self.world.now_ns() > deadline_ns:
+                raise NotConverged(f"all is well, but {what}")
+            await self.world.sleep(LOOK_SECONDS)
+
+        for index in range(self.plan.workload.partitions):
+            offset = 0
+            while True:
+                read = await _answer(read_committed(client, topic, index, offset))
+                if read is None:
+                    await again(f"{topic}-{index} cannot be read")
+                elif read.next_offset > offset:
+                    self.history.last_reads.append(read)
+                    offset = read.next_offset
+                elif offset < read.high_watermark:
+                    await again(f"a transaction is open in {topic}-{index} at offset {offset}")
+                else:
+                    break
+        for producer in workload.transactional_producers:
+            while (position := await _answer(producer.read_position(client))) is None:
+                await again(f"nobody knows the position of {producer.client.name}")
+            self.history.last_positions[producer.client.name] = position
 
     async def _create_on_a_settled_cluster(self, group: asyncio.TaskGroup) -> None:
         """Creates a topic with one partition for each disk of the cluster, and checks that its replicas are spread evenly
@@ -318,3 +373,11 @@ class SeedRun:
 
 class NotConverged(AssertionError):
     """The cluster has not converged within the time limit, although everything is repaired."""
+
+
+async def _answer(asked: Awaitable[Answer | None]) -> Answer | None:
+    """Returns the answer, or None if there was none."""
+    try:
+        return await asked
+    except ChannelError:
+        return None

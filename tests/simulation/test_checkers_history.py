@@ -132,3 +132,16 @@ def test_an_isr_that_was_too_small_for_long() -> None:
     for away in (range(11 * second, 13 * second, BOUNDS_INTERVAL_NS), range(21 * second, 30 * second, BOUNDS_INTERVAL_NS)):
         with pytest.raises(InvariantViolated, match="with 1 in sync"):
             check_isr_sizes(history, shrunk, away)
+
+
+@pytest.mark.parametrize(("repeated", "is_found"), [(None, False), (3, False), (4, True), (0, True)])
+def test_a_retry_is_acknowledged_where_the_first_attempt_was(repeated: int | None, is_found: bool) -> None:
+    """I2: a different offset means that the record was stored twice, even if nobody has read it."""
+    sent = produce("a", 3)
+    sent.repeated_offset = repeated
+    if not is_found:
+        check_history(History(produces=[sent]))
+        return
+    with pytest.raises(InvariantViolated, match="I2: t-0: a was acknowledged at 3, and its retry at"):
+        check_history(History(produces=[sent]))
+    check_history(History(produces=[sent]), excused=[TopicIdPartition(TOPIC, 0)])

@@ -12,6 +12,7 @@ from common.records.metadata_records import (
     KnownRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     TopicRecord,
 )
@@ -136,6 +137,7 @@ def test_a_lawful_directory_failure_passes() -> None:
         ("I17", [BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, fenced=1)]),
         ("I5", [PartitionChangeRecord(partition_id=9, topic_id=TOPIC, leader=2)]),
         ("I5", [TopicRecord(name="t", topic_id=TopicId(Uuid(b"u" * 16)))]),
+        ("I5", [ProducerIdsRecord(next_producer_id=1000), ProducerIdsRecord(next_producer_id=1000)]),
     ],
 )
 def test_unlawful_records_are_found(invariant: str, records: list[KnownRecord]) -> None:

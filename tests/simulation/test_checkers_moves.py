@@ -14,6 +14,7 @@ from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from common.time_units import NS_PER_MS
 from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
@@ -29,6 +30,33 @@ Course = Callable[[SimulatedCluster, str], Awaitable[None]]
 async def undisturbed(cluster: SimulatedCluster, _: str) -> None:
     """Waits until the move has finished, without a fault."""
     await cluster.world.event("move_finished")
+
+
+async def written_by_several(cluster: SimulatedCluster, _: str) -> None:
+    """Several clients write until the move has finished."""
+    async with asyncio.TaskGroup() as group:
+        client = SimulatedClient(cluster, group)
+
+        async def write() -> None:
+            while not cluster.world.events_named("move_finished"):
+                await client.produce("t", 0, b"meanwhile")
+                await cluster.world.sleep(0.005)
+
+        await asyncio.gather(*(write() for _ in range(5)))
+        client.close()
+
+
+async def written_on_a_busy_disk(cluster: SimulatedCluster, target: str) -> None:
+    """Writes until the move has finished. The disk of the old log is so busy that an append is often on its way to it."""
+    for number in (1, 2):
+        if cluster.disk(1, number).path != target:
+            cluster.disk(1, number).append_ns_max = 30 * NS_PER_MS
+    async with asyncio.TaskGroup() as group:
+        client = SimulatedClient(cluster, group)
+        while not cluster.world.events_named("move_finished"):
+            await client.produce("t", 0, b"meanwhile")
+            await cluster.world.sleep(0.005)
+        client.close()
 
 
 async def killed_before_the_swap(cluster: SimulatedCluster, _: str) -> None:
@@ -68,6 +96,8 @@ async def restart(cluster: SimulatedCluster) -> None:
         (undisturbed, "the old log goes before the copy's name is durable", "a power cut would take its name away"),
         (undisturbed, "the copy gets its name before the old log loses it", "on the platter"),
         (undisturbed, "a copy without the history of leader epochs", "lacks the leader epochs"),
+        (written_by_several, "appends go on during the swap", "the new log ends at"),
+        (written_on_a_busy_disk, "a swap forgets appends on their way to the disk", "the new log ends at"),
         (killed_before_the_swap, "an assignment of an earlier attempt acknowledges", "an older assignment names the target"),
         (
             target_lost_before_the_swap,

@@ -123,6 +123,17 @@ def test_damaged_bytes_are_no_batches() -> None:
             read_log({"t-0/00000000000000000000.log": content}, "t-0")
 
 
+def test_a_compacted_segment_counts_from_its_swap_on() -> None:
+    """The segments that it replaces may all be there still, or some of them, or none."""
+    first, second, last = "f/00000000000000000000.log", "f/00000000000000000002.log", "f/00000000000000000004.log"
+    old = {first: batch(0, "a", "b"), second: batch(2, "c", "d")}
+    rest = {f"{first}.swap": batch(2, "c", "d"), last: batch(4, "e")}
+    for left in ({}, {second: old[second]}, old):
+        log = read_log(left | rest, "f")
+        assert [each.base_offset for each in log.batches] == [2, 4]
+        assert log.end_offset == 5
+
+
 def test_directories_are_judged_by_what_they_hold() -> None:
     """I9: two disks have the same directory id. I10: one replica is in two directories. I11: a replica is not in the
     directory that the metadata names, or is on a broker that should have none."""

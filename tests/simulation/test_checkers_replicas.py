@@ -12,7 +12,8 @@ from broker.core.lifecycle import BrokerState, _Failure
 from broker.core.partition_replica import Role
 from common.environment.interface import LogDirError
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, PartitionEpoch, TopicIdPartition, Uuid
-from common.records.metadata_records import BrokerRegistrationChangeRecord
+from common.protocol.errors import ErrorCode
+from common.records.metadata_records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
 from common.time_units import NS_PER_S
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.quiescence import problems
@@ -101,6 +102,23 @@ def test_high_watermark_and_epochs() -> None:
     run_planted(plant)
 
 
+def test_a_follower_that_knows_more_than_its_leader() -> None:
+    """I3: a follower's high watermark rises above that of its leader, so that consumers could read too much."""
+
+    async def plant(planted: Planted) -> None:
+        leader, follower = planted.leader, planted.follower
+        planted.checkers.replicas._seen.clear()
+        leader.replica.high_watermark = follower.replica.high_watermark = Offset(1)
+        planted.look()
+        leader.replica.high_watermark = follower.replica.high_watermark = Offset(2)
+        planted.look()
+        follower.replica.high_watermark = Offset(3)
+        with pytest.raises(InvariantViolated, match=r"I3.*rose to 3, that of leader \d is 2"):
+            planted.look()
+
+    run_planted(plant)
+
+
 def test_a_high_watermark_that_rises_below_min_isr() -> None:
     """I8: min.insync.replicas is 2. The high watermark may rise between two looks if the ISR shrinks to one between them,
     but not after that."""
@@ -125,7 +143,8 @@ def test_a_high_watermark_that_rises_below_min_isr() -> None:
 def test_a_broker_that_could_not_tell_must_end() -> None:
     """I13: a broker leads in a failed directory, and the controller has not acknowledged the failure: the broker must end
     when log.dir.failure.timeout.ms is over. If the failure was acknowledged or the broker is shutting down, the broker gets
-    some more time, until the metadata has moved the leaders."""
+    some more time, until the metadata has moved the leaders. A broker that could not register yet leads nothing (seed
+    162)."""
 
     async def plant(planted: Planted) -> None:
         checker, broker = planted.checkers.replicas, planted.brokers[planted.part.leader]
@@ -142,6 +161,25 @@ def test_a_broker_that_could_not_tell_must_end() -> None:
         failure.acknowledged = False
         broker.lifecycle.state = BrokerState.SHUTTING_DOWN
         checker.look_at_offline_directories(planted.brokers, late_ns)
+        broker.lifecycle.state = BrokerState.STARTING
+        broker.lifecycle.broker_epoch = BrokerEpoch(-1)
+        checker.look_at_offline_directories(planted.brokers, late_ns)
+        checker.look_at_offline_directories(planted.brokers, late_ns + 32 * NS_PER_S)
+
+    run_planted(plant)
+
+
+def test_a_broker_that_only_speaks_of_its_failed_directory_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I13: a broker that knows of another leader must send clients there."""
+
+    async def plant(planted: Planted) -> None:
+        checker, replicas = planted.checkers.replicas, planted.brokers[planted.follower_id].replicas
+        replicas._known.log_went_offline(planted.key, planted.follower.directory_id)
+        del replicas._partitions[planted.key]
+        checker.look_at_offline_directories(planted.brokers, planted.cluster.world.now_ns())
+        monkeypatch.setattr(replicas, "_absent_error", lambda _key: ErrorCode.KAFKA_STORAGE_ERROR)
+        with pytest.raises(InvariantViolated, match="I13"):
+            checker.look_at_offline_directories(planted.brokers, planted.cluster.world.now_ns())
 
     run_planted(plant)
 
@@ -161,6 +199,11 @@ def test_wrong_assignments_dead_leaders_and_empty_replicas_are_found() -> None:
         image.partitions[planted.key] = replace(part, directories=moved)
         with pytest.raises(InvariantViolated, match="I11"):
             checker.committed_batch([unfence], planted.brokers)
+        # The wrong directory was assigned after the registration, for example for a move that was cancelled then (seed 58).
+        image.partitions[planted.key] = part
+        checker.committed_batch([RegisterBrokerRecord(broker_id=leader_id)], planted.brokers)
+        image.partitions[planted.key] = replace(part, directories=moved)
+        checker.committed_batch([unfence], planted.brokers)
         image.partitions[planted.key] = part
         known = planted.brokers[leader_id]._directories.known
         known.step(LogDirError(planted.leader.log.log_dir.path, "planted", errno.EIO))

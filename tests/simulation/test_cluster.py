@@ -8,6 +8,7 @@ from common.ids import NO_LEADER, BrokerId
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
+from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 
 
 def test_records_are_written_replicated_and_read_back() -> None:
@@ -24,6 +25,29 @@ def test_records_are_written_replicated_and_read_back() -> None:
             assert UNASSIGNED not in cluster.partition("t", index).directories
 
     run(scenario)
+
+
+def test_a_broker_that_says_that_it_runs_names_itself_to_clients() -> None:
+    """The heartbeat that unfences a broker may be answered before the broker has the record. A client that gets metadata
+    without any broker meanwhile may not ask again for a minute (librdkafka)."""
+    named: list[bool] = []
+    clusters: list[SimulatedCluster] = []
+
+    def note(event: SimulatedEvent) -> None:
+        if event.name == "broker_running":
+            broker = clusters[-1].nodes[event.fields["broker_id"]].broker
+            assert broker is not None
+            named.append(not broker.state.brokers[event.fields["broker_id"]].fenced)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        clusters.append(SimulatedCluster(world, brokers=3, disks=2))
+        world.event_watchers.append(note)
+        await clusters[-1].start()
+        await world.until(lambda: len(world.events_named("broker_running")) == 3)
+
+    for seed in range(1, 11):
+        SimulatedWorld(seed).run(scenario)
+    assert named == [True] * 30
 
 
 @pytest.mark.parametrize("seed", range(1, 6))

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.faults import Fault
-from tests.simulation.moments import Moments
+from tests.simulation.moments import AMOUNT_AT_ONCE_AT_THE_TARGET, HALF_SWAPPED, Moments
 
 KILLED = Fault(at_ns=0, kind="node killed", node=1, moment="log_created", is_there=True, amount=1)
 DEAD = Fault(at_ns=0, kind="disk dies and comes back", node=1, disk="d1", moment="log_created", is_there=True)
@@ -60,6 +60,39 @@ def test_a_fault_is_where_its_event_is(
     found = happened(fault, event)
     assert found is not None
     assert (found.node, found.peer, found.disk) == place
+
+
+def test_a_fault_comes_between_the_two_renames_of_a_swap() -> None:
+    """The old log has got its -delete name, and the copy still has its -future name. Neither the deletion of a log nor the
+    end of a swap is this moment."""
+    fault = Fault(
+        at_ns=0,
+        kind="disk dead at a restart",
+        node=1,
+        disk="d1",
+        amount=AMOUNT_AT_ONCE_AT_THE_TARGET,
+        moment=HALF_SWAPPED,
+        is_there=True,
+    )
+    deleted, copy = f"t-0.{'ab' * 16}-delete", f"t-0.{'ab' * 16}-future"
+
+    async def scenario(world: SimulatedWorld) -> None:
+        source, target = world.disk("/b2/d1"), world.disk("/b2/d3")
+        source.write(f"{deleted}/partition.metadata", b"")
+        target.write("t-0/partition.metadata", b"")
+        moments = Moments(world)
+        task = world.loop.create_task(moments.wait(fault))
+        await world.sleep(1)
+        moments._operates("/b2/d1", "rename", "t-0")
+        await world.sleep(1)
+        assert not task.done()
+        target.store.rename("t-0", copy)
+        moments._operates("/b2/d1", "rename", "t-0")
+        found = await task
+        assert found is not None
+        assert (found.node, found.disk) == (2, "d3")
+
+    SimulatedWorld(seed=1).run(scenario)
 
 
 def test_a_fault_without_an_event_does_not_wait() -> None:

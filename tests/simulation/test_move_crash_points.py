@@ -1,9 +1,9 @@
 """A broker crashes at every point of a move between its directories, and starts again (I15).
 
 There are twelve crash points. At each point the broker is killed, loses power, or is killed and then starts without its
-source or its target disk. Each case runs twice: the crash interrupts the move of a replicated partition (acks=all), or the
-move of a partition with a single replica (acks=1). The other partition moves and takes records at the same time. In every
-case the broker must recover without manual intervention.
+source or its target disk: 48 cases. The crash interrupts the move of a replicated partition (acks=all), or the move of a
+partition with a single replica (acks=1), in turn, so that each point meets both and each ending meets both. The other
+partition moves and takes records at the same time. In every case the broker must recover without manual intervention.
 """
 
 import asyncio
@@ -293,9 +293,15 @@ def _current_logs(cluster: SimulatedCluster, broker_id: BrokerId, replica: Repli
     return len([folder for disk in (replica.source, replica.target) for folder in replica.folders(disk)])
 
 
-@pytest.mark.parametrize("topic", ACKS)
-@pytest.mark.parametrize("end", Ending, ids=lambda end: end.name.lower())
-@pytest.mark.parametrize("point", POINTS)
+CASES = [
+    pytest.param(point, end, topic, id=f"{point}-{end.name.lower()}-{topic}")
+    for number, point in enumerate(POINTS)
+    for turn, end in enumerate(Ending, start=number)
+    for topic in [(REPLICATED, SINGLE)[turn % 2]]
+]
+
+
+@pytest.mark.parametrize(("point", "end", "topic"), CASES)
 def test_one_replica_is_current_after_a_crash(point: str, end: Ending, topic: str) -> None:
     """The broker starts and serves the replica from one of the two directories, with every acknowledged record. The move
     finishes, and no -future, -delete or -stray folder remains."""

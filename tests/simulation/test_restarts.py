@@ -1,5 +1,6 @@
 """Brokers restart with another configuration, or with a disk that cannot be read."""
 
+import asyncio
 import errno
 
 from common.ids import BrokerId
@@ -114,6 +115,29 @@ def test_other_settings_for_one_life() -> None:
         await cluster.until_in_sync("t")
 
     run(scenario)
+
+
+def test_a_leader_that_could_never_create_its_log_leads_after_its_restart() -> None:
+    """The leader has run out of descriptors and cannot create the log of a new partition. It is the only member of the ISR
+    and has a single directory, so the metadata already names that directory when the broker restarts (seed 31)."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=1, replication_factor=1)
+        await client.produce("t", 0, b"of the deleted topic")
+        client.acknowledged.clear()
+        await client.delete_topic("t")
+        await cluster.world.event("log_deleted")
+        cluster.disk(1, 1).run_short(1.0)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.create_topic("t", partitions=1, replication_factor=1))
+            await cluster.world.sleep(5)
+            assert len(cluster.world.events_named("log_created")) == 1, "only that of the deleted topic"
+            cluster.crash(1)
+            cluster.disk(1, 1).heal()
+            cluster.start_node(1)
+        await client.produce("t", 0, b"of the new topic")
+
+    run_cluster(scenario, brokers=1, disks=1, log_segment_delete_delay_ms="1000")
 
 
 def test_a_node_that_is_asked_to_end_while_it_starts() -> None:

@@ -10,7 +10,8 @@ from tests.simulation.event_log import readable
 from tests.simulation.explaining import run_and_explain
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS
 from tests.simulation.hash_seeds import printed_under
-from tests.simulation.plans import draw_plan
+from tests.simulation.moments import HALF_SWAPPED
+from tests.simulation.plans import ACKNOWLEDGED_FAULTS, ACKNOWLEDGED_KINDS, LOST_MOVER_FAULTS, draw_plan
 from tests.simulation.shrinking import shrink
 from tests.simulation.swarm import SeedReport, SeedRun, run_seed
 from tests.simulation.violations import InvariantViolated
@@ -48,6 +49,32 @@ def test_a_plan_is_drawn_beforehand_and_every_kind_of_fault_is_drawn_by_some_see
             assert fault.at_ns + fault.duration_ns <= 50 * 10**9
             assert fault.node in (0, CONTROLLER_ID, FIRST_CLIENT_ID, *range(1, plan.brokers + 1))
     assert kinds == set(KINDS)
+
+
+def test_some_seeds_with_moves_have_the_rare_faults_of_moves() -> None:
+    """A mover that does not find the controller, and a broker that ends before a swap or between its two renames. Seeds
+    without moves have none of them."""
+    plans = [draw_plan(seed) for seed in range(1, 101)]
+    half_swapped = [plan for plan in plans if any(fault.moment == HALF_SWAPPED for fault in plan.schedule)]
+    cuts = [sum((fault.kind, fault.moment) == ("link cut", "move_caught_up") for fault in plan.schedule) for plan in plans]
+    lost = [plan for plan, count in zip(plans, cuts, strict=True) if count >= LOST_MOVER_FAULTS]
+    ends = [
+        sum(fault.kind in ACKNOWLEDGED_KINDS and fault.moment == "assignments_acknowledged" for fault in plan.schedule)
+        for plan in plans
+    ]
+    acknowledged = [plan for plan, count in zip(plans, ends, strict=True) if count >= ACKNOWLEDGED_FAULTS]
+    for chosen in (half_swapped, lost, acknowledged):
+        assert 5 < len(chosen) < 40
+        assert all(plan.workload.move_pause is not None for plan in chosen)
+
+
+def test_some_seeds_with_moves_have_disks_with_slow_appends() -> None:
+    """Some of the disks are slow, so that a copy can be quicker than an append to the log, and the other way round."""
+    plans = [draw_plan(seed) for seed in range(1, 101)]
+    slow = [plan for plan in plans if plan.slow_disks]
+    assert 20 < len(slow) < 60
+    assert all(plan.workload.move_pause is not None and plan.append_ms_max for plan in slow)
+    assert any(len(plan.slow_disks) < plan.brokers * plan.disks for plan in slow)
 
 
 @pytest.mark.parametrize(

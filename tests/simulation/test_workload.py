@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from broker.hosting.partition import Partition
+from common.time_units import NS_PER_MS
 from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
@@ -69,3 +71,44 @@ def test_a_client_moves_the_partitions_of_a_healthy_cluster() -> None:
     assert any(each.is_election for each in done)
     assert any(each.target is None and not each.is_election for each in done)
     assert len(world.events_named("reassignment_completed")) > 5
+
+
+@pytest.mark.slow
+def test_clients_write_in_the_middle_of_a_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On disks with slow appends, some swaps begin while an append is on its way to the disk, and some hold batches back.
+    Nothing is lost."""
+    in_flight: list[int] = []
+    held: list[int] = []
+    begin_swap, end_swap = Partition.begin_swap, Partition.end_swap
+
+    def begin(self: Partition) -> None:
+        in_flight.append(self.log.log_end_offset - self.log.written_offset)
+        begin_swap(self)
+
+    def end(self: Partition) -> None:
+        held.append(len(self._held_appends))
+        end_swap(self)
+
+    monkeypatch.setattr(Partition, "begin_swap", begin)
+    monkeypatch.setattr(Partition, "end_swap", end)
+    history = History()
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=3, disks=2)
+        await cluster.start()
+        for broker_id in cluster.broker_ids:
+            cluster.disk(broker_id, 1).append_ns_max = 20 * NS_PER_MS
+        checkers = Checkers(cluster, history)
+        checkers.install()
+        async with asyncio.TaskGroup() as group:
+            settings = WorkloadSettings(passing_topics=0, move_pause=1.0)
+            workload = Workload(cluster, history, settings, group)
+            await workload.start()
+            await world.sleep(30)
+            await workload.stop()
+        await checkers.at_quiescence()
+        checkers.at_end()
+
+    SimulatedWorld(seed=1).run(scenario)
+    assert any(in_flight)
+    assert any(held)

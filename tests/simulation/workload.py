@@ -2,13 +2,14 @@
 
 Shell of the tests. The clients speak Kafka's protocol over the simulated network and know only what the responses contain.
 As in real clients, leaders come from Metadata responses, and an older leader epoch never replaces a newer one. Each client
-is a node of its own (`client-producer-1`, ...), so that its network can be cut. A value is sent at most once: a record that
-was not acknowledged may be in the log, so it is not sent again.
+is a node of its own (`client-producer-1`, ...), so that its network can be cut. Only an idempotent producer sends a value
+again: a record that was not acknowledged may be in the log.
 """
 
 import asyncio
 import contextlib
 import random
+import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -33,11 +34,25 @@ from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTo
 from common.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from common.records.batch import CorruptBatch, Record, encode_batch, iterate_records, split_batches, validate_integrity
+from common.records.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    CorruptBatch,
+    Record,
+    encode_batch,
+    iterate_records,
+    split_batches,
+    validate_integrity,
+)
 from common.time_units import NS_PER_S
-from tests.simulation.cluster import BROKER_PORT, SimulatedCluster
+from tests.simulation.cluster import BROKER_PORT, SimulatedCluster, rack_of
+from tests.simulation.consumer_group_member import ConsumerGroupMember
+from tests.simulation.group_member import GroupMember
 from tests.simulation.history import (
     CERTAIN_REFUSALS,
+    COMPACTED,
+    TRANSACTIONAL,
     History,
     LatestOffset,
     Operation,
@@ -46,7 +61,10 @@ from tests.simulation.history import (
     Poll,
     Produce,
     TopicChange,
+    is_compacted,
+    key_of,
 )
+from tests.simulation.transactional_producer import TransactionalProducer, read_committed
 
 REQUEST_SECONDS = 3
 ADMIN_SECONDS = 10
@@ -54,11 +72,39 @@ LATEST = -1
 ALL = -1
 # This share of the requests cancels a move instead of starting one.
 CANCEL_SHARE = 0.2
+# The clients that write to moving partitions start such a move after this pause. They write for this long, each with this
+# pause between two batches. Undisturbed, a move takes about 0.12 s.
+WRITERS_TO_MOVING = 4
+WRITTEN_MOVE_PAUSE = 3.0
+WRITTEN_MOVE_SECONDS = 0.4
+WRITTEN_MOVE_BATCH_PAUSE = 0.005
 ANY_DIRECTORY = "any"
+# After these answers an idempotent producer does not send the batch again.
+_FINAL = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+# In this share of its polls a consumer that reads from a follower goes back to the leader.
+LEADER_AGAIN_SHARE = 0.05
+# The pause between two changes of a coordinator, if there are groups.
+COORDINATOR_PAUSE = 3.0
 # Besides starting reassignments, the client elects preferred leaders (ELECTION_SHARE), and reverts reassignments that it has
 # just started (REVERT_SHARE).
 ELECTION_SHARE = 0.2
 REVERT_SHARE = 0.2
+# An idempotent producer makes up to this many attempts, and after this share of the acknowledgements one more.
+ATTEMPTS_MAX = 6
+REPEAT_SHARE = 0.1
+RETRY_PAUSE = 0.3
+# Values of compacted topics are small, so that a segment of a few hundred bytes takes any batch.
+COMPACTED_VALUE_BYTES_MAX = 30
 # Sequences of changes to one topic: True is a creation, False a deletion. When a change begins, a slow disk may still be
 # busy with the previous change.
 TOPIC_CHANGES = ((True,), (False,), (False, True), (True, False, True))
@@ -70,9 +116,14 @@ class WorkloadSettings:
 
     producers: int = 2
     consumers: int = 1
+    # Whether the consumers are in racks and read from the followers there (KIP-392). The brokers must have racks.
+    has_racks: bool = False
     # The number of topics that stay, and of topics that are deleted and created again.
     topics: int = 2
     passing_topics: int = 1
+    # The number of topics that stay and are compacted, and how large their segments get.
+    compacted_topics: int = 0
+    compacted_segment_bytes: int = 2_000
     partitions: int = 3
     replication_factor: int = 3
     min_insync_replicas: int = 2
@@ -83,8 +134,19 @@ class WorkloadSettings:
     move_pause: float | None = None
     # The pause between two reassignments or elections of preferred leaders. If None, there are none.
     reassignment_pause: float | None = None
+    # The number of groups, and of members in each. The members commit positions in the first lasting topic.
+    groups: int = 0
+    group_members: int = 3
+    # The pause between two steps of a member: a heartbeat, and often a commit.
+    member_pause: float = 0.3
+    # The number of transactional producers. They have a topic of their own.
+    transactional_producers: int = 0
+    # The pause between two transactions of a producer, and between two reads of their topic.
+    transaction_pause: float = 0.3
     # The share of batches that are sent with acks=1 instead of acks=all.
     acks_one_share: float = 0.25
+    # Whether the producers are idempotent and retry. They always use acks=all.
+    is_idempotent: bool = False
     records_max: int = 4
     value_bytes_max: int = 600
 
@@ -112,6 +174,7 @@ class WorkloadClient:
     def __init__(self, cluster: SimulatedCluster, history: History, name: str, task_group: asyncio.TaskGroup) -> None:
         self.name = name
         self.topics: dict[str, KnownTopic] = {}
+        self.history = history
         self._cluster = cluster
         self._history = history
         self._env = cluster.world.node(name)
@@ -119,6 +182,13 @@ class WorkloadClient:
         self._task_group = task_group
         self._channels: dict[int, NodeChannel] = {}
         self._written = 0
+        # The identity of an idempotent producer, and its next sequence number in each partition.
+        self._producer_id = zlib.crc32(name.encode())
+        self._producer_epoch = 0
+        self._sequences: dict[TopicIdPartition, int] = {}
+        # The rack of a consumer, and the followers that leaders have named for it, each with the leader epoch.
+        self.rack = ""
+        self._preferred: dict[TopicIdPartition, tuple[int, int]] = {}
 
     def close(self) -> None:
         """Closes every connection."""
@@ -181,7 +251,10 @@ class WorkloadClient:
             acks=acks,
             timeout_ms=2_000,
             topic_data=[
-                TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=self._batch(values))])
+                TopicProduceData(
+                    name=topic,
+                    partition_data=[PartitionProduceData(index=index, records=self._batch(values, is_compacted(topic)))],
+                )
             ],
         )
         response = await self._carried_out(operation, part.leader, request)
@@ -196,14 +269,101 @@ class WorkloadClient:
             await self.refresh(topic)
         return operation
 
+    async def produce_idempotently(
+        self, topic: str, index: int, *, records: int = 1, value_bytes: int = 0
+    ) -> Produce | None:
+        """Sends one batch until it is acknowledged or refused for good. Returns None if no leader is known.
+
+        When the client gives up, the batch may or may not be in the log, so that its sequence numbers are spent and not
+        spent. The client then goes on with a higher epoch (KIP-360)."""
+        found = self._leader(topic, index)
+        if found is None:
+            await self.refresh(topic)
+            return None
+        key = TopicIdPartition(found[0].topic_id, index)
+        values = tuple(self._new_value(value_bytes) for _ in range(records))
+        operation = Produce(
+            client=self.name,
+            begin_ns=self._env.now_ns(),
+            topic=topic,
+            topic_id=key.topic_id,
+            index=index,
+            acks=ALL,
+            values=values,
+        )
+        self._history.produces.append(operation)
+        batch = self._batch(values, False, self._producer_id, self._producer_epoch, self._sequences.get(key, 0))
+        codes = [await self._attempt(operation, batch)]
+        while len(codes) < ATTEMPTS_MAX and codes[-1] not in _FINAL:
+            await self.refresh(topic)
+            await self.pause(RETRY_PAUSE)
+            if topic not in self.topics or self.topics[topic].topic_id != key.topic_id:
+                break
+            codes.append(await self._attempt(operation, batch))
+        operation.end_ns = self._env.now_ns()
+        if codes[-1] is ErrorCode.NONE:
+            operation.outcome = Outcome.OK
+            self._sequences[key] = self._sequences.get(key, 0) + records
+            if self._rng.random() < REPEAT_SHARE:
+                await self._repeat(operation, batch)
+            return operation
+        operation.error = str([code if code is None else code.name for code in codes])
+        if all(code in CERTAIN_REFUSALS for code in codes):
+            operation.outcome = Outcome.FAILED
+        self._producer_epoch += 1
+        self._sequences.clear()
+        return operation
+
+    async def _attempt(self, operation: Produce, batch: bytes) -> ErrorCode | None:
+        """Sends the batch once. Returns the error of the response, None if there was no response."""
+        answer = await self._send_batch(operation, batch)
+        if answer is None:
+            return None
+        operation.offset = answer.base_offset
+        return ErrorCode(answer.error_code)
+
+    async def _repeat(self, operation: Produce, batch: bytes) -> None:
+        """Sends an acknowledged batch once more, as a client does whose answer was lost."""
+        answer = await self._send_batch(operation, batch)
+        if answer is not None and answer.error_code == ErrorCode.NONE:
+            operation.repeated_offset = answer.base_offset
+
+    async def _send_batch(self, operation: Produce, batch: bytes) -> Any | None:
+        found = self._leader(operation.topic, operation.index)
+        if found is None:
+            return None
+        data = [PartitionProduceData(index=operation.index, records=batch)]
+        request = ProduceRequest(
+            acks=ALL, timeout_ms=2_000, topic_data=[TopicProduceData(name=operation.topic, partition_data=data)]
+        )
+        try:
+            response = await self._send(found[1].leader, request)
+        except ChannelError:
+            return None
+        return response.responses[0].partition_responses[0]
+
     def _new_value(self, size: int) -> bytes:
         self._written += 1
         value = f"{self.name}/{self._written}".encode()
         return value + b"." * max(size - len(value), 0)
 
-    def _batch(self, values: tuple[bytes, ...]) -> bytes:
+    def _batch(
+        self,
+        values: tuple[bytes, ...],
+        has_keys: bool,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        sequence: int = NO_SEQUENCE,
+    ) -> bytes:
         now_ms = self._env.wall_ms()
-        return bytes(encode_batch([Record(key=None, value=value, timestamp_ms=now_ms) for value in values]))
+        return bytes(
+            encode_batch(
+                [Record(key_of(value) if has_keys else None, value, timestamp_ms=now_ms) for value in values],
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=sequence,
+            )
+        )
 
     # --- consume -------------------------------------------------------------------------------------------------
 
@@ -214,6 +374,8 @@ class WorkloadClient:
             await self.refresh(topic)
             return None
         part = found[1]
+        key = TopicIdPartition(topic_id, index)
+        follower = self._preferred_follower(key, part)
         operation = Poll(
             client=self.name,
             begin_ns=self._env.now_ns(),
@@ -222,6 +384,7 @@ class WorkloadClient:
             index=index,
             offset=offset,
             leader_epoch=part.leader_epoch,
+            follower=-1 if follower is None else follower,
         )
         self._history.polls.append(operation)
         wanted = FetchPartition(
@@ -230,9 +393,15 @@ class WorkloadClient:
             current_leader_epoch=part.leader_epoch,
             partition_max_bytes=self._rng.choice((1, 1_000, 1 << 20)),
         )
-        request = FetchRequest(max_wait_ms=200, min_bytes=1, topics=[FetchTopic(topic_id=topic_id, partitions=[wanted])])
-        response = await self._carried_out(operation, part.leader, request)
+        request = FetchRequest(
+            max_wait_ms=200,
+            min_bytes=1,
+            rack_id=self.rack,
+            topics=[FetchTopic(topic_id=topic_id, partitions=[wanted])],
+        )
+        response = await self._carried_out(operation, part.leader if follower is None else follower, request)
         if response is None or response.error_code != ErrorCode.NONE:
+            self._preferred.pop(key, None)
             await self.refresh(topic)
             return operation
         data = response.responses[0].partitions[0]
@@ -240,14 +409,26 @@ class WorkloadClient:
         if operation.outcome is Outcome.OK:
             operation.high_watermark = data.high_watermark
             operation.log_start_offset = data.log_start_offset
+            if data.preferred_read_replica >= 0:
+                self._preferred[key] = (data.preferred_read_replica, part.leader_epoch)
             try:
                 operation.records = _records_from(data.records or b"", offset)
             except CorruptBatch as error:
                 # A real client returns none of these records to its caller, and fetches again.
                 operation.outcome, operation.error = Outcome.UNKNOWN, str(error)
         else:
+            self._preferred.pop(key, None)
             await self.refresh(topic)
         return operation
+
+    def _preferred_follower(self, key: TopicIdPartition, part: KnownPartition) -> int | None:
+        """Returns the follower that the leader of this epoch has named. Like a real client, it asks the leader again now and
+        then."""
+        broker_id, leader_epoch = self._preferred.get(key, (-1, -1))
+        if broker_id < 0 or leader_epoch != part.leader_epoch or self._rng.random() < LEADER_AGAIN_SHARE:
+            self._preferred.pop(key, None)
+            return None
+        return broker_id
 
     async def latest_offset(self, topic: str, index: int) -> LatestOffset | None:
         """Asks for the end offset of a partition. Returns None if no leader is known."""
@@ -366,6 +547,11 @@ class WorkloadClient:
     def _any_broker(self) -> int:
         return self._rng.choice(self._cluster.broker_ids)
 
+    def leader(self, topic: str, index: int) -> int | None:
+        """Returns the broker that leads the partition as far as this client knows, or None."""
+        found = self._leader(topic, index)
+        return None if found is None else found[1].leader
+
     def _leader(self, topic: str, index: int) -> tuple[KnownTopic, KnownPartition] | None:
         known = self.topics.get(topic)
         part = None if known is None else known.partitions.get(index)
@@ -393,7 +579,15 @@ class WorkloadClient:
         if not isinstance(operation, Produce | TopicChange) or error_code in CERTAIN_REFUSALS:
             operation.outcome = Outcome.FAILED
 
-    async def _send(self, broker_id: int, request: Any, *, seconds: float = REQUEST_SECONDS) -> Any:
+    async def send(
+        self, broker_id: int, request: Any, *, version: int | None = None, seconds: float = REQUEST_SECONDS
+    ) -> Any:
+        """Sends a request that is not an operation of the history. Raises ChannelError."""
+        return await self._send(broker_id, request, version=version, seconds=seconds)
+
+    async def _send(
+        self, broker_id: int, request: Any, *, version: int | None = None, seconds: float = REQUEST_SECONDS
+    ) -> Any:
         channel = self._channels.get(broker_id)
         if channel is None:
             channel = self._channels[broker_id] = NodeChannel(
@@ -403,7 +597,8 @@ class WorkloadClient:
                 client_id=self.name,
                 task_group=self._task_group,
             )
-        return await channel.send(request, deadline_ns=self._env.now_ns() + round(seconds * NS_PER_S))
+        deadline_ns = self._env.now_ns() + round(seconds * NS_PER_S)
+        return await channel.send(request, version=version, deadline_ns=deadline_ns)
 
 
 def _records_from(records: Any, offset: int) -> tuple[tuple[int, bytes], ...]:
@@ -451,11 +646,34 @@ class Workload:
         self._is_over = False
         self.lasting_topics = [f"lasting-{number}" for number in range(1, settings.topics + 1)]
         self.passing_topics = [f"passing-{number}" for number in range(1, settings.passing_topics + 1)]
+        self.transactional_topic = f"{TRANSACTIONAL}1" if settings.transactional_producers else None
+        self.transactional_producers: list[TransactionalProducer] = []
+        self.compacted_topics = [f"{COMPACTED}{number}" for number in range(1, settings.compacted_topics + 1)]
 
     @property
     def topics(self) -> list[str]:
         """The names of all topics."""
-        return self.lasting_topics + self.passing_topics
+        return self.lasting_topics + self.passing_topics + self.compacted_topics
+
+    @property
+    def led_topics(self) -> list[str]:
+        """The names of all topics whose replicas may be moved, also of those with the coordinators' states."""
+        return self.topics + self.coordinated_topics
+
+    @property
+    def coordinated_topics(self) -> list[str]:
+        """The names of the internal topics whose leaders are coordinators of the clients."""
+        transactions = [TRANSACTION_STATE_TOPIC] if self._settings.transactional_producers else []
+        return transactions + ([OFFSETS_TOPIC] if self._settings.groups or transactions else [])
+
+    @property
+    def groups(self) -> list[str]:
+        """The names of the groups."""
+        return [f"group-{number}" for number in range(1, self._settings.groups + 1)]
+
+    def _has_consumer_protocol(self, group: str) -> bool:
+        """Every other group has it, and of one group alone every other seed."""
+        return (self.groups.index(group) + self._cluster.world.seed) % 2 == 0
 
     async def start(self) -> None:
         """Creates the topics and starts all clients. The cluster must be healthy."""
@@ -467,13 +685,39 @@ class Workload:
         for number in range(1, settings.producers + 1):
             self._spawn(self._produce_on, self._new_client(f"client-producer-{number}"))
         for number in range(1, settings.consumers + 1):
-            self._spawn(self._consume_on, self._new_client(f"client-consumer-{number}"))
+            consumer = self._new_client(f"client-consumer-{number}")
+            if settings.has_racks:
+                draw = random.Random(f"{self._cluster.world.seed}/{consumer.name}/rack")
+                consumer.rack = rack_of(draw.choice(self._cluster.broker_ids))
+            self._spawn(self._consume_on, consumer)
+        for group in self.groups:
+            for number in range(1, settings.group_members + 1):
+                kind = ConsumerGroupMember if self._has_consumer_protocol(group) else GroupMember
+                member = kind(self._new_client(f"client-{group}-{number}"), group, self.lasting_topics[0])
+                self._tasks.append(self._task_group.create_task(self._be_member(member), name=member.client.name))
+        if self.transactional_topic is not None:
+            await self._start_transactions(admin, self.transactional_topic)
+        if self.coordinated_topics:
+            self._spawn(self._move_coordinators, self._new_client("client-coordinators"))
         if self.passing_topics:
             self._spawn(self._change_topics, admin)
         if settings.move_pause is not None:
             self._spawn(self._move_on, self._new_client("client-mover"))
+            writers = [self._new_client(f"client-moving-writer-{number + 1}") for number in range(WRITERS_TO_MOVING)]
+            self._tasks.append(self._task_group.create_task(self._write_to_moving(writers), name=writers[0].name))
         if settings.reassignment_pause is not None:
             self._spawn(self._change_partitions, self._new_client("client-partitions"))
+
+    async def _start_transactions(self, admin: WorkloadClient, topic: str) -> None:
+        created = await self._create(admin, topic)
+        assert created.outcome is Outcome.OK, f"{topic}: {created.error}"
+        settings = self._settings
+        for number in range(settings.transactional_producers):
+            client = self._new_client(f"client-transactions-{number + 1}")
+            producer = TransactionalProducer(client, topic, number % settings.partitions, settings.partitions)
+            self.transactional_producers.append(producer)
+            self._tasks.append(self._task_group.create_task(self._transact_on(producer), name=client.name))
+        self._spawn(self._read_committed_on, self._new_client("client-committed"))
 
     async def stop(self) -> None:
         """Waits for the running operations to end. No new ones begin."""
@@ -496,25 +740,37 @@ class Workload:
 
     def _create(self, client: WorkloadClient, name: str) -> Awaitable[TopicChange]:
         settings = self._settings
+        configs = {"min_insync_replicas": str(settings.min_insync_replicas)}
+        if is_compacted(name):
+            configs |= {
+                "cleanup_policy": "compact",
+                "min_cleanable_dirty_ratio": "0.01",
+                "segment_bytes": str(settings.compacted_segment_bytes),
+            }
         return client.create_topic(
-            name,
-            partitions=settings.partitions,
-            replication_factor=settings.replication_factor,
-            min_insync_replicas=str(settings.min_insync_replicas),
+            name, partitions=settings.partitions, replication_factor=settings.replication_factor, **configs
         )
 
     async def _produce_on(self, client: WorkloadClient) -> None:
         settings = self._settings
         rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
         while not self._is_over:
-            await client.produce(
-                rng.choice(self.topics),
-                rng.randrange(settings.partitions),
-                acks=1 if rng.random() < settings.acks_one_share else ALL,
-                records=rng.randint(1, settings.records_max),
-                value_bytes=rng.randint(0, settings.value_bytes_max),
-            )
+            topic, index = rng.choice(self.topics), rng.randrange(settings.partitions)
+            await self._produce_to(client, rng, topic, index)
             await client.pause(settings.produce_pause)
+
+    async def _produce_to(self, client: WorkloadClient, rng: random.Random, topic: str, index: int) -> None:
+        """Sends one batch, drawn as the settings say."""
+        settings = self._settings
+        acks = 1 if rng.random() < settings.acks_one_share else ALL
+        records = rng.randint(1, settings.records_max)
+        value_bytes = rng.randint(0, settings.value_bytes_max)
+        if is_compacted(topic):
+            value_bytes = min(value_bytes, COMPACTED_VALUE_BYTES_MAX)
+        if settings.is_idempotent and not is_compacted(topic):
+            await client.produce_idempotently(topic, index, records=records, value_bytes=value_bytes)
+        else:
+            await client.produce(topic, index, acks=acks, records=records, value_bytes=value_bytes)
 
     async def _consume_on(self, client: WorkloadClient) -> None:
         rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
@@ -542,6 +798,44 @@ class Workload:
         if poll is not None and poll.records:
             positions[TopicIdPartition(topic_id, index)] = poll.records[-1][0] + 1
 
+    async def _transact_on(self, producer: TransactionalProducer) -> None:
+        while not self._is_over:
+            await producer.step()
+            await producer.client.pause(self._settings.transaction_pause)
+
+    async def _read_committed_on(self, client: WorkloadClient) -> None:
+        """Reads the topic of the transactions over and over, from its beginning or from where the last read ended."""
+        assert self.transactional_topic is not None
+        rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
+        positions = dict.fromkeys(range(self._settings.partitions), 0)
+        while not self._is_over:
+            index = rng.choice(sorted(positions))
+            with contextlib.suppress(ChannelError):
+                read = await read_committed(client, self.transactional_topic, index, positions[index])
+                if read is not None:
+                    positions[index] = read.next_offset if read.values or rng.random() < 0.9 else 0
+            await client.pause(self._settings.transaction_pause)
+
+    async def _be_member(self, member: GroupMember | ConsumerGroupMember) -> None:
+        while not self._is_over:
+            await member.step()
+            await member.client.pause(self._settings.member_pause)
+
+    async def _move_coordinators(self, client: WorkloadClient) -> None:
+        """Lets another replica of a coordinators' topic lead, over and over: a broker that has lost the leadership often
+        gets it back without a restart."""
+        rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
+        while not self._is_over:
+            await client.pause(COORDINATOR_PAUSE)
+            name = rng.choice(self.coordinated_topics)
+            topic = self._cluster.state.topic_named(name) if self._cluster.is_controller_active() else None
+            if topic is not None:
+                index = rng.choice(sorted(topic.partitions))
+                replicas = list(topic.partitions[index].replicas)
+                rng.shuffle(replicas)
+                await self._reassign(client, name, index, replicas)
+                await client.elect_preferred(name, index)
+
     async def _move_on(self, client: WorkloadClient) -> None:
         rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
         assert self._settings.move_pause is not None
@@ -553,7 +847,28 @@ class Workload:
                 destination = ANY_DIRECTORY
             if self._guard is not None and not self._guard.may_move(broker_id):
                 continue
-            await client.move(rng.choice(self.topics), rng.randrange(self._settings.partitions), broker_id, destination)
+            await client.move(rng.choice(self.led_topics), rng.randrange(self._settings.partitions), broker_id, destination)
+
+    async def _write_to_moving(self, clients: Sequence[WorkloadClient]) -> None:
+        """Moves the replica of a leader while all these clients write to the partition, again and again. The other producers
+        write so much less to one partition that hardly any of their batches arrive during a swap."""
+        mover = clients[0]
+        rng = random.Random(f"{self._cluster.world.seed}/{mover.name}/choices")
+        while not self._is_over:
+            await mover.pause(WRITTEN_MOVE_PAUSE)
+            topic, index = rng.choice(self.topics), rng.randrange(self._settings.partitions)
+            await mover.refresh(topic)
+            leader = mover.leader(topic, index)
+            if leader is None or (self._guard is not None and not self._guard.may_move(leader)):
+                continue
+            await mover.move(topic, index, leader, self._cluster.disk(leader, rng.randint(1, self._cluster.disks)).path)
+            end_ns = self._cluster.world.now_ns() + round(WRITTEN_MOVE_SECONDS * NS_PER_S)
+            await asyncio.gather(*(self._write_until(end_ns, client, rng, topic, index) for client in clients))
+
+    async def _write_until(self, end_ns: int, client: WorkloadClient, rng: random.Random, topic: str, index: int) -> None:
+        while not self._is_over and self._cluster.world.now_ns() < end_ns:
+            await self._produce_to(client, rng, topic, index)
+            await client.pause(WRITTEN_MOVE_BATCH_PAUSE)
 
     async def _change_topics(self, client: WorkloadClient) -> None:
         rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
@@ -568,7 +883,7 @@ class Workload:
         rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
         while not self._is_over:
             await client.pause(self._settings.reassignment_pause)
-            topic, index = rng.choice(self.topics), rng.randrange(self._settings.partitions)
+            topic, index = rng.choice(self.led_topics), rng.randrange(self._settings.partitions)
             if rng.random() < ELECTION_SHARE:
                 await client.elect_preferred(topic, index)
                 continue

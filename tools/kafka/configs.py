@@ -46,7 +46,7 @@ class Entity:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     return run_tool(lambda: _run(arguments))
 
 
@@ -54,7 +54,7 @@ def entry() -> None:
     sys.exit(main())
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> ToolParser:
     parser = ToolParser("kafka-configs", "Show and change the configuration of topics and brokers.")
     add_bootstrap(parser)
     actions = parser.add_mutually_exclusive_group(required=True)

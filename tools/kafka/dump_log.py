@@ -1,12 +1,13 @@
 """kafka-dump-log: prints the contents of segments, snapshots and indexes, with Kafka's flags and output (shell).
 
 Counterpart of Kafka's DumpLogSegments. Reads plain files, including those of a running node and of Apache Kafka. The files
-may be damaged. A batch with a wrong checksum is printed with `isvalid: false`. Bytes that are not a batch end the dump of
-that file, with a line that says how many bytes are left. Only a file that cannot be read at all is an error (status 1).
+may be damaged. A batch with a wrong checksum is printed with `isvalid: false`. A last batch that is cut off ends the dump of
+that file, with a line that says how many bytes are left. Bytes that are not a batch are an error (status 1), as is a file
+that cannot be read.
 """
 
 import argparse
-import json
+import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from common.protocol.errors import ProtocolError
-from common.protocol.numbering import Numbering
 from common.records.batch import (
     BATCH_OVERHEAD,
     DELETE_HORIZON_BIT,
@@ -35,26 +34,32 @@ from common.records.control import (
     decode_control_message,
 )
 from common.records.decompression import compression_name, decompress
-from common.records.metadata_frame import UnknownRecord, decode_any_record, read_frame_head
-from common.records.metadata_records import MetadataRecordType
 from common.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    PRODUCER_SNAPSHOT_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     parse_segment_file,
     parse_snapshot_file,
 )
 from common.storage.offset_index import CorruptIndex, OffsetIndex
+from common.storage.producers.snapshot import CorruptProducerSnapshot, decode_producer_snapshot
+from common.storage.producers.state import NO_OFFSET
 from common.storage.time_index import TimeIndex
 from tools.arguments import ToolParser
 from tools.errors import ToolError, run_tool
+from tools.kafka import record_decoders
+from tools.kafka.record_decoders import Decoder, json_text
 from tools.kafka.record_json import to_json
 
 BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
 MESSAGE_SIZE_MAX = 5 * 1024 * 1024
 OPENED_BYTES_MAX = 256 * 1024 * 1024
 NO_LIMIT = 2**31 - 1
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+# An entry of a transaction index, see Kafka's AbortedTxn: version, producer, first and last offset, last stable offset.
+_ABORTED = struct.Struct(">hqqqq")
 _TRANSACTION_MARKERS = {0: "ABORT", 1: "COMMIT"}
 # Used as the size and as the number of offsets of the segment that an index belongs to. The index file does not contain
 # these.
@@ -80,7 +85,7 @@ class Findings:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     return run_tool(lambda: _dump_all(arguments))
 
 
@@ -89,7 +94,7 @@ def entry() -> None:
     sys.exit(main())
 
 
-def _parser() -> ToolParser:
+def command_line() -> ToolParser:
     parser = ToolParser("kafka-dump-log", "Print the contents of log segments, snapshots and indexes.")
     parser.add_argument("--files", required=True, metavar="F1,F2", help="the files, separated by commas")
     parser.add_argument("--print-data-log", action="store_true", help="print the records' keys and values")
@@ -97,7 +102,12 @@ def _parser() -> ToolParser:
     parser.add_argument(
         "--skip-record-metadata", action="store_true", help="do not print offsets, sizes and headers of records"
     )
-    parser.add_argument("--cluster-metadata-decoder", action="store_true", help="print metadata records as JSON")
+    decoders = parser.add_mutually_exclusive_group()
+    decoders.add_argument("--cluster-metadata-decoder", action="store_true", help="print metadata records as JSON")
+    decoders.add_argument("--offsets-decoder", action="store_true", help="print records of __consumer_offsets as JSON")
+    decoders.add_argument(
+        "--transaction-log-decoder", action="store_true", help="print records of __transaction_state as JSON"
+    )
     parser.add_argument(
         "--verify-index-only", action="store_true", help="only check indexes against their segment, do not print them"
     )
@@ -118,6 +128,9 @@ def _dump_all(arguments: argparse.Namespace) -> int:
         print(f"Dumping {path}")
         try:
             _dump(path, arguments, findings)
+        except BrokenPipeError:
+            # That was our output, not the file.
+            raise
         except OSError as error:
             raise ToolError(f"cannot read {error.filename or path}: {error.strerror}") from error
         except CorruptIndex as error:
@@ -133,6 +146,10 @@ def _dump(path: Path, arguments: argparse.Namespace, findings: Findings) -> None
         _dump_index(path, arguments, findings)
     elif path.suffix == TIME_INDEX_SUFFIX:
         _dump_time_index(path, arguments, findings)
+    elif path.suffix == PRODUCER_SNAPSHOT_SUFFIX:
+        _dump_producers(path)
+    elif path.suffix == TRANSACTION_INDEX_SUFFIX:
+        _dump_aborted_transactions(path)
     else:
         print(f"Ignoring unknown file {path}", file=sys.stderr)
 
@@ -146,12 +163,14 @@ class Batch:
 
 
 class Batches:
-    """Reads batches one at a time, holding only one in memory. Stops at bytes that are not a batch."""
+    """Reads batches one at a time, holding only one in memory. Stops at bytes that are not a batch; `error` then says why,
+    unless they are the begin of a batch that is cut off."""
 
     def __init__(self, file: BinaryIO, *, end: int, position: int = 0) -> None:
         self._file = file
         self._end = end
         self.position = position
+        self.error: BatchError | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         while self.position + BATCH_OVERHEAD <= self._end:
@@ -159,7 +178,8 @@ class Batches:
             head = self._file.read(BATCH_OVERHEAD)
             try:
                 header = read_header(head)
-            except BatchError:
+            except BatchError as error:
+                self.error = error
                 return
             # The size is only a claim until we know that the file has that many bytes.
             if self.position + header.size > self._end:
@@ -182,6 +202,8 @@ def _dump_log(path: Path, arguments: argparse.Namespace, findings: Findings) -> 
     trailing = size - batches.position
     if trailing > 0 and arguments.max_bytes == NO_LIMIT:
         print(f"Found {trailing} invalid bytes at the end of {path.name}")
+    if batches.error is not None:
+        raise ToolError(f"{path} is corrupt at position {batches.position}: {batches.error}")
 
 
 def _print_title(path: Path) -> None:
@@ -239,13 +261,21 @@ def _time_type(header: BatchHeader) -> str:
     return "LogAppendTime" if header.has_log_append_time else "CreateTime"
 
 
+def _decoder(arguments: argparse.Namespace) -> Decoder:
+    if arguments.cluster_metadata_decoder:
+        return record_decoders.metadata
+    if arguments.offsets_decoder:
+        return record_decoders.offsets
+    return record_decoders.transactions if arguments.transaction_log_decoder else record_decoders.plain
+
+
 class _RecordPrinter:
     """Prints the records of one file's batches and notes gaps in the offsets."""
 
     def __init__(self, path: Path, arguments: argparse.Namespace, findings: Findings) -> None:
         self._path = path
-        self._decodes_metadata: bool = arguments.cluster_metadata_decoder
-        self._prints_content: bool = arguments.print_data_log or arguments.cluster_metadata_decoder
+        self._decode = _decoder(arguments)
+        self._prints_content: bool = arguments.print_data_log or self._decode is not record_decoders.plain
         self._prints_metadata: bool = not arguments.skip_record_metadata
         self.is_wanted: bool = arguments.deep_iteration or self._prints_content
         self._findings = findings
@@ -284,22 +314,13 @@ class _RecordPrinter:
         return " ".join(("|", *parts)) if parts else ""
 
     def _content(self, record: Record) -> list[str]:
-        if self._decodes_metadata:
-            return [f"payload: {_metadata_text(record)}"]
-        found = []
-        if record.key is not None:
-            found.append(f"key: {_text(record.key)}")
-        if record.value is not None:
-            found.append(f"payload: {_text(record.value)}")
-        return found
+        key, payload = self._decode(record)
+        found = [] if key is None else [f"key: {key}"]
+        return found if payload is None else [*found, f"payload: {payload}"]
 
 
 def _size(content: bytes | bytearray | memoryview | None) -> int:
     return -1 if content is None else len(content)
-
-
-def _text(content: bytes | bytearray | memoryview) -> str:
-    return bytes(content).decode("utf-8", errors="replace")
 
 
 def _control_text(record: Record) -> str:
@@ -310,7 +331,7 @@ def _control_text(record: Record) -> str:
             # The value of a marker is an int16 version and an int32 coordinator epoch.
             return f"endTxnMarker: {marker} coordinatorEpoch: {int.from_bytes(message.value[2:6], 'big', signed=True)}"
         return f"controlType: UNKNOWN({message.record_type})"
-    text = _json(to_json(message, message.version))
+    text = json_text(to_json(message, message.version))
     if isinstance(message, LeaderChangeMessage):
         return f"LeaderChange: {text}"
     if isinstance(message, SnapshotHeaderRecord):
@@ -322,21 +343,41 @@ def _control_text(record: Record) -> str:
     return f"KRaftVersion {text}"
 
 
-def _metadata_text(record: Record) -> str:
-    frame = record.value if record.value is not None else b""
+# --- producer snapshots -------------------------------------------------------------------------------------------
+def _dump_producers(path: Path) -> None:
     try:
-        record_type, version, _ = read_frame_head(frame)
-        # Print reserved directory ids untranslated, with the numbers that the file has.
-        decoded = decode_any_record(frame, Numbering.KIP858)
-    except ProtocolError as error:
-        return f"Error at {record.offset}, skipping. {error}"
-    if isinstance(decoded, UnknownRecord):
-        return f"Error at {record.offset}, skipping. Unknown metadata record type {decoded.record_type} version {version}"
-    return _json({"type": MetadataRecordType(record_type).name, "version": version, "data": to_json(decoded, version)})
+        entries = decode_producer_snapshot(path.read_bytes())
+    except CorruptProducerSnapshot as error:
+        # Not an error of the tool, as in Kafka: the broker removes such a file and uses an older one.
+        print(error, file=sys.stderr)
+        return
+    for producer_id, entry in entries.items():
+        first = entry.transaction_first_offset
+        transaction = "OptionalLong.empty" if first == NO_OFFSET else f"OptionalLong[{first}]"
+        line = (
+            f"producerId: {producer_id} producerEpoch: {entry.epoch} coordinatorEpoch: {entry.coordinator_epoch} "
+            f"currentTxnFirstOffset: {transaction} lastTimestamp: {entry.last_timestamp} "
+        )
+        for batch in entry.batches:
+            line += (
+                f"firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} lastOffset: {batch.last_offset} "
+                f"offsetDelta: {batch.last_offset - batch.first_offset} timestamp: {batch.timestamp}"
+            )
+        print(line)
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+# --- aborted transactions -----------------------------------------------------------------------------------------
+def _dump_aborted_transactions(path: Path) -> None:
+    """Prints the entries as they are: the file may be damaged, and entries that contradict each other are of interest."""
+    content = path.read_bytes()
+    trailing = len(content) % _ABORTED.size
+    for version, producer_id, first, last, last_stable in _ABORTED.iter_unpack(content[: len(content) - trailing]):
+        print(
+            f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last} "
+            f"lastStableOffset: {last_stable}"
+        )
+    if trailing:
+        print(f"{path} ends with {trailing} bytes that are no entry", file=sys.stderr)
 
 
 # --- indexes ------------------------------------------------------------------------------------------------------

@@ -17,11 +17,12 @@ from common.protocol.messages.elect_leaders import ElectionType
 from tools.arguments import ToolParser
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
+from tools.kafka.java_exceptions import exception_text
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     return run_tool(lambda: _run(arguments))
 
 
@@ -29,7 +30,7 @@ def entry() -> None:
     sys.exit(main())
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> ToolParser:
     parser = ToolParser(
         "kafka-leader-election",
         "Elect new leaders for a set of partitions: preferred leaders, or leaders from outside the ISR.",
@@ -42,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         "--election-type",
         type=str.lower,
         choices=[each.name.lower() for each in ElectionType],
-        help="preferred: where the first replica does not lead; unclean: where nobody leads",
+        help="preferred: where the first replica does not lead; unclean: where there is no leader",
     )
     parser.add_argument("--topic", help="the topic of one partition")
     parser.add_argument("--partition", type=int, help="the partition of --topic")
@@ -141,15 +142,9 @@ def _report(election_type: ElectionType, results: dict[TopicPartition, AdminErro
     if needless:
         print(f"Valid replica already elected for partitions {', '.join(map(str, needless))}")
     for partition, error in failed.items():
-        print(f"Error completing leader election ({name}) for partition: {partition}: {_exception(error)}")
+        print(f"Error completing leader election ({name}) for partition: {partition}: {exception_text(error)}")
     if failed:
         raise ToolError(f"{len(failed)} replica(s) could not be elected")
-
-
-def _exception(error: AdminError) -> str:
-    """Returns the error as Kafka's tool prints it: the exception class of the Java client, and the message."""
-    words = error.code.name.split("_")
-    return f"org.apache.kafka.common.errors.{''.join(map(str.capitalize, words))}Exception: {error.message}"
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ JAVA_NAMES: Mapping[int, str] = {
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     return run_tool(lambda: _run(arguments))
 
 
@@ -38,7 +38,7 @@ def entry() -> None:
     sys.exit(main())
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> ToolParser:
     parser = ToolParser("kafka-log-dirs", "Show what the log directories of brokers hold.")
     add_bootstrap(parser)
     parser.add_argument("--describe", action="store_true", required=True)

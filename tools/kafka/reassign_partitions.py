@@ -64,9 +64,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    _check(parser, arguments)
+    arguments = parse(argv)
     return run_tool(lambda: _run(arguments))
 
 
@@ -74,7 +72,15 @@ def entry() -> None:
     sys.exit(main())
 
 
-def _parser() -> argparse.ArgumentParser:
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Parses and checks the command line. Exits if it is wrong."""
+    parser = command_line()
+    arguments = parser.parse_args(argv)
+    _check(parser, arguments)
+    return arguments
+
+
+def command_line() -> ToolParser:
     parser = ToolParser("kafka-reassign-partitions", "This tool helps to move topic partitions between replicas.")
     add_bootstrap(parser)
     actions = {
@@ -133,10 +139,8 @@ def _option(arguments: argparse.Namespace, option: str) -> Any:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    (action,) = arguments.actions
     try:
-        work = _ACTIONS[action](arguments)
-        run_admin(arguments.bootstrap_server, work, command_config=arguments.command_config)
+        run_admin(arguments.bootstrap_server, work_of(arguments), command_config=arguments.command_config)
     except moving.TerseError:
         raise
     except ToolError as error:
@@ -158,6 +162,13 @@ def _reassignment(arguments: argparse.Namespace) -> Reassignment:
 
 
 Work = Callable[[AdminClient], Coroutine[Any, Any, None]]
+
+
+def work_of(arguments: argparse.Namespace) -> Work:
+    """Returns what the tool does with a client, for these arguments. Raises ToolError if a file is wrong."""
+    (action,) = arguments.actions
+    return _ACTIONS[action](arguments)
+
 
 # --- --generate ------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from common.configuration.endpoints import HostPort
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, LogDir, LogDirError, LogDirLocked
 from common.environment.real import RealEnvironment
@@ -41,6 +42,7 @@ from common.storage.meta_properties_file import load_meta_properties, store_meta
 from common.storage.names import META_PROPERTIES_FILE
 from tools.arguments import ToolParser
 from tools.errors import ToolError, run_tool
+from tools.kafka.initial_controllers import InitialController, parse_initial_controllers
 from tools.node.configuration_file import load_config, read_properties
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
@@ -69,7 +71,7 @@ class _Found:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     actions: Mapping[str, Callable[[argparse.Namespace], int]] = {
         "random-uuid": _random_uuid,
         "format": lambda given: asyncio.run(_format(given)),
@@ -83,7 +85,7 @@ def entry() -> None:
     sys.exit(main())
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> ToolParser:
     parser = ToolParser("kafka-storage", "Prepare and inspect the log directories of a node.")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     actions.add_parser("random-uuid", help="print a new cluster id")
@@ -95,6 +97,19 @@ def _parser() -> argparse.ArgumentParser:
     format_.add_argument("-g", "--ignore-formatted", action="store_true", help="leave formatted directories alone")
     format_.add_argument("-r", "--release-version", help="use the metadata.version of this release")
     format_.add_argument("-f", "--feature", action="append", default=[], metavar="NAME=LEVEL")
+    quorum = format_.add_mutually_exclusive_group()
+    quorum.add_argument(
+        "-s", "--standalone", action="store_true", help="this node is the cluster's only controller; no voters are listed"
+    )
+    quorum.add_argument(
+        "-I",
+        "--initial-controllers",
+        metavar="ID@HOST:PORT:DIRECTORY_ID",
+        help="as --standalone, with a given id of the metadata directory; takes one controller",
+    )
+    quorum.add_argument(
+        "-N", "--no-initial-controllers", action="store_true", help="this node does not start a quorum; for brokers"
+    )
     mapping = actions.add_parser("version-mapping", help="show the metadata.version of a release")
     mapping.add_argument("-r", "--release-version", default=None)
     return parser
@@ -118,7 +133,11 @@ def _version_mapping(arguments: argparse.Namespace) -> int:
 
 
 async def _format(arguments: argparse.Namespace) -> int:
-    config = load_config(read_properties(arguments.config), arguments.config)
+    config = _load(arguments.config)
+    if not arguments.cluster_id.strip():
+        # As after a mistake in --cluster-id "$(kafka-storage random-uuid)". Kafka's tool would store the empty id.
+        raise ToolError("--cluster-id is empty; kafka-storage random-uuid makes one")
+    metadata_directory_id = _check_quorum(config, arguments)
     level = _chosen_level(arguments)
     await format_directories(
         RealEnvironment("kafka-storage"),
@@ -126,10 +145,51 @@ async def _format(arguments: argparse.Namespace) -> int:
         cluster_id=arguments.cluster_id,
         level=level,
         ignore_formatted=arguments.ignore_formatted,
+        metadata_directory_id=metadata_directory_id,
         say=print,
         explain=lambda line: print(line, file=sys.stderr),
     )
     return 0
+
+
+def _load(path: str) -> ServerConfig:
+    config = load_config(read_properties(path), path)
+    for doubt in config.doubts:
+        print(f"{path}: {doubt}", file=sys.stderr)
+    return config
+
+
+def _check_quorum(config: ServerConfig, arguments: argparse.Namespace) -> DirectoryId | None:
+    """Checks that the flags suit the node. Returns the id that its metadata directory is to have, None for any id."""
+    initial = arguments.initial_controllers
+    flag = "--standalone" if initial is None else "--initial-controllers"
+    if (arguments.standalone or initial is not None) and not config.is_controller:
+        raise ToolError(f"{flag} is for controllers; this node is only a broker (process.roles)")
+    if initial is not None:
+        return _sole_controller(config, initial).directory_id
+    if config.is_standalone and not arguments.standalone:
+        # Only the operator knows that no other controller serves this cluster id.
+        raise ToolError(
+            "controller.quorum.voters is not set on this controller; --standalone makes it the cluster's only controller"
+        )
+    return None
+
+
+def _sole_controller(config: ServerConfig, text: str) -> InitialController:
+    try:
+        controllers = parse_initial_controllers(text)
+    except ValueError as error:
+        raise ToolError(f"--initial-controllers: {error}") from None
+    if len(controllers) > 1:
+        raise ToolError(f"--initial-controllers: a cluster has one controller, not {len(controllers)}")
+    (controller,), (voter,) = controllers, config.controller_quorum_voters
+    for name, given, configured in (
+        ("node id", controller.node_id, config.node_id),
+        ("address", controller.address, HostPort(voter.host, voter.port)),
+    ):
+        if given != configured:
+            raise ToolError(f"--initial-controllers: the {name} {given} is not that of this node, which is {configured}")
+    return controller
 
 
 def _nothing(_line: str) -> None:
@@ -143,11 +203,12 @@ async def format_directories(
     cluster_id: str,
     level: int,
     ignore_formatted: bool,
+    metadata_directory_id: DirectoryId | None = None,
     say: Callable[[str], None] = _nothing,
     explain: Callable[[str], None] = _nothing,
 ) -> None:
-    """Formats the unformatted directories. `say` is called with each line of output, as Kafka prints it; `explain` is called
-    with the reason why a directory is skipped.
+    """Formats the unformatted directories, the metadata directory with the given id, if any. `say` is called with each line
+    of output, as Kafka prints it; `explain` is called with the reason why a directory is skipped.
 
     Raises ToolError.
     """
@@ -165,13 +226,19 @@ async def format_directories(
             explain(f"{path}: {why}")
         if not found.empty and not found.formatted:
             raise ToolError("No available log directories to format.")
-        await _format_found(env, config, found, cluster_id, level, say)
+        await _format_found(env, config, found, cluster_id, level, metadata_directory_id, say)
     finally:
         await found.close()
 
 
 async def _format_found(
-    env: Environment, config: ServerConfig, found: _Found, cluster_id: str, level: int, say: Callable[[str], None]
+    env: Environment,
+    config: ServerConfig,
+    found: _Found,
+    cluster_id: str,
+    level: int,
+    metadata_directory_id: DirectoryId | None,
+    say: Callable[[str], None],
 ) -> None:
     ids = {known.directory_id for known in found.formatted.values() if known.directory_id is not None}
     # A directory formatted before KIP-858 has no id. Add one, as starting the server would.
@@ -184,9 +251,13 @@ async def _format_found(
     if not found.empty:
         say("All of the log directories are already formatted.")
     for path in found.empty:
-        directory_id = generate_directory_id(env.uuid, ids)
+        is_metadata = path == config.metadata_log_dir
+        given = metadata_directory_id if is_metadata else None
+        directory_id = generate_directory_id(env.uuid, ids) if given is None else given
+        if directory_id in ids:
+            raise ToolError(f"the directory id {uuid_text(directory_id)} is already that of another log directory")
         ids.add(directory_id)
-        kind = "metadata" if path == config.metadata_log_dir else "data"
+        kind = "metadata" if is_metadata else "data"
         say(f"Formatting {kind} directory {path} with metadata.version {level_name(level)}.")
         await _format_one(config, found.open[path], cluster_id, directory_id, level)
 
@@ -247,7 +318,7 @@ def _level(text: str) -> int:
 
 
 async def _info(arguments: argparse.Namespace) -> int:
-    config = load_config(read_properties(arguments.config), arguments.config)
+    config = _load(arguments.config)
     found = await _look(RealEnvironment("kafka-storage"), config, create=False, lock=False)
     await found.close()
     problems = _problems(config, found)
@@ -334,12 +405,22 @@ async def _look_at(env: Environment, found: _Found, path: str, *, create: bool, 
         elif not create and error.operation == "attach" and error.errno_code == errno.ENOTDIR:
             found.no_directory.append(path)
         else:
-            found.unreadable[path] = str(error)
+            found.unreadable[path] = _why_unreadable(error) if error.operation == "attach" else str(error)
     else:
         if properties is None:
             found.empty.append(path)
         else:
             found.formatted[path] = properties
+
+
+def _why_unreadable(error: LogDirError) -> str:
+    if error.errno_code in (errno.EEXIST, errno.ENOTDIR):
+        return "it is not a directory; remove that file, or name another path in log.dirs"
+    if error.errno_code in (errno.EACCES, errno.EPERM):
+        return "permission denied; let the user who runs the node write to it"
+    if error.errno_code == errno.EROFS:
+        return "its file system is read-only; mount it for writing"
+    return f"it can be neither opened nor created ({error})"
 
 
 if __name__ == "__main__":

@@ -23,19 +23,21 @@ from admin.topics import (
     TopicDescription,
     TopicListing,
 )
-from common.ids import uuid_text
+from common.ids import uuid_from_text, uuid_text
 from common.protocol.errors import ErrorCode
 from tools.arguments import ToolParser, add_bootstrap
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
 
 REPLICATION_FACTOR_MAX = 32_767
+# What fits into the request. The controller takes fewer.
+PARTITIONS_MAX = 2**31 - 1
 FAILED = "Error while executing topic command "
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     return run_tool(lambda: _run(arguments))
 
 
@@ -43,13 +45,14 @@ def entry() -> None:
     sys.exit(main())
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> ToolParser:
     parser = ToolParser("kafka-topics", "Create, list, describe, alter and delete topics.")
     add_bootstrap(parser)
     actions = parser.add_mutually_exclusive_group(required=True)
     for action in ("create", "list", "describe", "alter", "delete"):
         actions.add_argument(f"--{action}", dest="action", action="store_const", const=action)
     parser.add_argument("--topic", help="the topic; a regular expression unless --create is given")
+    parser.add_argument("--topic-id", metavar="ID", help="with --describe: the topic with this id, whatever --topic says")
     parser.add_argument("--partitions", type=int)
     parser.add_argument("--replication-factor", type=int)
     parser.add_argument(
@@ -63,11 +66,42 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--unavailable-partitions", action="store_true")
     parser.add_argument("--under-min-isr-partitions", action="store_true")
     parser.add_argument("--at-min-isr-partitions", action="store_true")
+    parser.add_argument(
+        "--topics-with-overrides", action="store_true", help="with --describe: only topics with a configuration of their own"
+    )
+    parser.add_argument("--delete-config", action="append", metavar="KEY", help="no effect, as in Kafka; see kafka-configs")
+    parser.add_argument(
+        "--partition-size-limit-per-response", type=int, metavar="N", help="no effect: topics are described in one response"
+    )
     return parser
+
+
+# The options that select what --describe shows, and those that not every action takes, each with the actions that do.
+_REPORTS = ("under_replicated_partitions", "unavailable_partitions", "under_min_isr_partitions", "at_min_isr_partitions")
+_ACTIONS_OF_OPTION: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys((*_REPORTS, "topics_with_overrides", "topic_id"), ("describe",)),
+        "config": ("create", "alter"),
+        "partitions": ("create", "alter"),
+        "replication_factor": ("create", "alter"),
+        "replica_assignment": ("create", "alter"),
+        "if_exists": ("alter", "delete", "describe"),
+        "if_not_exists": ("create",),
+        "exclude_internal": ("list", "describe"),
+    }
+)
 
 
 def _check(arguments: argparse.Namespace) -> None:
     """Checks what argparse cannot. Raises ToolError."""
+    for option, actions in _ACTIONS_OF_OPTION.items():
+        if getattr(arguments, option) not in (None, False, []) and arguments.action not in actions:
+            raise ToolError(f"{_flag(option)} cannot be used with --{arguments.action}")
+    for option in _REPORTS:
+        if arguments.topics_with_overrides and getattr(arguments, option):
+            raise ToolError(f"{_flag(option)} cannot be used with --topics-with-overrides")
+    if arguments.action == "describe" and arguments.if_exists and not arguments.topic and not arguments.topic_id:
+        raise ToolError("--describe --if-exists needs --topic or --topic-id")
     if arguments.action in ("create", "alter", "delete") and not arguments.topic:
         raise ToolError(f"--{arguments.action} needs --topic")
     if arguments.action == "alter" and arguments.partitions is None:
@@ -79,13 +113,21 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ToolError("--replica-assignment already sets these; leave out --partitions and --replication-factor")
     if arguments.partitions is not None and arguments.partitions < 1:
         raise ToolError("The partitions must be greater than 0")
+    if arguments.partitions is not None and arguments.partitions > PARTITIONS_MAX:
+        raise ToolError(f"The partitions must be at most {PARTITIONS_MAX}")
     factor = arguments.replication_factor
     if factor is not None and not 1 <= factor <= REPLICATION_FACTOR_MAX:
         raise ToolError(f"The replication factor must be between 1 and {REPLICATION_FACTOR_MAX} inclusive")
 
 
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
 def _run(arguments: argparse.Namespace) -> int:
     _check(arguments)
+    if arguments.delete_config:
+        print("--delete-config has no effect; kafka-configs --alter --delete-config deletes it", file=sys.stderr)
 
     async def work(admin: AdminClient) -> None:
         try:
@@ -143,6 +185,19 @@ async def _matching(admin: AdminClient, arguments: argparse.Namespace) -> list[T
     return topics
 
 
+async def _with_id(admin: AdminClient, arguments: argparse.Namespace) -> list[TopicListing]:
+    try:
+        topic_id = uuid_from_text(arguments.topic_id)
+    except ValueError:
+        raise ToolError(
+            f"--topic-id {arguments.topic_id} is not an id; --describe --topic NAME shows that of a topic"
+        ) from None
+    topics = [topic for topic in await admin.list_topics() if topic.topic_id == topic_id]
+    if not topics and not arguments.if_exists:
+        raise ToolError(f"{FAILED}: TopicId '{arguments.topic_id}' does not exist as expected")
+    return topics
+
+
 async def _list(admin: AdminClient, arguments: argparse.Namespace) -> None:
     for topic in await _matching(admin, arguments):
         print(topic.name)
@@ -188,9 +243,9 @@ async def _describe(admin: AdminClient, arguments: argparse.Namespace) -> None:
     for topic, configs in described:
         ongoing = {each.partition: found for each, found in reassignments.items() if each.topic == topic.name}
         min_isr = int(configs["min.insync.replicas"].value or "1") if "min.insync.replicas" in configs else 1
-        if not only_some:
+        if not only_some and (not arguments.topics_with_overrides or _overridden(configs)):
             print(_topic_line(topic, configs, ongoing))
-        for partition in topic.partitions:
+        for partition in () if arguments.topics_with_overrides else topic.partitions:
             if _is_selected(partition, ongoing.get(partition.partition), arguments, min_isr):
                 print(_partition_line(topic.name, partition, ongoing.get(partition.partition)))
 
@@ -199,7 +254,8 @@ async def _described(
     admin: AdminClient, arguments: argparse.Namespace
 ) -> list[tuple[TopicDescription, Mapping[str, ConfigEntry]]]:
     """Returns the matching topics with their configurations. Leaves out a topic that is deleted meanwhile."""
-    names = [topic.name for topic in await _matching(admin, arguments)]
+    find = _matching if arguments.topic_id is None else _with_id
+    names = [topic.name for topic in await find(admin, arguments)]
     if not names:
         return []
     topics = admin.describe_topics(names)
@@ -217,17 +273,18 @@ async def _described(
 def _topic_line(
     topic: TopicDescription, configs: Mapping[str, ConfigEntry], ongoing: Mapping[int, PartitionReassignment]
 ) -> str:
-    overridden = ",".join(
-        f"{key}={entry.value or ''}"
-        for key, entry in sorted(configs.items())
-        if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
-    )
+    overridden = ",".join(f"{key}={entry.value or ''}" for key, entry in _overridden(configs).items())
     first = topic.partitions[0] if topic.partitions else None
     replication_factor = 0 if first is None else _replication_factor(first, ongoing.get(first.partition))
     return (
         f"Topic: {topic.name}\tTopicId: {uuid_text(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}\t"
         f"ReplicationFactor: {replication_factor}\tConfigs: {overridden}"
     )
+
+
+def _overridden(configs: Mapping[str, ConfigEntry]) -> Mapping[str, ConfigEntry]:
+    """Returns the entries that are set anywhere, on the topic or on the broker, as Kafka's tool shows them."""
+    return {key: entry for key, entry in sorted(configs.items()) if entry.source is not ConfigSource.DEFAULT_CONFIG}
 
 
 def _replication_factor(partition: PartitionDescription, ongoing: PartitionReassignment | None) -> int:
@@ -247,7 +304,7 @@ def _is_selected(
     if arguments.unavailable_partitions:
         return partition.leader is None
     if arguments.under_min_isr_partitions:
-        return isr < min_isr
+        return partition.leader is None or isr < min_isr
     if arguments.at_min_isr_partitions:
         return isr == min_isr
     return True
@@ -263,8 +320,12 @@ def _partition_line(topic: str, partition: PartitionDescription, ongoing: Partit
         changes = f"\tAdding Replicas: {adding}\tRemoving Replicas: {','.join(map(str, ongoing.removing_replicas))}"
     return (
         f"\tTopic: {topic}\tPartition: {partition.partition}\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}"
-        f"{changes}\tElr: N/A\tLastKnownElr: N/A"
+        f"{changes}\tElr: {_elr(partition.eligible_leader_replicas)}\tLastKnownElr: {_elr(partition.last_known_elr)}"
     )
+
+
+def _elr(broker_ids: tuple[int, ...] | None) -> str:
+    return "N/A" if broker_ids is None else ",".join(map(str, broker_ids))
 
 
 _ACTIONS: Mapping[str, Callable[[AdminClient, argparse.Namespace], Coroutine[Any, Any, None]]] = MappingProxyType(

@@ -38,6 +38,7 @@ REPLICATION_FACTOR = 3
 MIN_INSYNC = 2
 BROKERS = 3
 DISKS = 3
+CREATION_SECONDS = 120.0
 LEADERS_SECONDS = 20.0
 
 
@@ -196,9 +197,11 @@ def _create_topic(bootstrap: str) -> None:
     # Keep a reference to the client until the result arrives: a garbage-collected client fails its pending requests.
     client = ConfluentAdmin({"bootstrap.servers": bootstrap})
     try:
-        client.create_topics([topic])[TOPIC].result(timeout=30)
+        client.create_topics([topic])[TOPIC].result(timeout=CREATION_SECONDS)
     except KafkaException as error:
         raise ToolError(f"the topic cannot be created: {error}") from error
+    except TimeoutError:
+        raise ToolError(f"the cluster has not created the topic within {CREATION_SECONDS:g} s: see its logs") from None
 
 
 async def _partitions(admin: AdminClient) -> tuple[PartitionDescription, ...]:

@@ -8,6 +8,7 @@ unmounted while a process has files open on it.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -15,6 +16,8 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +28,10 @@ from tools.lab import faulty_image
 # EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN share this number. Flag 2 drops everything unsynced, like a power cut.
 SHUTDOWN_IOCTL = 0x8004587D
 SHUTDOWN_WITHOUT_FLUSH = 2
+
+# How long a dead disk may stay mounted elsewhere when it is mounted again.
+RELEASE_SECONDS = 10.0
+RELEASE_POLL_SECONDS = 0.1
 
 FILE_SYSTEMS = ("ext4", "xfs")
 MIB = 1024 * 1024
@@ -149,6 +156,24 @@ def revive_disk(path: Path) -> None:
     disk = mounted_disk(path)
     _unmount(disk)
     mount_disk(disk)
+    deadline = time.monotonic() + RELEASE_SECONDS
+    while _is_dead(disk):
+        # A container that starts holds copies of all mounts for a moment.
+        if time.monotonic() > deadline:
+            raise ToolError(f"{path} is still dead: it is also mounted elsewhere, in a container or another mount namespace")
+        _unmount(disk)
+        time.sleep(RELEASE_POLL_SECONDS)
+        mount_disk(disk)
+
+
+def _is_dead(disk: Disk) -> bool:
+    """Whether mounting has brought the dead file system back. The kernel keeps it as long as anything has it mounted."""
+    try:
+        # A dead file system still answers from its cache, but makes no file.
+        with tempfile.TemporaryFile(dir=disk.path):
+            return False
+    except OSError as error:
+        return error.errno == errno.EIO
 
 
 def replace_disk(path: Path) -> None:

@@ -6,6 +6,8 @@ everything that a later command needs is in `cluster.json` and in pid files.
 """
 
 import contextlib
+import errno
+import itertools
 import json
 import os
 import select
@@ -15,8 +17,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,19 @@ from tools.lab.disk_lab import Disk, make_disk, remove_disk
 
 CLUSTER_FILE = "cluster.json"
 CONTROLLER_ID = 100
+PORT_MAX = 65535
+# Below the ports that Linux gives to outgoing connections (from 32768): none of those takes the port of a node that is down.
+FREE_PORTS_FIRST = 20_000
+FREE_PORTS_COUNT = 12_000
+# Processes begin at different ports, so that two that create clusters at the same time do not choose the same.
+FREE_PORTS_STEP = 997
 POLL_SECONDS = 0.02
 START_SECONDS = 60.0
 STOP_SECONDS = 45.0
+# Kafka's default of offsets.topic.replication.factor and transaction.state.log.replication.factor.
+OFFSETS_REPLICATION_FACTOR = 3
+
+_port_numbers = itertools.count(os.getpid() * FREE_PORTS_STEP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +179,25 @@ class LocalNode:
 class LocalCluster:
     """A controller and brokers in one folder."""
 
-    def __init__(self, folder: Path, cluster_id: str, nodes: list[NodeFiles], *, loop: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cluster_id: str,
+        nodes: list[NodeFiles],
+        *,
+        loop: bool,
+        disk_mib: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        has_run: bool = True,
+    ) -> None:
         self.folder = folder
         self.cluster_id = cluster_id
         self.loop = loop
+        # None if cluster.json is of a version that did not store them.
+        self.disk_mib = disk_mib
+        self.overrides = overrides
+        # Whether all nodes have been ready once. Before that, the cluster holds no data of a user.
+        self.has_run = has_run
         self.nodes = {files.name: LocalNode(files) for files in nodes}
 
     @property
@@ -195,11 +222,22 @@ class LocalCluster:
         try:
             content = json.loads((folder / CLUSTER_FILE).read_text())
             nodes = [NodeFiles(**(node | {"data_dirs": tuple(node["data_dirs"])})) for node in content["nodes"]]
-            return cls(folder, content["cluster_id"], nodes, loop=content["loop"])
+            return cls(
+                folder,
+                content["cluster_id"],
+                nodes,
+                loop=content["loop"],
+                disk_mib=content.get("disk_mib"),
+                overrides=content.get("overrides"),
+                has_run=content.get("has_run", True),
+            )
         except FileNotFoundError:
             raise ToolError(f"{folder} holds no cluster; `diskraft local up --dir {folder}` creates one") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ToolError(f"{folder / CLUSTER_FILE} cannot be read: {error!r}") from error
+        except OSError as error:
+            raise ToolError(f"{folder / CLUSTER_FILE} cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            why = str(error) if isinstance(error, ValueError) else repr(error)
+            raise ToolError(f"{folder / CLUSTER_FILE} is damaged ({why}); restore it, or remove {folder}") from error
 
     @classmethod
     def create(
@@ -211,7 +249,9 @@ class LocalCluster:
         loop: bool,
         disk_mib: int = 256,
         first_port: int | None = None,
-        overrides: dict[str, str] | None = None,
+        first_node_id: int = 1,
+        overrides: Mapping[str, str] | None = None,
+        on_formatted: Callable[[LocalNode], None] = lambda _node: None,
     ) -> "LocalCluster":
         """Creates folders, disks and configuration, and formats every node. Starts no node. Raises ToolError."""
         if (folder / CLUSTER_FILE).exists():
@@ -221,32 +261,73 @@ class LocalCluster:
             if any(folder.iterdir()):
                 raise ToolError(f"{folder} is not empty; a cluster needs a folder of its own, choose another one")
         except OSError as error:
-            raise ToolError(f"{folder} cannot be used: {error.strerror}") from error
+            why = "it is not a directory" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+            raise ToolError(f"{folder} cannot be used: {why}") from error
         ports = free_ports(brokers + 1) if first_port is None else [first_port + index for index in range(brokers + 1)]
         cluster_id = _tool("tools.kafka.storage", "random-uuid").strip()
-        nodes = [_node_files(folder, f"broker-{n}", n, "broker", ports[n - 1], disks) for n in range(1, brokers + 1)]
+        nodes = [
+            _node_files(folder, f"broker-{first_node_id + n}", first_node_id + n, "broker", ports[n], disks)
+            for n in range(brokers)
+        ]
         nodes.append(_node_files(folder, "controller", CONTROLLER_ID, "controller", ports[-1], 0))
-        cluster = cls(folder, cluster_id, nodes, loop=loop)
-        description = {"cluster_id": cluster_id, "loop": loop, "nodes": [asdict(files) for files in nodes]}
+        cluster = cls(folder, cluster_id, nodes, loop=loop, disk_mib=disk_mib, overrides=overrides or {}, has_run=False)
         # Write this first, so that a later command can remove the cluster even if the rest fails.
-        (folder / CLUSTER_FILE).write_text(json.dumps(description, indent=2) + "\n")
+        cluster._store()
         try:
             for files in nodes:
                 _make_directories(files, loop=loop, disk_mib=disk_mib)
-                Path(files.config).write_text(_configuration(files, controller_port=ports[-1], overrides=overrides or {}))
+                defaults = _internal_topics(brokers) | dict(overrides or {})
+                text = _configuration(files, controller_port=ports[-1], overrides=defaults)
+                Path(files.config).write_text(text)
                 _tool("tools.kafka.storage", "format", "--config", files.config, "--cluster-id", cluster_id)
-        except ToolError:
+                on_formatted(cluster.nodes[files.name])
+        except (ToolError, KeyboardInterrupt):
             cluster.delete()
             raise
         return cluster
 
-    def start(self) -> None:
+    def _store(self) -> None:
+        description = {
+            "cluster_id": self.cluster_id,
+            "loop": self.loop,
+            "disk_mib": self.disk_mib,
+            "overrides": None if self.overrides is None else dict(self.overrides),
+            "has_run": self.has_run,
+            "nodes": [asdict(node.files) for node in self.nodes.values()],
+        }
+        unfinished = self.folder / f"{CLUSTER_FILE}.new"
+        unfinished.write_text(json.dumps(description, indent=2) + "\n")
+        unfinished.rename(self.folder / CLUSTER_FILE)
+
+    def change_ports(self, first_port: int) -> None:
+        """Gives the nodes other ports: the brokers first, the controller last. Lines of server.properties that were changed
+        by hand are kept. The nodes must have ended."""
+        old_controller = self.controller.files
+        ports = {node.files.name: first_port + index for index, node in enumerate([*self.brokers, self.controller])}
+        for name, node in self.nodes.items():
+            old, new = node.files, replace(node.files, port=ports[name])
+            changes = {
+                _listeners_line(old): _listeners_line(new),
+                _voters_line(old_controller.port): _voters_line(ports[old_controller.name]),
+            }
+            path = Path(old.config)
+            lines = path.read_text().splitlines()
+            path.write_text("".join(f"{changes.get(line, line)}\n" for line in lines))
+            self.nodes[name] = LocalNode(new)
+        self._store()
+
+    def start(self, *, on_ready: Callable[[LocalNode], None] = lambda _node: None) -> None:
         """Starts every node that is not running and waits until each is ready."""
         started = [node for node in self.nodes.values() if node.pid is None]
         for node in started:
             node.start()
-        for node in started:
+        # Brokers wait for the controller, so wait for it first.
+        for node in sorted(started, key=lambda each: each.files.role != "controller"):
             node.wait_for("controller_active" if node.files.role == "controller" else "broker_running")
+            on_ready(node)
+        if not self.has_run:
+            self.has_run = True
+            self._store()
 
     def stop(self) -> None:
         """Shuts down the brokers cleanly, then the controller."""
@@ -283,15 +364,43 @@ class LocalCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports that are free at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Returns ports that are free at this moment, none of which this process has returned before. Raises ToolError."""
+    ports: list[int] = []
+    for number in itertools.islice(_port_numbers, FREE_PORTS_COUNT):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", FREE_PORTS_FIRST + number % FREE_PORTS_COUNT))
+            except OSError:
+                continue
+            ports.append(probe.getsockname()[1])
+        if len(ports) == count:
+            return ports
+    raise ToolError(f"of {FREE_PORTS_COUNT} ports from {FREE_PORTS_FIRST} only {len(ports)} are free, of {count} needed")
+
+
+def check_ports(ports: Iterable[int]) -> None:
+    """Raises ToolError for a port on which no process may listen, or on which another process listens already."""
+    for port in ports:
+        if not 0 < port <= PORT_MAX:
+            raise ToolError(f"port {port} does not exist; --port takes 1 to {PORT_MAX}, with room for every node's port")
+        with socket.socket() as probe:
+            # As the daemons do. Otherwise a connection that was closed a minute ago would still occupy the port.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+                probe.listen()
+            except OSError as error:
+                why = "in use by another process" if error.errno == errno.EADDRINUSE else f"not free ({error.strerror})"
+                raise ToolError(f"port {port} is {why}; --port N takes another first port") from error
+
+
+def _listeners_line(files: NodeFiles) -> str:
+    listener = "CONTROLLER" if files.role == "controller" else "PLAINTEXT"
+    return f"listeners={listener}://127.0.0.1:{files.port}"
+
+
+def _voters_line(controller_port: int) -> str:
+    return f"controller.quorum.voters={CONTROLLER_ID}@127.0.0.1:{controller_port}"
 
 
 def _node_files(folder: Path, name: str, node_id: int, role: str, port: int, disks: int) -> NodeFiles:
@@ -318,18 +427,29 @@ def _make_directories(files: NodeFiles, *, loop: bool, disk_mib: int) -> None:
             Path(path).mkdir()
 
 
-def _configuration(files: NodeFiles, *, controller_port: int, overrides: dict[str, str]) -> str:
-    listener = "CONTROLLER" if files.role == "controller" else "PLAINTEXT"
-    properties = {
-        "process.roles": files.role,
-        "node.id": str(files.node_id),
-        "controller.quorum.voters": f"{CONTROLLER_ID}@127.0.0.1:{controller_port}",
-        "controller.listener.names": "CONTROLLER",
-        "listeners": f"{listener}://127.0.0.1:{files.port}",
-        "log.dirs": ",".join(files.data_dirs) or files.metadata_dir,
-        "metadata.log.dir": files.metadata_dir,
+def _internal_topics(brokers: int) -> dict[str, str]:
+    """Returns the settings without which a cluster of one or two brokers could not create its internal topics."""
+    if brokers >= OFFSETS_REPLICATION_FACTOR:
+        return {}
+    return {
+        "offsets.topic.replication.factor": str(brokers),
+        "transaction.state.log.replication.factor": str(brokers),
+        "transaction.state.log.min.isr": "1",
     }
-    return "".join(f"{key}={value}\n" for key, value in (properties | overrides).items())
+
+
+def _configuration(files: NodeFiles, *, controller_port: int, overrides: Mapping[str, str]) -> str:
+    lines = (
+        f"process.roles={files.role}",
+        f"node.id={files.node_id}",
+        _voters_line(controller_port),
+        "controller.listener.names=CONTROLLER",
+        _listeners_line(files),
+        f"log.dirs={','.join(files.data_dirs) or files.metadata_dir}",
+        f"metadata.log.dir={files.metadata_dir}",
+    )
+    properties = dict(line.split("=", 1) for line in lines) | dict(overrides)
+    return "".join(f"{key}={value}\n" for key, value in properties.items())
 
 
 def _tool(module: str, *arguments: str) -> str:

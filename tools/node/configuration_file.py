@@ -24,7 +24,8 @@ def read_properties(path: str) -> dict[str, str]:
 def parse_properties(content: bytes, path: str) -> dict[str, str]:
     """Parses the contents of a properties file. Raises ToolError."""
     try:
-        properties: dict[str, str] = javaproperties.loads(content.decode("utf-8"))
+        # Some editors begin a file with a byte order mark, which is not part of the first key.
+        properties: dict[str, str] = javaproperties.loads(content.decode("utf-8-sig"))
     except ValueError as error:
         raise ToolError(f"{path} is not a properties file: {printable(str(error))}") from error
     return properties

@@ -42,6 +42,9 @@ DEFAULT_PROPERTIES = {
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
     "log.dirs": "/var/lib/kafka/data",
     "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
     "diskraft.prometheus.listener": "0.0.0.0:9404",
 }
 
@@ -66,6 +69,8 @@ def _run(*, format_empty: bool) -> int:
     if format_empty or asyncio.run(_is_first_start(config)):
         cluster_id = os.environ.get("CLUSTER_ID") or DEFAULT_CLUSTER_ID
         arguments = ["format", "--config", str(FINAL_FILE), "--cluster-id", cluster_id, "--ignore-formatted"]
+        if config.is_standalone:
+            arguments.append("--standalone")
         status = storage.main(arguments)
         if status != 0:
             return status

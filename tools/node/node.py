@@ -11,7 +11,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
+from broker.coordinator.group_metrics import group_samples
+from broker.coordinator.transaction_metrics import transaction_samples
 from broker.daemon import BrokerDaemon
+from broker.hosting.cleaner_metrics import cleaner_samples
 from broker.hosting.log_metrics import LogSizes
 from broker.metrics import broker_samples
 from common.configuration.server import ServerConfig
@@ -203,7 +206,8 @@ class Node:
     async def _open_driver(self, group: asyncio.TaskGroup, directories: NodeDirectories) -> QuorumDriver:
         def open_channel(host: str, port: int) -> NodeChannel:
             client_id = f"raft-client-{self._config.node_id}"
-            return NodeChannel(self._env, host=host, port=port, client_id=client_id, task_group=group)
+            setup_ns = self._config.socket_connection_setup_timeout_ms * NS_PER_MS
+            return NodeChannel(self._env, host=host, port=port, client_id=client_id, task_group=group, setup_ns=setup_ns)
 
         return await QuorumDriver.open(
             self._env,
@@ -250,8 +254,15 @@ class Node:
                         io_errors=channel.io_errors,
                     )
                 )
+                found.extend(group_samples(self.broker.groups))
+                found.extend(
+                    transaction_samples(self.broker.transactions, self.broker.marker_sender, self.broker.verifier.counts)
+                )
                 found.extend(self.broker.replicas.traffic.samples(self.broker.state.topic_ids))
-                found.extend(log_sizes.samples(directories.known.online, self.broker.replicas))
+                online = directories.known.online
+                found.extend(log_sizes.samples(online, self.broker.replicas))
+                cleaner = self.broker.replicas.cleaner
+                found.extend(cleaner_samples(cleaner.counts, cleaner.uncleanable, online, self._env.now_ns()))
             return found
 
         async def publish() -> None:

@@ -23,12 +23,7 @@ from tools.node.node import Node
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Runs the node and exits the process."""
-    parser = ToolParser("kafka-server-start", "Run a Diskraft node in the foreground.")
-    parser.add_argument("config", metavar="FILE", help="the node's server.properties")
-    parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="overrides the file and KAFKA_* variables"
-    )
-    arguments = parser.parse_args(argv)
+    arguments = command_line().parse_args(argv)
     try:
         properties = read_properties(arguments.config) | _overrides(arguments.override)
         config = load_config(properties, arguments.config)
@@ -52,6 +47,15 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 def entry() -> None:
     main()
+
+
+def command_line() -> ToolParser:
+    parser = ToolParser("kafka-server-start", "Run a Diskraft node in the foreground.")
+    parser.add_argument("config", metavar="FILE", help="the node's server.properties")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="KEY=VALUE", help="overrides the file and KAFKA_* variables"
+    )
+    return parser
 
 
 def _overrides(lines: list[str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """DescribeCluster: cluster id, controller and brokers, for admin tools (core).
 
 `endpoint_type` says whether the client asks for brokers or for controllers (KIP-919). A broker's listener answers only
-requests for brokers, and a controller's listener only requests for controllers.
+requests for brokers, and a controller's listener only requests for controllers. Since version 2 a client may ask for the
+fenced brokers, too (KIP-1073).
 """
 
 from enum import IntEnum
@@ -17,10 +18,11 @@ class EndpointType(IntEnum):
     CONTROLLER = 2
 
 
-@message(kind=Kind.REQUEST, api_key=ApiKey.DESCRIBE_CLUSTER, versions="0-1", flexible="0+")
+@message(kind=Kind.REQUEST, api_key=ApiKey.DESCRIBE_CLUSTER, versions="0-2", flexible="0+")
 class DescribeClusterRequest(Struct):
     include_cluster_authorized_operations: bool = False
     endpoint_type: Int8 = field(default=1, versions="1+")
+    include_fenced_brokers: bool = field(default=False, versions="2+")
 
 
 @struct
@@ -29,9 +31,10 @@ class DescribeClusterBroker(Struct):
     host: str = ""
     port: Int32 = 0
     rack: str | None = None
+    is_fenced: bool = field(default=False, versions="2+")
 
 
-@message(kind=Kind.RESPONSE, api_key=ApiKey.DESCRIBE_CLUSTER, versions="0-1", flexible="0+")
+@message(kind=Kind.RESPONSE, api_key=ApiKey.DESCRIBE_CLUSTER, versions="0-2", flexible="0+")
 class DescribeClusterResponse(Struct):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

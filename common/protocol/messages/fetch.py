@@ -10,6 +10,9 @@ from common.ids import ZERO_UUID, Uuid
 from common.protocol.api_keys import ApiKey
 from common.protocol.schema import Int8, Int16, Int32, Int64, Kind, Records, Struct, field, message, struct
 
+# The value of `isolation_level`, here and in ListOffsets, for isolation.level=read_committed.
+READ_COMMITTED = 1
+
 
 @struct
 class ReplicaState(Struct):

@@ -215,8 +215,9 @@ CASES = [
     Case("block errors, ext4", FAULTY_EXT4, disk_faults.fail_blocks, "EIO|EROFS", BY_PROBE, by_mounting_again),
     Case("block hang, ext4", FAULTY_EXT4, disk_faults.hang_blocks, "ETIMEDOUT", BY_DEADLINE, by_waiting),
     Case("block hang, xfs", FAULTY_XFS, disk_faults.hang_blocks, "ETIMEDOUT", BY_DEADLINE, by_waiting),
-    Case("lost writeback, ext4", FAULTY_EXT4, disk_faults.run_out_of_blocks, "ENOSPC", BY_SEGMENT, by_mounting_again),
-    Case("lost writeback, xfs", FAULTY_XFS, disk_faults.run_out_of_blocks, "ENOSPC", BY_SEGMENT, by_mounting_again),
+    # Where the journal meets the error before an fsync does, ext4 makes itself read-only and xfs shuts down.
+    Case("lost writeback, ext4", FAULTY_EXT4, disk_faults.run_out_of_blocks, "ENOSPC|EROFS", BY_SEGMENT, by_mounting_again),
+    Case("lost writeback, xfs", FAULTY_XFS, disk_faults.run_out_of_blocks, "ENOSPC|EIO", BY_SEGMENT, by_mounting_again),
 ]
 ROLES = ("leader", "follower")
 
@@ -341,6 +342,8 @@ def strike(
     id_text = directory_id(str(path))
     assert open_files_under(broker, str(path))
     before = cluster.leadership(TOPIC)
+    # Besides those of TOPIC there may be partitions of __consumer_offsets, which the consumers' groups bring with them.
+    replicas = sum((folder / "partition.metadata").exists() for folder in path.iterdir())
     of_broker, of_controller = EventTail(broker), EventTail(cluster.controller)
     case.strike(path)
     for each in writers:
@@ -349,7 +352,7 @@ def strike(
     failed = of_broker.wait_for_event("log_dir_failed", log_dir=str(path), seconds=case.bound + PATIENCE_SECONDS)
     offline = max(0.0, time_of(failed) - struck)
     moved = max(0.0, of_controller.wait_for("leaders_moved", directory_id=id_text) - struck)
-    assert of_broker.wait_for_event("log_dir_offline", directory_id=id_text)["replicas"] == len(inside)
+    assert of_broker.wait_for_event("log_dir_offline", directory_id=id_text)["replicas"] == replicas
     matrix.wait_for_acks()
     stood_still, elsewhere = writer.longest_pause(inside), bystander.longest_pause(set(range(PARTITIONS)) - inside)
     slack = SLACK_SECONDS + cluster.standstills.seconds_since(struck_monotonic)

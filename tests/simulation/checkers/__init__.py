@@ -33,13 +33,16 @@ from tests.simulation.checkers.durability import (
     check_owner,
     check_recovery_points,
 )
+from tests.simulation.checkers.groups import check_groups
 from tests.simulation.checkers.history import BOUNDS_INTERVAL_NS, check_history, check_isr_sizes
 from tests.simulation.checkers.image import ImageChecker
 from tests.simulation.checkers.moves import MoveChecker
 from tests.simulation.checkers.placement import check_spread
+from tests.simulation.checkers.producers import LastBatch, check_known, check_snapshots, check_within
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.replicas import ReplicaChecker, hosted
 from tests.simulation.checkers.requests import RequestChecker, WatchedServer
+from tests.simulation.checkers.transactions import check_transactions
 from tests.simulation.checkers.undisturbed import UndisturbedChecker, check_given_up
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.environment import SimulatedEvent
@@ -125,10 +128,13 @@ class Checkers:
         self.stop()
         forgiven = frozenset(excused)
         check_history(self._history, excused=forgiven)
+        check_groups(self._history)
+        check_transactions(self._history)
         check_isr_sizes(self._history, self.image.isr_sizes, self._without_controller)
         directories = self._directories()
         judged = {key: part for key, part in self.image.image.partitions.items() if key not in forgiven}
         raw_logs.check_logs(directories, judged, self.image.image.name, self.replicas.committed, self._history)
+        self._check_producers(directories)
         logs = {
             self._cluster.name(id_): raw_logs.read_log(
                 self._cluster.world.disk(self._cluster.config(id_).metadata_log_dir).files(), raw_logs.METADATA_FOLDER
@@ -136,6 +142,24 @@ class Checkers:
             for id_ in (CONTROLLER_ID, *self.brokers())
         }
         raw_logs.check_metadata_logs(logs, self.image, leader=self._cluster.name(CONTROLLER_ID))
+
+    def _check_producers(self, directories: Iterable[raw_logs.RawDirectory]) -> None:
+        brokers = self.brokers()
+        for directory in directories:
+            for key, log in directory.logs.items():
+                where = f"{self.image.image.name(key)} in {directory.path}"
+                check_snapshots(where, log)
+                broker = brokers.get(directory.broker_id)
+                partition = None if broker is None else broker.replicas._partitions.get(key)
+                # A log that failed, or is still being written to, may know batches that are not in its file.
+                if partition is None or partition.directory_id != directory.directory_id:
+                    continue
+                if partition.log.failure is None and partition.log.log_end_offset == log.end_offset:
+                    known = {
+                        producer_id: LastBatch(entry.epoch, entry.last_sequence, entry.last_offset)
+                        for producer_id, entry in partition.log.producers.state.entries.items()
+                    }
+                    check_known(where, known, log, log.end_offset)
 
     # --- looking -------------------------------------------------------------------------------------------------
 
@@ -237,6 +261,10 @@ class Checkers:
         awake = {id_: each for id_, each in brokers.items() if not self._cluster.env(id_).is_paused}
         self.moves.look(awake, self.image.image, self._cluster.world.now_ns())
         self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())
+        for broker_id, broker in brokers.items():
+            for partition in broker.replicas._partitions.values():
+                where = f"{partition.name} on broker {broker_id}"
+                check_within(where, partition.log.producers, partition.log.log_end_offset)
 
     def _look_at_logs(self) -> None:
         """I3: the committed records are the same in the files of all loaded replicas."""

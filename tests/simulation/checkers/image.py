@@ -22,6 +22,7 @@ from common.records.metadata_records import (
     KnownRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -84,10 +85,12 @@ class ImageModel:
     partitions: dict[TopicIdPartition, ModelPartition] = field(default_factory=dict)
     # The values of each resource, by resource type and name. A resource without configuration has no entry.
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    # All producer ids below are taken.
+    next_producer_id: int = 0
 
     def copy(self) -> "ImageModel":
         configs = {resource: dict(values) for resource, values in self.configs.items()}
-        return ImageModel(dict(self.brokers), dict(self.topics), dict(self.partitions), configs)
+        return ImageModel(dict(self.brokers), dict(self.topics), dict(self.partitions), configs, self.next_producer_id)
 
     def setting(self, topic: str, topic_key: str, broker_id: int, broker_key: str) -> str | None:
         """Returns the value that is set for a topic on a broker: the topic's, else the broker's, else that of all brokers,
@@ -123,6 +126,10 @@ class ImageModel:
                 self._change_partition(record, offset)
             case ConfigRecord():
                 self._configure(record)
+            case ProducerIdsRecord():
+                if record.next_producer_id <= self.next_producer_id:
+                    raise InvariantViolated("I5", f"offset {offset} takes producer ids once more: {record}")
+                self.next_producer_id = record.next_producer_id
             case _:
                 pass
 
@@ -254,6 +261,8 @@ class ImageChecker:
         self.names: dict[TopicIdPartition, str] = {}
         # The broker that was elected in each leader epoch.
         self.elections: dict[tuple[TopicIdPartition, int], int] = {}
+        # The offset of the record that fenced a broker last.
+        self.fenced_at: dict[int, int] = {}
         self._epoch = -1
         self._directory_owners: dict[Uuid, int] = {}
         self._lawful = self.image.copy()
@@ -340,6 +349,8 @@ class ImageChecker:
             self.elections.setdefault((key, part.leader_epoch), part.leader)
 
     def _check_broker(self, broker_id: int, before: ModelBroker | None, after: ModelBroker, offset: int) -> None:
+        if after.fenced and (before is None or not before.fenced):
+            self.fenced_at[broker_id] = offset
         for directory_id in after.directories:
             if is_reserved(directory_id):
                 raise InvariantViolated("I9", f"broker {broker_id} has the reserved directory id {_texts([directory_id])}")
@@ -455,6 +466,9 @@ def compare_images(expected: ImageModel, found: ImageModel, what: str) -> None:
     _compare_maps("topic", expected.topics, found.topics, what)
     if expected.configs != found.configs:
         raise InvariantViolated("I5", f"{what}: the configuration is {found.configs}, not {expected.configs}")
+    if expected.next_producer_id != found.next_producer_id:
+        ids = f"{found.next_producer_id}, not {expected.next_producer_id}"
+        raise InvariantViolated("I5", f"{what}: the next producer id is {ids}")
     for broker_id in expected.brokers.keys() | found.brokers.keys():
         pair = [image.brokers.get(broker_id) for image in (expected, found)]
         one, other = (None if each is None else replace(each, registered_at=-1) for each in pair)

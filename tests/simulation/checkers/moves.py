@@ -1,9 +1,9 @@
 """Checks the moves of replicas between the directories of a broker (I15).
 
 Shell of the tests. At the end of a move the checker compares what is durable on the disks, not what the broker believes.
-After a power cut at that moment there must be exactly one current log, and it must have the leader epochs of the old log.
-When a broker has started, the checker looks for -delete folders of replicas that have no current log. Such a folder may be
-the only copy.
+After a power cut at that moment there must be exactly one current log, and it must have the leader epochs of the old log. It
+must also end where the old log ended: followers may have every record of the old log, acknowledged or not. When a broker has
+started, the checker looks for -delete folders of replicas that have no current log. Such a folder may be the only copy.
 """
 
 import re
@@ -109,6 +109,11 @@ class MoveChecker:
         if event.fields["partition"] not in _durable_folders(placed):
             raise InvariantViolated("I15", f"{where}: the new log is in use; a power cut would take its name away")
         if move.old.name.endswith("-delete"):
+            if move.old.log_end_offset != log.log_end_offset:
+                raise InvariantViolated(
+                    "I15",
+                    f"{where}: the new log ends at {log.log_end_offset}, the old one ended at {move.old.log_end_offset}",
+                )
             self._check_epochs(where, move.old, log, placed)
 
     def _check_epochs(self, where: str, old: Log, new: Log, disk: SimulatedDisk) -> None:

@@ -14,10 +14,10 @@ from broker.core.lifecycle import BrokerState
 from broker.core.partition_replica import IsrProposal, Role
 from broker.daemon import BrokerDaemon
 from broker.hosting.partition import Partition
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_text
+from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST
 from common.protocol.errors import ErrorCode
-from common.records.metadata_records import BrokerRegistrationChangeRecord, FencingChange, KnownRecord
+from common.records.metadata_records import BrokerRegistrationChangeRecord, FencingChange, KnownRecord, RegisterBrokerRecord
 from common.time_units import NS_PER_MS
 from tests.simulation.checkers.image import ImageChecker, ModelPartition
 from tests.simulation.environment import SimulatedEvent
@@ -65,6 +65,14 @@ class _Facts(NamedTuple):
             and len(self.committed_isr) < min(before.min_isr, self.min_isr)
         )
 
+    def has_risen_as_follower_since(self, before: "_Facts") -> bool:
+        """Whether this follower has learned a higher high watermark from the leader of its epoch."""
+        return (
+            before.role is self.role is Role.FOLLOWER
+            and before.leader_epoch == self.leader_epoch
+            and self.high_watermark > before.high_watermark
+        )
+
 
 class ReplicaChecker:
     """See the module docstring. `image` checks and holds the committed image."""
@@ -74,12 +82,16 @@ class ReplicaChecker:
         self._directory_failure_timeout_ns = directory_failure_timeout_ns
         self._seen: dict[tuple[int, TopicIdPartition], _Seen] = {}
         self._seen_offset = -1
+        # The followers whose high watermark rose since the last look. Empty between looks.
+        self._risen: list[tuple[int, TopicIdPartition]] = []
         self._leaders: dict[tuple[TopicIdPartition, int], int] = {}
         # The highest high watermark that any replica has had. Every offset below it is committed.
         self.committed: dict[TopicIdPartition, int] = {}
         # For each offline directory from which its broker still leads partitions: the time of the look that first found
         # this.
         self._led_offline_since: dict[Place, int] = {}
+        # The directories that the metadata named for the replicas of each broker when the broker last registered.
+        self._registered_with: dict[int, dict[TopicIdPartition, Uuid]] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon]) -> None:
         """Checks every replica of these live brokers. Raises InvariantViolated."""
@@ -96,6 +108,26 @@ class ReplicaChecker:
             part = partitions.get(key)
             if part is not None and part.leader in brokers:
                 self._check_isr(key, part, brokers)
+        self._check_followers(brokers)
+
+    def _check_followers(self, brokers: Mapping[int, BrokerDaemon]) -> None:
+        """I3: what a follower has learned from its leader is not above what the leader has. A consumer may read the follower
+        up to there (KIP-392)."""
+        risen, self._risen = self._risen, []
+        for broker_id, key in risen:
+            partition = self._seen[broker_id, key].partition
+            leader = brokers.get(partition.replica.leader)
+            led = None if leader is None else _find(leader, key)
+            if led is None or led.replica.role is not Role.LEADER or led.is_restructuring or self._may_lose(key):
+                continue
+            if led.replica.leader_epoch != partition.replica.leader_epoch:
+                continue
+            if partition.high_watermark > led.high_watermark:
+                raise InvariantViolated(
+                    "I3",
+                    f"{partition.name} on broker {broker_id}: the follower's high watermark rose to "
+                    f"{partition.high_watermark}, that of leader {partition.replica.leader} is {led.high_watermark}",
+                )
 
     # --- one replica ---------------------------------------------------------------------------------------------
 
@@ -107,6 +139,8 @@ class ReplicaChecker:
             if seen.facts == facts:
                 return False
             self._check_progress(f"{partition.name} on broker {broker_id}", key, seen.facts, facts)
+            if facts.has_risen_as_follower_since(seen.facts):
+                self._risen.append((broker_id, key))
         self._seen[broker_id, key] = _Seen(partition, facts)
         where = f"{partition.name} on broker {broker_id}"
         if facts.gone is ErrorCode.NONE and not facts.is_restructuring:
@@ -181,11 +215,29 @@ class ReplicaChecker:
         before, self._led_offline_since = self._led_offline_since, {}
         for broker_id, broker in brokers.items():
             self._look_at_offline_directories(broker_id, broker, before, now_ns)
+            self._check_answers_for_offline(broker_id, broker)
+
+    def _check_answers_for_offline(self, broker_id: int, broker: BrokerDaemon) -> None:
+        """Clients that ask for a replica in a failed directory must learn of another leader as soon as the broker knows it:
+        not all clients look for one after a storage error."""
+        for key in broker.replicas._known._went_offline_in:
+            part = broker.state.partition(*key)
+            if part is None or part.leader in (broker_id, NO_LEADER):
+                continue
+            if broker.replicas.find(*key) is ErrorCode.KAFKA_STORAGE_ERROR:
+                raise InvariantViolated(
+                    "I13",
+                    f"{self._image.image.name(key)}: broker {broker_id} tells clients of its failed directory, and not that "
+                    f"broker {part.leader} leads",
+                )
 
     def _look_at_offline_directories(
         self, broker_id: int, broker: BrokerDaemon, before: Mapping[Place, int], now_ns: int
     ) -> None:
-        """Within the time limit the broker must stop leading from an offline directory, or halt."""
+        """Within the time limit the broker must stop leading from an offline directory, or halt. A broker that has not
+        registered yet serves nothing, and the metadata still names it as leader because of its last incarnation."""
+        if broker.lifecycle.broker_epoch < 0:
+            return
         for directory_id in _offline(broker):
             place = (broker_id, broker.lifecycle.broker_epoch, directory_id)
             led = self._led_in(broker_id, broker, directory_id)
@@ -237,9 +289,16 @@ class ReplicaChecker:
     def committed_batch(self, records: Sequence[KnownRecord], brokers: Mapping[int, BrokerDaemon]) -> None:
         """I11: when a broker is unfenced, the metadata must name the directory of each replica whose partition is older than
         the broker's registration. Only the replicas that the broker hosts now are compared: it cannot report the directory
-        of a replica that it no longer has."""
+        of a replica that it no longer has. An assignment that this incarnation has made does not count either: the broker
+        may take it back and be unfenced meanwhile, for example when a move is cancelled."""
         for record in records:
-            if isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FencingChange.UNFENCE:
+            if isinstance(record, RegisterBrokerRecord):
+                self._registered_with[record.broker_id] = {
+                    key: part.directory(BrokerId(record.broker_id))
+                    for key, part in self._image.image.partitions.items()
+                    if record.broker_id in part.replicas
+                }
+            elif isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FencingChange.UNFENCE:
                 broker = brokers.get(record.broker_id)
                 if broker is not None and broker.lifecycle.broker_epoch == record.broker_epoch:
                     self._check_unfenced(record.broker_id, broker)
@@ -256,6 +315,8 @@ class ReplicaChecker:
                 # the controller records the directory of such a replica.
                 continue
             assigned = part.directory(broker_id)
+            if self._registered_with.get(broker_id, {}).get(key, assigned) != assigned:
+                continue
             # A replica that is about to switch directories has a full copy in the directory that the broker reports.
             if assigned not in (directory_id, LOST, broker.replicas._known.movement.reported(key)):
                 raise InvariantViolated(

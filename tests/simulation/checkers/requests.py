@@ -20,10 +20,15 @@ from controller.quorum_controller import QuorumController
 from tests.simulation.checkers.image import ImageChecker, ImageModel
 from tests.simulation.violations import InvariantViolated
 
-BEARERS_OF_A_BROKER_EPOCH = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS)
+BEARERS_OF_A_BROKER_EPOCH = (
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+)
 NO_EPOCH = -1
-# No client of the simulation waits longer than this.
-ANSWER_BOUND_NS = 30_000_000_000
+# No client of the simulation waits longer than 30 s. The rest is the time until the server notices that the client has gone.
+ANSWER_BOUND_NS = 35_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ class _Exchange:
     # The partitions for which the request proposes an ISR member with a stale epoch, each with a description of that member.
     stale_members: dict[TopicIdPartition, str]
     begun_ns: int
+    # The end of the committed image when the request arrived.
+    begun_offset: int
 
 
 class RequestChecker:
@@ -87,7 +94,7 @@ class RequestChecker:
     def _handle(self, watched: WatchedServer, key: ApiKey, handler: Handler, context: RequestContext, request: Any) -> Any:
         image = self._image.image
         stale, members = _stale_epoch(key, request, image), _stale_members(key, request, image)
-        exchange = _Exchange(watched, key, request, stale, members, watched.server.env.now_ns())
+        exchange = _Exchange(watched, key, request, stale, members, watched.server.env.now_ns(), self._image.next_offset)
         answer = handler(context, request)
         if asyncio.isfuture(answer):
             self._open[exchange] = None
@@ -120,7 +127,7 @@ class RequestChecker:
         elif (stale := _accepted(exchange.stale_members, response)) is not None:
             self.violation = InvariantViolated("I17", f"an ISR with {stale} was accepted")
         elif self._has_all_committed(exchange.watched.controller):
-            early = _not_committed(exchange.key, exchange.request, response, self._image.image)
+            early = _not_committed(exchange, response, self._image)
             if early is not None:
                 self.violation = InvariantViolated("I5", f"{exchange.key.name} was answered before its commit: {early}")
 
@@ -167,17 +174,21 @@ def _accepted(stale: Mapping[TopicIdPartition, str], response: Any) -> str | Non
     return next((stale[key] for key in accepted if key in stale), None)
 
 
-def _not_committed(key: ApiKey, request: Any, response: Any, image: ImageModel) -> str | None:
+def _not_committed(exchange: _Exchange, response: Any, checker: ImageChecker) -> str | None:
     """Describes something that the response claims but the committed image does not contain."""
     if response is None or getattr(response, "error_code", None) != ErrorCode.NONE:
         return None
+    key, request, image = exchange.key, exchange.request, checker.image
     if key is ApiKey.BROKER_REGISTRATION:
         broker = image.brokers.get(request.broker_id)
         if broker is None or broker.epoch < response.broker_epoch:
             return f"broker {request.broker_id} in epoch {response.broker_epoch}"
     elif key is ApiKey.BROKER_HEARTBEAT:
         broker = image.brokers.get(request.broker_id)
-        if broker is not None and broker.epoch == request.broker_epoch and broker.fenced and not response.is_fenced:
+        # A response may wait for a commit that also fences the broker again. What it says was true for a moment.
+        has_been_fenced = checker.fenced_at.get(request.broker_id, -1) < exchange.begun_offset
+        is_fenced = broker is not None and broker.epoch == request.broker_epoch and broker.fenced
+        if is_fenced and has_been_fenced and not response.is_fenced:
             return f"broker {request.broker_id} is unfenced"
     elif key is ApiKey.ALTER_PARTITION:
         return _not_committed_isr(response, image)

@@ -20,6 +20,13 @@ def test_keys_are_kafkas_and_absent_ones_have_kafkas_defaults() -> None:
     assert AdminConfig.from_properties(given) == AdminConfig("me", 5_000, 1_000, 0, 20)
 
 
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", ""])
+def test_a_security_protocol_that_is_not_served_is_refused(protocol: str) -> None:
+    """Otherwise the client would send in the clear what its user wants encrypted."""
+    with pytest.raises(InvalidSetting, match=f"security.protocol={protocol} is not supported; it takes PLAINTEXT"):
+        AdminConfig.from_properties({"security.protocol": protocol})
+
+
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "soon", "2147483648", "99999999999999999999"])
 def test_a_timeout_that_is_none_is_named_with_its_key(text: str) -> None:
     """The error is one line with the key, the value and the allowed range."""

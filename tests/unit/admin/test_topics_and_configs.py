@@ -20,6 +20,13 @@ from common.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from common.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
 from common.protocol.messages.elect_leaders import (
     ElectionType,
     ElectLeadersResponse,
@@ -86,6 +93,61 @@ def test_topics_are_listed_and_described() -> None:
                 await results["missing"]
 
     run_simulated(scenario)
+
+
+def test_topics_are_described_in_parts_by_newer_brokers() -> None:
+    """A broker that serves DescribeTopicPartitions is asked until there is no cursor. The parts of a topic are joined, but a
+    topic that was made anew between two parts is described as it is now. The eligible leader replicas are known."""
+    replies = {
+        None: ([part("a", T, 0, 1), part("b", U, 0)], Cursor(topic_name="b", partition_index=1)),
+        "b1": ([part("b", T, 1)], Cursor(topic_name="missing", partition_index=0)),
+        "missing0": ([missing_part("missing")], None),
+    }
+    asked: list[list[str]] = []
+
+    def describe(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+        asked.append([topic.name for topic in request.topics])
+        cursor = request.cursor
+        parts, following = replies[None if cursor is None else f"{cursor.topic_name}{cursor.partition_index}"]
+        return DescribeTopicPartitionsResponse(topics=parts, next_cursor=following)
+
+    async def scenario(world: World) -> None:
+        answers: list[dict[ApiKey, Answer]] = [{ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe}]
+        async with FakeCluster(world, answers) as cluster, cluster.admin() as admin:
+            results = admin.describe_topics(["missing", "b", "a"])
+            assert (await results["a"]).partitions == tuple(
+                PartitionDescription(index, 1, 3, (1, 2), (1,), (), (2,), ()) for index in (0, 1)
+            )
+            made_anew = await results["b"]
+            assert (made_anew.topic_id, [each.partition for each in made_anew.partitions]) == (T, [1])
+            with pytest.raises(RequestFailed, match="UNKNOWN_TOPIC_OR_PARTITION"):
+                await results["missing"]
+            assert asked == [["a", "b", "missing"], ["b", "missing"], ["missing"]]
+
+    run_simulated(scenario)
+
+
+def part(name: str, id_: Uuid, *indexes: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=name,
+        topic_id=id_,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                leader_id=1,
+                leader_epoch=3,
+                replica_nodes=[1, 2],
+                isr_nodes=[1],
+                eligible_leader_replicas=[2],
+                last_known_elr=[],
+            )
+            for index in indexes
+        ],
+    )
+
+
+def missing_part(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def test_topics_are_created() -> None:

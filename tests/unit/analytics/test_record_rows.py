@@ -19,7 +19,9 @@ from common.records.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     FencingChange,
@@ -27,7 +29,9 @@ from common.records.metadata_records import (
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    QuotaEntity,
     UnfenceBrokerRecord,
+    UserScramCredentialRecord,
 )
 from tests.unit.analytics.metadata_dirs import newest_version, numbered
 from tests.unit.common.metadata.builders import directory, register, topic, topic_id, uuid
@@ -205,4 +209,7 @@ FILLED: list[KnownRecord] = [
     PartitionChangeRecord(partition_id=1, isr=[], leader=-1, directories=[directory(1)], removing_replicas=[4]),
     ConfigRecord(resource_type=2, resource_name="t\n", name="retention.ms", value="é"),
     BeginTransactionRecord(name="many"),
+    ClientQuotaRecord(entity=[QuotaEntity(entity_type="user", entity_name="u")], key="k", value=1048576.5, remove=True),
+    UserScramCredentialRecord(name="u", mechanism=1, salt=b"\x00\xff", iterations=4096),
+    DelegationTokenRecord(owner="User:o", renewers=["User:n"], token_id="i"),
 ]

@@ -7,20 +7,33 @@ the ISR changes that it accepts in AlterPartition, so the test controls everythi
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from broker.controller_link.alter_partition import AlterPartitionSender
 from broker.controller_link.controller_channel import ControllerUnavailable
+from broker.coordinator.broker_channels import BrokerChannels
+from broker.coordinator.coordinator_partition import CoordinatorSettings
+from broker.coordinator.core.group_settings import GroupSettings
+from broker.coordinator.core.group_shard import GroupShard
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.transaction_verifier import AskHere, TransactionVerifier
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.partition_replica import Role
+from broker.core.replica_selector import replica_selector
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
+from broker.requests.consumer_groups import ConsumerGroupRequests
+from broker.requests.delete_records import DeleteRecordsHandler
+from broker.requests.describe_producers import DescribeProducersRequests
 from broker.requests.fetch import FetchHandler
+from broker.requests.group_offsets import GroupOffsetsRequests
+from broker.requests.groups import GroupRequests
 from broker.requests.list_offsets import ListOffsetsHandler
 from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.requests.produce import ProduceHandler
+from broker.requests.write_txn_markers import MarksOffsets, WriteTxnMarkersRequests
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig, load_server_config
 from common.environment.interface import LogDir, LogDirError
@@ -32,6 +45,7 @@ from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.net.node_channel import ChannelError, NodeChannel
+from common.net.request_context import Handler
 from common.net.request_server import RequestServer
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -62,7 +76,7 @@ from common.records.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from common.time_units import NS_PER_S
+from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 
 LISTENER = "PLAINTEXT"
@@ -119,6 +133,8 @@ class TestBroker:
         self.epoch: BrokerEpoch | None = None
         self.previous_directories: Sequence[DirectoryId] | None = None
         self.replicas: Replicas
+        self.groups: GroupCoordinator
+        self.verifier: TransactionVerifier | None = None
         self.server: RequestServer
 
     async def main(self, env: SimulatedEnvironment) -> None:
@@ -143,6 +159,18 @@ class TestBroker:
             sender = AlterPartitionSender(
                 env, self.cluster.controller, broker_id=self.broker_id, broker_epoch=lambda: self.epoch
             )
+            self.groups = GroupCoordinator(
+                env,
+                self.state,
+                CoordinatorSettings(
+                    broker_id=self.broker_id,
+                    commit_timeout_ns=self.config.offsets_commit_timeout_ms * NS_PER_MS,
+                    expiry_interval_ns=self.config.offsets_retention_check_interval_ms * NS_PER_MS,
+                ),
+                new_shard=self.cluster.new_shard or (lambda: GroupShard(GroupSettings())),
+                task_group=group,
+            )
+            self.verifier = self._make_verifier(env, group)
             self.replicas = Replicas(
                 env,
                 self.config,
@@ -156,6 +184,7 @@ class TestBroker:
                 proposals=sender,
                 connect=lambda host, port: NodeChannel(env, host=host, port=port, client_id=env.name, task_group=group),
                 wishes_changed=lambda: None,
+                on_role=self.groups.role_changed,
             )
             working = [group.create_task(sender.run()), group.create_task(self.failures.run())]
             self.configuration.refresh()
@@ -167,10 +196,25 @@ class TestBroker:
                 host="",
                 port=self.port,
                 handlers={
-                    ApiKey.PRODUCE: ProduceHandler(env, self.replicas, is_certain=lambda: True).handle,
-                    ApiKey.FETCH: FetchHandler(env, self.replicas, response_bytes_max=self.config.fetch_max_bytes).handle,
+                    ApiKey.PRODUCE: ProduceHandler(
+                        env,
+                        self.replicas,
+                        is_certain=lambda: True,
+                        serves_transactions=self.cluster.marked_offsets is not None,
+                        verifier=self.verifier,
+                    ).handle,
+                    ApiKey.FETCH: FetchHandler(
+                        env,
+                        self.replicas,
+                        response_bytes_max=self.config.fetch_max_bytes,
+                        selector=replica_selector(self.config.replica_selector_class),
+                    ).handle,
                     ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.replicas).handle,
+                    ApiKey.DELETE_RECORDS: DeleteRecordsHandler(env, self.replicas).handle,
                     ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.replicas).handle,
+                    ApiKey.DESCRIBE_PRODUCERS: DescribeProducersRequests(self.replicas).handle,
+                    **(self._group_handlers() if self.cluster.new_shard is not None else {}),
+                    **self._marker_handlers(),
                 },
                 max_request_bytes=self.config.socket_request_max_bytes,
                 task_group=group,
@@ -183,6 +227,35 @@ class TestBroker:
             await self.replicas.shutdown()
             for task in working:
                 task.cancel()
+
+    def _make_verifier(self, env: SimulatedEnvironment, group: asyncio.TaskGroup) -> TransactionVerifier | None:
+        if self.cluster.coordinate is None:
+            return None
+
+        def connect(host: str, port: int) -> NodeChannel:
+            return NodeChannel(env, host=host, port=port, client_id=env.name, task_group=group)
+
+        verifier = TransactionVerifier(
+            env,
+            self.state,
+            broker_id=self.broker_id,
+            channels=BrokerChannels(self.state, listener_name=LISTENER, connect=connect),
+            is_enabled=lambda: self.configuration.server.transaction_partition_verification_enable,
+            task_group=group,
+        )
+        verifier.attach(self.cluster.coordinate)
+        return verifier
+
+    def _group_handlers(self) -> Mapping[ApiKey, Handler]:
+        offsets = GroupOffsetsRequests(self.state, self.groups, self.verifier)
+        consumers = ConsumerGroupRequests(self.env, self.groups)
+        return {**GroupRequests(self.env, self.groups).handlers(), **consumers.handlers(), **offsets.handlers()}
+
+    def _marker_handlers(self) -> Mapping[ApiKey, Handler]:
+        groups = self.cluster.marked_offsets
+        if groups is None:
+            return {}
+        return {ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkersRequests(self.env, self.replicas, groups).handle}
 
     async def _open(self, letter: str) -> LogDirectory:
         directory_id, where = directory(self.broker_id, letter), path(self.broker_id, letter)
@@ -211,6 +284,7 @@ class TestBroker:
             self.state.replay(record, offset=Offset(offset), delta=delta)
         self.configuration.metadata_changed(delta)
         self.replicas.apply(delta)
+        self.groups.metadata_changed(delta)
 
     def partition(self, index: int = 0, topic_id: TopicId = TOPIC) -> Partition:
         """Returns the hosted partition. Fails the test if the broker does not host it."""
@@ -309,6 +383,7 @@ class ClusterController:
             broker_epoch=epoch,
             end_points=[BrokerEndpoint(name=LISTENER, host=f"broker-{broker_id}", port=port)],
             fenced=fenced,
+            rack=f"rack-{broker_id}",
             log_dirs=sorted(directory(broker_id, letter) for letter in letters),
         )
         broker = self._cluster.brokers.get(BrokerId(broker_id))
@@ -386,6 +461,12 @@ class Cluster:
         self.properties = {key.replace("_", "."): value for key, value in properties.items()}
         self.controller = ClusterController(self)
         self.brokers: dict[BrokerId, TestBroker] = {}
+        # Makes the shards of the brokers' group coordinators. None if the brokers of this test coordinate no groups.
+        self.new_shard: Callable[[], GroupShard] | None = None
+        # Takes the markers for `__consumer_offsets`. None if the brokers of this test serve no transactions.
+        self.marked_offsets: MarksOffsets | None = None
+        # The transaction coordinator of every broker. None if the brokers of this test do not ask it.
+        self.coordinate: AskHere | None = None
         self._channels: dict[int, NodeChannel] = {}
         self._client_group: asyncio.TaskGroup | None = None
 
@@ -467,9 +548,11 @@ class Cluster:
         timeout_ms: int = 10_000,
         records: Any = None,
         version: int | None = None,
+        transactional_id: str | None = None,
     ) -> PartitionProduceResponse:
         """Produces one batch to one partition, and returns that partition's response."""
         request = ProduceRequest(
+            transactional_id=transactional_id,
             acks=acks,
             timeout_ms=timeout_ms,
             topic_data=[
@@ -513,6 +596,7 @@ class Cluster:
         request = FetchRequest(
             max_wait_ms=options.pop("max_wait_ms", 0),
             min_bytes=options.pop("min_bytes", 1),
+            isolation_level=options.pop("isolation_level", 0),
             topics=[
                 FetchTopic(
                     topic_id=topic_id,

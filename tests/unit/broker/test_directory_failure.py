@@ -6,9 +6,10 @@ import errno
 import pytest
 
 from common.environment.interface import LogDirError
-from common.ids import TopicId, TopicIdPartition, Uuid
+from common.ids import NO_LEADER, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
 
@@ -65,6 +66,44 @@ def test_a_dead_disk_under_a_leader_answers_storage_errors_and_the_others_go_on(
         ]
         # The metadata names the failed directory for its replicas, so no assignment has to be reported.
         assert cluster[1].replicas.wished_assignments() == {}
+
+    run(scenario)
+
+
+def test_clients_of_a_dead_disk_are_sent_to_the_new_leader() -> None:
+    """Once the metadata names another leader, the broker answers as one that does not lead. Not all clients refresh their
+    metadata after KAFKA_STORAGE_ERROR. Without any leader the storage error remains."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2, brokers=2)
+        [index] = on_disk(cluster, "a")
+        cluster.world.disk(path(1, "a")).fail_with(errno.EIO)
+
+        async def errors() -> set[int]:
+            produced, fetched = await cluster.produce(1, "x", index=index), await cluster.fetch(1, index=index)
+            return {produced.error_code, fetched.error_code}
+
+        assert await errors() == {ErrorCode.KAFKA_STORAGE_ERROR}
+        cluster.controller.change(index, leader=NO_LEADER)
+        assert await errors() == {ErrorCode.KAFKA_STORAGE_ERROR}
+        cluster.controller.change(index, leader=2, isr=[2])
+        assert await errors() == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+    run(scenario)
+
+
+def test_old_clients_are_not_told_of_a_dead_disk() -> None:
+    """Before version 6 of Fetch, clients need not know KAFKA_STORAGE_ERROR."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        [index] = on_disk(cluster, "a")
+        cluster.world.disk(path(1, "a")).fail_with(errno.EIO)
+        await cluster.produce(1, "x", index=index)
+        wanted = FetchTopic(topic="t", partitions=[FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1)])
+        for version, error in ((5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)):
+            response = await cluster.request(1, FetchRequest(topics=[wanted]), version=version)
+            assert response.responses[0].partitions[0].error_code == error
 
     run(scenario)
 
@@ -218,7 +257,7 @@ def test_a_replica_is_not_created_again_while_its_directory_is_offline() -> None
         await cluster.world.sleep(3)
         assert on_disk(cluster, "a") == []
         assert f"t-{index}/partition.metadata" not in cluster.world.disk(path(1, "b")).files()
-        assert cluster[1].replicas.find(TOPIC, index) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster[1].replicas.gauges().offline_replica_count == 1
         cluster.controller.remove_topic()
         again = TopicId(Uuid(b"V" * 16))
         cluster.controller.create_topic([1, 2], [1, 2], topic_id=again)

@@ -174,11 +174,10 @@ def test_an_isr_that_shrinks_below_the_minimum_while_a_record_waits() -> None:
         await three_brokers(cluster)
         cluster.crash(2)
         cluster.crash(3)
-        waiting = [
-            asyncio.ensure_future(cluster.produce(1, value, timeout_ms=timeout_ms))
-            for value, timeout_ms in (("a", 3_000), ("b", 30_000))
-        ]
-        await cluster.until(lambda: cluster[1].partition().log.written_offset == 2)
+        waiting = []
+        for end_offset, (value, timeout_ms) in enumerate((("a", 3_000), ("b", 30_000)), start=1):
+            waiting.append(asyncio.ensure_future(cluster.produce(1, value, timeout_ms=timeout_ms)))
+            await cluster.until(lambda end=end_offset: cluster[1].partition().log.written_offset == end)
         cluster.controller.fence(2)
         cluster.controller.fence(3)
         cluster.controller.change(isr=[1])

@@ -1,14 +1,14 @@
 """Requests are held back at startup, and after the broker's process was stopped until its session had ended."""
 
 import asyncio
-from typing import Any
+from dataclasses import replace
 
 from broker.serving import Serving
 from common.net.request_context import RequestContext
+from common.protocol.api_keys import ApiKey
 from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
-
-CONTEXT: Any = None
+from tests.unit.broker.requests.contexts import context
 
 
 class Broker:
@@ -18,6 +18,7 @@ class Broker:
     def __init__(self) -> None:
         self.seen: list[object] = []
         self.catching_up: list[asyncio.Future[None]] = []
+        self.answered: list[object] = []
 
     async def main(self, env: SimulatedEnvironment) -> None:
         async with asyncio.TaskGroup() as group:
@@ -26,10 +27,13 @@ class Broker:
             self.group = group
             await asyncio.get_running_loop().create_future()
 
-    def ask(self, request: object) -> None:
-        answer = self._handle(CONTEXT, request)
+    def ask(self, request: object) -> "asyncio.Future[None]":
+        """Hands in a request. Returns the future that ends its connection."""
+        client_gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        answer = self._handle(replace(context(ApiKey.FETCH, 17), client_gone=client_gone), request)
         if asyncio.iscoroutine(answer):
-            self.group.create_task(answer)
+            self.group.create_task(answer).add_done_callback(lambda _: self.answered.append(request))
+        return client_gone
 
     def _note(self, context: RequestContext, request: object) -> None:
         self.seen.append(request)
@@ -44,17 +48,36 @@ def test_requests_wait_for_the_start_and_keep_their_order() -> None:
 
     async def scenario(world: SimulatedWorld) -> None:
         broker = Broker()
-        world.start("b", broker.main)
+        env = world.start("b", broker.main)
         await world.sleep(1)
-        broker.ask(1)
-        broker.ask(2)
+        env.enter(broker.ask, 1)
+        env.enter(broker.ask, 2)
         await world.sleep(1)
         assert broker.seen == []
-        broker.serving.begin()
-        broker.ask(3)
+        env.enter(broker.serving.begin)
+        env.enter(broker.ask, 3)
         await world.sleep(1)
-        broker.ask(4)
+        env.enter(broker.ask, 4)
         assert broker.seen == [1, 2, 3, 4]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_request_whose_client_has_gone_waits_no_longer() -> None:
+    """A broker that finds no controller for hours must not collect the retries of all its clients."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        broker = Broker()
+        env = world.start("b", broker.main)
+        await world.sleep(1)
+        gone = env.enter(broker.ask, 1)
+        env.enter(broker.ask, 2)
+        gone.set_result(None)
+        await world.sleep(1)
+        assert broker.answered == [1]
+        env.enter(broker.serving.begin)
+        await world.sleep(1)
+        assert (broker.seen, broker.answered) == ([2], [1, 2])
 
     SimulatedWorld(1).run(scenario)
 

@@ -15,6 +15,7 @@ from common.protocol.codec import encode, encode_with_version
 from common.protocol.errors import ErrorCode
 from common.protocol.framing import parse_response, request_header_version
 from common.protocol.messages import alter_configs, incremental_alter_configs
+from common.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from common.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
@@ -37,6 +38,7 @@ from common.protocol.messages.create_topics import (
 from common.protocol.messages.default_principal_data import DefaultPrincipalData
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from common.protocol.messages.describe_cluster import DescribeClusterRequest
+from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from common.protocol.messages.envelope import EnvelopeRequest
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -122,6 +124,45 @@ def test_a_controller_formatted_at_a_level_that_it_does_not_know_ends() -> None:
         assert not world.events_named("controller_active")
 
     SimulatedWorld(seed=1).run(in_world)
+
+
+def test_a_controller_describes_configurations() -> None:
+    """Topics, the defaults of all brokers, and the controller's own configuration. The configuration of a broker has to be
+    asked of that broker."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        await topic(client, "t", [1])
+        change = incremental_alter_configs.AlterConfigsResource(
+            resource_type=2,
+            resource_name="t",
+            configs=[incremental_alter_configs.AlterableConfig(name="retention.ms", value="5")],
+        )
+        await client.send(incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[change]))
+        resources = [
+            DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)
+            for resource_type, name, keys in (
+                (2, "t", ["retention.ms"]),
+                (2, "unknown", None),
+                (4, "", None),
+                (4, "1", None),
+                (4, str(node.config.node_id), ["process.roles"]),
+            )
+        ]
+        results = (await client.send(DescribeConfigsRequest(resources=resources))).results
+        assert [result.error_code for result in results] == [
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.NONE,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.NONE,
+        ]
+        assert [(entry.name, entry.value) for result in results for entry in result.configs] == [
+            ("retention.ms", "5"),
+            ("process.roles", "controller"),
+        ]
+
+    run(scenario)
 
 
 def test_a_controller_that_was_stopped_fences_nobody_for_it() -> None:
@@ -243,6 +284,34 @@ def test_a_restarted_controller_knows_everything_it_knew() -> None:
         await world.sleep(2)
         assert after.brokers[BrokerId(1)].fenced
         assert not after.brokers[BrokerId(2)].fenced
+
+    run(scenario)
+
+
+async def allocate_producer_ids(client: Client, broker_id: int) -> range:
+    request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=client.epochs[broker_id])
+    response = await client.send(request)
+    assert response.error_code == ErrorCode.NONE
+    return range(response.producer_id_start, response.producer_id_start + response.producer_id_len)
+
+
+def test_no_producer_id_is_allocated_twice() -> None:
+    """Not after kill -9, neither from the log nor from a snapshot, and not to a broker that was restarted."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        await client.start(2, "b")
+        blocks = [await allocate_producer_ids(client, broker_id) for broker_id in (1, 2)]
+        await node.restart()
+        client.reconnect()
+        blocks.append(await allocate_producer_ids(client, 1))
+        assert await node.driver.write_snapshot() is not None
+        await node.restart()
+        client.reconnect()
+        assert world.events_named("metadata_snapshot_loaded", "controller")
+        await client.register(1, "a", incarnation=2)
+        blocks.append(await allocate_producer_ids(client, 1))
+        assert blocks == [range(first, first + 1000) for first in (0, 1000, 2000, 3000)]
 
     run(scenario)
 
@@ -585,6 +654,11 @@ def test_every_request_is_refused_while_not_active() -> None:
             client.send(assign(client, 1, "a", TopicId(directory("t")), 0)),
         ]
         created, forwarded, *others = await asyncio.gather(*answers)
+        # The node describes itself all the time.
+        itself = DescribeConfigsResource(resource_type=4, resource_name=str(node.config.node_id), configuration_keys=None)
+        described = await client.send(DescribeConfigsRequest(resources=[itself]))
+        assert described.results[0].error_code == ErrorCode.NONE
+        assert described.results[0].configs
         assert created.topics[0].error_code == ErrorCode.NOT_CONTROLLER
         assert (forwarded.error_code, forwarded.response_data) == (ErrorCode.NOT_CONTROLLER, None)
         assert [each.error_code for each in others] == [ErrorCode.NOT_CONTROLLER] * 3

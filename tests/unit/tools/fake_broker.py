@@ -88,7 +88,7 @@ class FakeBroker:
         return b"".join(part for part in parts if not isinstance(part, FileRegion))
 
     def _versions(self) -> ApiVersionsResponse:
-        keys = {ApiKey.METADATA, *self.answers}
+        keys = {ApiKey.METADATA, ApiKey.API_VERSIONS, *self.answers}
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersion(api_key=key, min_version=APIS[key].versions.first, max_version=APIS[key].versions.last)

@@ -1,19 +1,26 @@
 """What all tools share: command lines, versions, and exit statuses."""
 
+import subprocess
+import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
-from tools import arguments
+from tools import arguments, diskraft
 from tools.arguments import ToolParser, add_bootstrap
 from tools.errors import ToolError, run_tool
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def parser() -> ToolParser:
     made = ToolParser("kafka-something", "Does something.")
     add_bootstrap(made)
     made.add_argument("--topic")
-    made.add_subparsers(dest="action").add_parser("act")
+    made.add_argument("--topics")
+    made.add_argument("--broker-list")
+    made.add_subparsers(dest="action").add_parser("act").add_argument("--format")
     return made
 
 
@@ -23,10 +30,36 @@ def test_a_good_command_line() -> None:
     assert parser().parse_args(["--bootstrap-server=h:1", "act"]).action == "act"
 
 
-@pytest.mark.parametrize("given", [[], ["--bootstrap-server", "h:1", "--top", "x"], ["--boot", "h:1"], ["act"]])
+def test_options_may_be_abbreviated() -> None:
+    """As in Kafka's tools, also with an equals sign, and below a subcommand."""
+    found = parser().parse_args(["--boot", "h:1", "--topic=x", "--command-c", "f", "act", "--fo", "y"])
+    assert (found.bootstrap_server, found.topic, found.command_config, found.format) == ("h:1", "x", "f", "y")
+
+
+def test_no_argument_at_all_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """Kafka's tools print it on stderr with status 1."""
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args([])
+    assert caught.value.code == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Does something." in captured.err
+
+
+def test_diskraft_alone_shows_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """So do its groups of commands. It is an answer rather than an error."""
+    for given, command in ([], "local"), (["local"], "down"), (["disks"], "move"):
+        with pytest.raises(SystemExit) as caught:
+            diskraft.main(given)
+        assert caught.value.code == 0
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        assert command in captured.out
+
+
+@pytest.mark.parametrize("given", [["--bootstrap-server", "h:1", "--to", "x"], ["--b", "h:1", "--top", "x"], ["act"]])
 def test_a_wrong_command_line_is_status_1(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit status is 1, as in Kafka's tools. Abbreviated options are refused, because a later option could make them
-    ambiguous."""
+    """The option is ambiguous or missing. The exit status is 1, as in Kafka's tools."""
     with pytest.raises(SystemExit) as caught:
         parser().parse_args(given)
     assert caught.value.code == 1
@@ -57,6 +90,34 @@ def test_the_version_is_the_packages_or_unknown(capsys: pytest.CaptureFixture[st
 
     monkeypatch.setattr(metadata, "version", missing)
     assert arguments.version() == "unknown (not installed)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_closed_pipe_is_silent(lines: int) -> None:
+    """The reader has gone before the tool prints: fewer lines than the buffer holds, and more. As with Kafka's tools, the
+    status is 0 and nothing is on stderr."""
+    code = f"""
+import sys
+from tools.errors import run_tool
+
+def main() -> int:
+    sys.stdin.read()
+    for number in range({lines}):
+        print(number)
+    return 7
+
+sys.exit(run_tool(main))
+"""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
 
 
 def test_how_a_tool_ends(capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,6 +167,15 @@ def test_the_disks_of_all_brokers(cluster: Cluster) -> None:
     assert third[:4] == ["3", cluster.first, "-", "online"]
 
 
+def test_a_narrow_terminal_gets_whole_paths(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that the terminal wraps can still be read, and its path copied. A path that is broken to fit a column cannot."""
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    status, lines, _ = cluster("list")
+    assert (status, len(lines)) == (0, 5)
+    assert [line.split()[1] for line in lines[1:]] == [cluster.first, cluster.second, "/dead", cluster.first]
+
+
 def test_directory_ids_come_from_this_machines_files(cluster: Cluster) -> None:
     """Only of the same cluster and broker: broker 3 of another machine has the same path as broker 1."""
     give_id(cluster.first, 1, directory(7))

@@ -7,12 +7,23 @@ from typing import Any
 
 import pytest
 
-from broker.controller_link.auto_topics import AutoTopics
+from broker.controller_link.auto_topics import AutoTopics, offsets_topic
+from common.configuration.server import load_server_config
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.broker.fake_controller import ControllerSide
+
+OFFSETS = "__consumer_offsets"
+PROPERTIES = {
+    "process.roles": "broker",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "100@controller:9093",
+    "offsets.topic.segment.bytes": "123456",
+    "offsets.topic.num.partitions": "7",
+}
 
 
 def answer(request: CreateTopicsRequest, code: int = ErrorCode.NONE) -> CreateTopicsResponse:
@@ -38,6 +49,7 @@ def run(
                 default_replication_factor=default_replication_factor,
                 channel=side.channel,
                 task_group=side.group,
+                internal={OFFSETS: offsets_topic(OFFSETS, load_server_config(PROPERTIES))},
             )
             await scenario(side, topics)
 
@@ -172,3 +184,47 @@ def test_nothing_is_created_when_it_is_switched_off() -> None:
         assert side.controller.requests == []
 
     run(scenario, is_enabled=False)
+
+
+def test_an_internal_topic_has_settings_of_its_own_and_is_created_in_any_case() -> None:
+    """The brokers need __consumer_offsets also where clients' topics are not created by themselves."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        topics.create([OFFSETS])
+        topics.create_internal(OFFSETS)
+        topics.create_internal(OFFSETS)
+        await side.world.until(lambda: side.controller.requests)
+        await side.world.sleep(1)
+        assert names(side) == [[OFFSETS]]
+        (asked,) = side.controller.requests[0].topics
+        assert (asked.num_partitions, asked.replication_factor) == (7, 3)
+        configs = {each.name: each.value for each in asked.configs}
+        assert configs["segment.bytes"] == "123456"
+        assert configs["compression.type"] == "producer"
+
+    run(scenario, is_enabled=False)
+
+
+def test_a_client_that_asks_for_an_internal_topic_gets_the_same_one() -> None:
+    """A Metadata request may name the topic before the first group needs it."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        topics.create([OFFSETS, "a"])
+        await side.world.until(lambda: side.controller.requests)
+        assert [topic.num_partitions for topic in side.controller.requests[0].topics] == [7, 4]
+
+    run(scenario)
+
+
+def test_an_internal_topic_that_cannot_be_created_is_tried_once_a_second() -> None:
+    """All clients of all groups ask for it, many times a second. The controller and the log of events are spared."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        side.controller.answers[ApiKey.CREATE_TOPICS] = lambda request: answer(request, ErrorCode.INVALID_REPLICATION_FACTOR)
+        for _ in range(50):
+            topics.create_internal(OFFSETS)
+            await side.world.sleep(0.05)
+        assert len(side.controller.requests) == 3
+        assert len(side.world.events_named("auto_topic_refused")) == 3
+
+    run(scenario)

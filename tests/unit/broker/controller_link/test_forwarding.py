@@ -69,6 +69,7 @@ from common.records.metadata_records import (
 )
 from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
+from tests.simulation.loop import SimulatedLoop
 from tests.unit.broker.fake_controller import ControllerSide
 from tests.unit.common.metadata.builders import partition, register, topic, topic_id
 
@@ -145,6 +146,7 @@ def context_of(request: Struct, version: int, *, peer: str = "10.0.0.9:50000") -
         received_ns=0,
         request_bytes=memoryview(encode(header, 2 if flexible else 1) + encode(request, version)),
         release=lambda: None,
+        client_gone=asyncio.Future(loop=SimulatedLoop()),
     )
 
 

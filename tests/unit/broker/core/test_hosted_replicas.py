@@ -75,6 +75,16 @@ def previous(*directories: DirectoryId) -> Callable[[Broker], None]:
     return set_previous
 
 
+def with_a_trace(broker: Broker) -> None:
+    broker.known.previous_directories = (D1,)
+    broker.known.traces = {P0}
+
+
+def previous_and_a_loss(broker: Broker) -> None:
+    broker.known.previous_directories = (D1,)
+    broker.lose("/d2")
+
+
 def recovering(leader: int) -> Callable[[Broker], None]:
     record = PartitionChangeRecord(topic_id=P0.topic_id, partition_id=0, leader=leader, leader_recovery_state=1)
     return lambda broker: broker.change(record)
@@ -103,6 +113,17 @@ def recovering(leader: int) -> Callable[[Broker], None]:
         (Broker(), previous(D2), None, replace(BASE, previous_directories_online=True)),
         (Broker(), previous(D1, GONE), None, BASE),
         (Broker(), previous(), None, BASE),
+        # The controller assigns the only directory of a broker before there is a log. A trace of a log, an offline directory
+        # or another assignment means that the log may have been there.
+        (Broker(), previous(D1), None, replace(BASE, previous_directories_online=True, has_left_no_trace=True)),
+        (Broker(), with_a_trace, None, replace(BASE, previous_directories_online=True)),
+        (Broker(assigned=D2), previous(D1), None, replace(BASE, metadata_directory=D2, previous_directories_online=True)),
+        (
+            Broker(),
+            previous_and_a_loss,
+            None,
+            replace(BASE, previous_directories_online=True, online_directories=(D1,), any_offline=True),
+        ),
     ],
 )
 def test_situation(

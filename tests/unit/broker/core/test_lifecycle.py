@@ -9,6 +9,7 @@ from broker.core.lifecycle import (
     BrokerState,
     DirectoryFailed,
     Effect,
+    Event,
     FailuresAcknowledged,
     Halt,
     HeartbeatAnswered,
@@ -207,10 +208,31 @@ def test_registration_is_retried_until_its_deadline() -> None:
         if effects != [SendRegistration()]:
             break
     assert [type(effect) for effect in effects] == [Halt, StateChanged]
+    assert isinstance(effects[0], Halt)
+    assert effects[0].reason.startswith("another process is running with this node.id: the controller refused")
     assert context.now_ns == 60_000 * NS_PER_MS
     assert delays_ms[0] in range(98, 103)
     assert delays_ms[1] in range(196, 205)
     assert max(delays_ms) <= 2040
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (RequestFailed("no controller"), "see that a controller of controller.quorum.voters is running"),
+        (RegistrationRefused(ErrorCode.BROKER_ID_NOT_REGISTERED), "with BROKER_ID_NOT_REGISTERED; see the controller's log"),
+    ],
+)
+def test_the_reason_at_the_deadline_is_that_of_the_last_attempt(event: Event, text: str) -> None:
+    """A controller that refuses and one that does not answer need different remedies."""
+    context = Context()
+    context.step(Start())
+    context.step(RegistrationRefused(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    context.step(Tick(), after_ms=1000)
+    context.step(event)
+    effects = context.step(Tick(), after_ms=60_000)
+    assert isinstance(effects[0], Halt)
+    assert text in effects[0].reason
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ TABLE = [
     (absent(MIGRATING, in_isr=True, any_offline=True), Decision(Action.ASSIGN_LOST)),
     (absent(A, in_isr=True, previous_directories_online=True), Decision(Action.ASSIGN_LOST)),
     (absent(UNASSIGNED, in_isr=True, previous_directories_online=True), Decision(Action.CREATE)),
+    (absent(A, in_isr=True, previous_directories_online=True, has_left_no_trace=True), Decision(Action.CREATE, A)),
     (absent(UNASSIGNED, in_isr=True, newer_than_incarnation=True), Decision(Action.CREATE)),
     (absent(B, in_isr=True, newer_than_incarnation=True), Decision(Action.CREATE, B)),
     (absent(B, in_isr=True, newer_than_incarnation=True, any_offline=True), Decision(Action.CREATE, B)),
@@ -105,7 +106,7 @@ def test_each_situation_of_a_replica_has_its_decision(situation: ReplicaSituatio
 
 
 def every_situation() -> list[ReplicaSituation]:
-    flags = list(itertools.product((False, True), repeat=5))
+    flags = list(itertools.product((False, True), repeat=6))
     return [
         ReplicaSituation(
             metadata_directory=metadata,
@@ -116,15 +117,16 @@ def every_situation() -> list[ReplicaSituation]:
             leads_while_recovering=recovering,
             newer_than_incarnation=newer,
             previous_directories_online=previous,
+            has_left_no_trace=traceless and metadata == A and not any_offline,
         )
         for metadata in (A, GONE, UNASSIGNED, LOST, MIGRATING)
         for log in (None, A, B, GONE)
-        for any_offline, in_isr, recovering, newer, previous in flags
+        for any_offline, in_isr, recovering, newer, previous, traceless in flags
     ]
 
 
 def test_an_isr_member_never_starts_empty_where_it_may_have_held_data() -> None:
-    """In every situation, an ISR member's log is created empty only with one of three proofs that it held no data. No log is
+    """In every situation, an ISR member's log is created empty only with one of four proofs that it held no data. No log is
     created if one exists or is in a failed directory."""
     for situation in every_situation():
         decision = decide(situation)
@@ -137,6 +139,7 @@ def test_an_isr_member_never_starts_empty_where_it_may_have_held_data() -> None:
                 situation.newer_than_incarnation
                 or situation.leads_while_recovering
                 or (situation.metadata_directory == UNASSIGNED and situation.previous_directories_online)
+                or situation.has_left_no_trace
             )
 
 

@@ -418,6 +418,44 @@ def test_an_unassigned_isr_member_is_created_if_no_directory_can_hold_it() -> No
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "is_created"),
+    [
+        ("", b"", True),
+        ("replication-offset-checkpoint", b"0\n1\nother 0 7\n", True),
+        (f"t-0.{'ab' * 16}-delete/partition.metadata", partition_metadata(OTHER), True),
+        ("replication-offset-checkpoint", b"0\n1\nt 0 0\n", False),
+        ("recovery-point-offset-checkpoint", b"0\n1\nt 0 0\n", False),
+        (f"t-0.{'ab' * 16}-stray/partition.metadata", partition_metadata(TOPIC), False),
+        ("t-0/00000000000000000000.log", b"whose topic id is gone", False),
+        (f"t-0.{'ab' * 16}-future/partition.metadata", partition_metadata(TOPIC), False),
+        (f"t-0.{'ab' * 16}-delete/partition.metadata", partition_metadata(TOPIC), False),
+    ],
+)
+def test_an_isr_member_whose_only_directory_has_no_trace_of_a_log_is_created(
+    file: str, content: bytes, is_created: bool
+) -> None:
+    """The broker has a single directory, so the controller has assigned the replica to it. If the broker died before it
+    created the log, nothing there names the replica. If something does, the log is lost."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.controller.register(1, "a")
+        cluster.controller.create_topic([1])
+        cluster.controller.change(directories=[directory(1, "a")])
+        if file:
+            cluster.world.disk(path(1, "a")).write(file, content)
+        broker = await cluster.start(1, "a", previous="a")
+        broker.replicas.reconcile(TopicIdPartition(TOPIC, 0))
+        await broker.replicas.settled()
+        hosted, wished = broker.replicas.hosted_directories(), broker.replicas.wished_assignments()
+        if is_created:
+            assert (hosted, wished) == ({TopicIdPartition(TOPIC, 0): directory(1, "a")}, {})
+        else:
+            assert (hosted, wished) == ({}, {TopicIdPartition(TOPIC, 0): LOST})
+
+    run(scenario)
+
+
 def test_a_partition_newer_than_the_incarnation_is_created_and_assigned() -> None:
     """Each replica is created in the directory with the fewest logs. The broker reports that directory until the metadata
     names it."""

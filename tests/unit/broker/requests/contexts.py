@@ -1,10 +1,13 @@
 """Request contexts for handlers that are called directly."""
 
+import asyncio
+
 from common.net.request_context import ANONYMOUS, RequestContext
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, encode
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
+from tests.simulation.loop import SimulatedLoop
 
 
 def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") -> RequestContext:
@@ -21,6 +24,7 @@ def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") 
         received_ns=0,
         request_bytes=memoryview(b""),
         release=lambda: None,
+        client_gone=asyncio.Future(loop=SimulatedLoop()),
     )
 
 

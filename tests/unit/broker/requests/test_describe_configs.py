@@ -4,12 +4,13 @@ import dataclasses
 
 import pytest
 
-from broker.requests.describe_configs import UNKNOWN_TYPE, DescribeConfigsRequests
+from broker.requests.describe_configs import DescribeConfigsRequests
+from common.configuration.description import UNKNOWN_TYPE
+from common.configuration.documentation import SERVER_DOCUMENTATION, TOPIC_DOCUMENTATION
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import DYNAMIC_KEYS, ServerConfig, load_server_config
 from common.configuration.settings import ConfigType, key_of, keys_of
 from common.configuration.topic import BROKER_KEYS, SERVED_ANYWAY, TopicConfig, default_topic_config
-from common.ids import BrokerId
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_configs import (
@@ -62,17 +63,23 @@ class Broker:
             ),
         )
         resolver = ConfigResolver(load_server_config(given, host_name="here"), given)
-        self.requests = DescribeConfigsRequests(state, broker_id=BrokerId(1), resolver=resolver)
+        self.requests = DescribeConfigsRequests(state, resolver)
 
     def describe(
-        self, resource_type: int, name: str, *keys: str, synonyms: bool = False, version: int = 4
+        self,
+        resource_type: int,
+        name: str,
+        *keys: str,
+        synonyms: bool = False,
+        documentation: bool = False,
+        version: int = 4,
     ) -> DescribeConfigsResult:
         resource = DescribeConfigsResource(
             resource_type=resource_type, resource_name=name, configuration_keys=list(keys) or None
         )
         response = self.requests.handle(
             context(ApiKey.DESCRIBE_CONFIGS, version),
-            DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms),
+            DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms, include_documentation=documentation),
         )
         assert over_the_wire(response, version) is not None
         (result,) = response.results
@@ -142,10 +149,10 @@ def test_synonyms_in_the_order_in_which_they_count() -> None:
 
 
 def test_an_override_that_has_no_effect_is_shown_all_the_same() -> None:
-    """cleanup.policy=delete is accepted at creation, so a client that lists the topic's overrides must see this one."""
-    entry = Broker(overrides={"cleanup.policy": "delete"}).topic_entry("cleanup.policy", synonyms=True)
-    assert (entry.value, entry.config_source, entry.config_type) == ("delete", TOPIC_SOURCE, ConfigType.STRING)
-    assert [(each.name, each.value) for each in entry.synonyms] == [("cleanup.policy", "delete")]
+    """preallocate=false is accepted at creation, so a client that lists the topic's overrides must see this one."""
+    entry = Broker(overrides={"preallocate": "false"}).topic_entry("preallocate", synonyms=True)
+    assert (entry.value, entry.config_source, entry.config_type) == ("false", TOPIC_SOURCE, ConfigType.BOOLEAN)
+    assert [(each.name, each.value) for each in entry.synonyms] == [("preallocate", "false")]
 
 
 def test_what_clients_look_up_is_there() -> None:
@@ -153,6 +160,33 @@ def test_what_clients_look_up_is_there() -> None:
     broker = Broker()
     keys = ("cleanup.policy", "compression.type", "message.timestamp.type")
     assert [broker.topic_entry(key).value for key in keys] == ["delete", "producer", "CreateTime"]
+
+
+# LogConfig of Apache Kafka 4.1.
+KAFKAS_TOPIC_KEYS = """
+    cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level delete.retention.ms
+    file.delete.delay.ms flush.messages flush.ms follower.replication.throttled.replicas index.interval.bytes
+    leader.replication.throttled.replicas local.retention.bytes local.retention.ms max.compaction.lag.ms max.message.bytes
+    message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type min.cleanable.dirty.ratio
+    min.compaction.lag.ms min.insync.replicas preallocate remote.log.copy.disable remote.log.delete.on.disable
+    remote.storage.enable retention.bytes retention.ms segment.bytes segment.index.bytes segment.jitter.ms segment.ms
+    unclean.leader.election.enable
+""".split()
+
+
+def test_every_topic_key_of_kafka_is_described() -> None:
+    """With a value that is true here, the type that Kafka gives it, and documentation."""
+    entries = {entry.name: entry for entry in Broker().describe(TOPIC, "topic-1").configs}
+    assert sorted(entries) == sorted(KAFKAS_TOPIC_KEYS)
+    assert [key for key in entries if TOPIC_DOCUMENTATION.get(key) is None] == []
+    booleans = {key for key, entry in entries.items() if entry.config_type == ConfigType.BOOLEAN}
+    assert booleans == {
+        *("preallocate", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable"),
+        "unclean.leader.election.enable",
+    }
+    assert entries["flush.ms"].config_type == entries["segment.jitter.ms"].config_type == ConfigType.LONG
+    assert entries["local.retention.ms"].config_type == entries["local.retention.bytes"].config_type == ConfigType.LONG
+    assert entries["compression.zstd.level"].config_type == ConfigType.INT
 
 
 def test_types_of_values_are_kafkas() -> None:
@@ -243,7 +277,7 @@ def test_the_default_listener_is_shown_as_a_listener() -> None:
     """If the broker's file sets no listener, the default listener is shown in the form of a configured one."""
     given = {key: value for key, value in PROPERTIES.items() if not key.startswith(("listener", "inter"))}
     resolver = ConfigResolver(load_server_config(given), given)
-    requests = DescribeConfigsRequests(replay(), broker_id=BrokerId(1), resolver=resolver)
+    requests = DescribeConfigsRequests(replay(), resolver)
     resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=["listeners"])
     response = requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=[resource]))
     (entry,) = response.results[0].configs
@@ -323,7 +357,26 @@ def test_another_brokers_configuration_is_asked_elsewhere(name: str) -> None:
     however long the requested name is."""
     result = Broker().describe(BROKER, name)
     assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, [])
-    assert "this is broker 1" in (result.error_message or "")
+    assert "this is node 1" in (result.error_message or "")
+
+
+def test_every_key_is_documented_if_the_client_asks() -> None:
+    """Each key has a sentence, for a topic another one than for a server if need be. A key that the broker does not know has
+    none."""
+    broker = Broker(own={"a.secret": "x"}, everywhere={"log.retention.ms": "3"})
+    for resource_type, name, documented in (
+        (TOPIC, "topic-1", TOPIC_DOCUMENTATION),
+        (BROKER, "1", SERVER_DOCUMENTATION),
+        (BROKER, "", SERVER_DOCUMENTATION),
+    ):
+        entries = broker.describe(resource_type, name, documentation=True).configs
+        assert entries
+        for entry in entries:
+            if entry.name != "a.secret":
+                assert entry.documentation == documented[entry.name]
+                assert entry.documentation.endswith(".")
+        assert all(entry.documentation is None for entry in broker.describe(resource_type, name).configs)
+    assert broker.describe(BROKER, "1", "a.secret", documentation=True).configs[0].documentation is None
 
 
 def test_other_resources_are_not_served() -> None:
@@ -336,4 +389,7 @@ def test_every_answer_can_be_sent_in_every_version(version: int) -> None:
     """The answers include synonyms, null values and the longest names."""
     broker = Broker({"log.retention.ms": "1000"}, {"retention.ms": "5", "cleanup.policy": "delete"})
     for resource_type, name in ((TOPIC, "topic-1"), (BROKER, "1"), (BROKER, "9" * 32_767), (TOPIC, "y" * 32_767)):
-        assert broker.describe(resource_type, name, synonyms=True, version=version) is not None
+        assert (
+            broker.describe(resource_type, name, synonyms=True, documentation=version >= 3, version=version).configs
+            is not None
+        )

@@ -81,10 +81,16 @@ class Broker:
         """Returns the first partition of topic-1."""
         return self.topic("topic-1", version=version, listener=listener).partitions[0]
 
-    def describe_cluster(self, *, endpoint_type: int = 1, operations: bool = False) -> DescribeClusterResponse:
-        request = DescribeClusterRequest(endpoint_type=endpoint_type, include_cluster_authorized_operations=operations)
-        response = self.requests.handle_describe_cluster(context(ApiKey.DESCRIBE_CLUSTER, 1), request)
-        assert over_the_wire(response, 1) is not None
+    def describe_cluster(
+        self, *, endpoint_type: int = 1, operations: bool = False, fenced: bool = False
+    ) -> DescribeClusterResponse:
+        request = DescribeClusterRequest(
+            endpoint_type=endpoint_type, include_cluster_authorized_operations=operations, include_fenced_brokers=fenced
+        )
+        response = self.requests.handle_describe_cluster(context(ApiKey.DESCRIBE_CLUSTER, 2), request)
+        assert over_the_wire(response, 2) is not None
+        if not fenced:
+            assert over_the_wire(response, 0) is not None
         return response
 
 
@@ -175,6 +181,17 @@ def test_an_invalid_name_is_refused_and_never_created(name: str | None) -> None:
     answer = broker.topic(name)
     assert (answer.error_code, answer.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, name or "")
     assert broker.topics.asked == []
+
+
+def test_fenced_brokers_are_described_if_asked_for() -> None:
+    """They are marked as fenced. A broker that lacks the client's listener is left out in any case."""
+    broker = Broker(*THREE[:2], on_listeners(3, "PLAINTEXT", fenced=True), on_listeners(4, "OTHER", fenced=True))
+    assert [(each.broker_id, each.is_fenced) for each in broker.describe_cluster().brokers] == [(1, False), (2, False)]
+    assert [(each.broker_id, each.host, each.is_fenced) for each in broker.describe_cluster(fenced=True).brokers] == [
+        (1, "host1", False),
+        (2, "host2", False),
+        (3, "plaintext-3", True),
+    ]
 
 
 def test_internal_topics_are_marked() -> None:

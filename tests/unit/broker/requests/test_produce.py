@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,9 +11,27 @@ from broker.requests.produce import ProduceHandler
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from common.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, Record, encode_batch
+from common.records.batch import (
+    CONTROL_BIT,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    Buffer,
+    Record,
+    encode_batch,
+    iterate_records,
+    split_batches,
+    validate_integrity,
+)
+from common.records.compression import compress
+from common.records.decompression import decompress
 from tests.unit.broker.cluster import Cluster, batch, run
 from tests.unit.broker.requests.contexts import context
+
+
+def opened(code: int, payload: memoryview) -> Buffer:
+    """Decompresses the records of a test."""
+    return decompress(code, payload, size_max=1 << 20)
+
 
 RECORDS = [Record(key=None, value=b"value", timestamp_ms=1)]
 
@@ -72,7 +91,7 @@ def resealed(records: bytearray, position: int, value: int) -> bytearray:
         (lambda: encode_batch(RECORDS, attributes=TIMESTAMP_TYPE_BIT), ErrorCode.INVALID_TIMESTAMP),
         (lambda: encode_batch(RECORDS, attributes=7), ErrorCode.INVALID_RECORD),
         (
-            lambda: encode_batch(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0),
+            lambda: encode_batch(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL_BIT),
             ErrorCode.INVALID_RECORD,
         ),
     ],
@@ -88,6 +107,135 @@ def test_a_refused_batch_has_its_error_and_leaves_the_log_empty(make: Callable[[
         assert (answer.error_code, answer.base_offset) == (expected, -1)
         assert cluster[1].partition().log.log_end_offset == 0
         assert (await cluster.produce(1, "fine")).error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
+def test_only_an_administrators_client_writes_to_an_internal_topic() -> None:
+    """The groups' offsets are written by their coordinator. As in Kafka, one client id is exempt."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], name="__consumer_offsets")
+        await cluster.started()
+        answer = await cluster.produce(1, "x", topic="__consumer_offsets")
+        assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        handler = ProduceHandler(cluster[1].env, cluster[1].replicas, is_certain=lambda: True)
+        data = PartitionProduceData(index=0, records=memoryview(batch("x")))
+        request = ProduceRequest(acks=1, topic_data=[TopicProduceData(name="__consumer_offsets", partition_data=[data])])
+        admins = replace(context(ApiKey.PRODUCE, 9), client_id="__admin_client")
+        produced = handler.handle(admins, request)
+        assert produced is not None
+        assert (await produced).responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
+def keyed(*keys: bytes | None, compression: int = 0) -> bytearray:
+    return encode_batch(
+        [Record(key, b"value", 1) for key in keys],
+        attributes=compression,
+        compress=(lambda payload: compress(compression, payload)) if compression else None,
+    )
+
+
+def broken_record() -> bytearray:
+    """The record claims one byte more than there is; the checksum is right."""
+    records = keyed(b"k")
+    return resealed(records, 61, records[61] + 2)
+
+
+def wrong_delta() -> bytearray:
+    records = keyed(b"k")
+    return resealed(records, 64, 2)
+
+
+@pytest.mark.parametrize("compression", range(5))
+def test_a_compacted_topic_takes_only_records_with_keys(compression: int) -> None:
+    """The answer names each record without a key. A tombstone is a record like any other."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"cleanup.policy": "compact"})
+        await cluster.started()
+        answer = await cluster.produce(1, records=keyed(b"a", None, b"b", None, compression=compression))
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert [each.batch_index for each in answer.record_errors] == [1, 3]
+        assert answer.error_message is not None
+        assert answer.error_message.startswith("One or more records have been rejected due to 2 record errors in total")
+        assert "Compacted topic cannot accept message without key in topic partition t-0." in answer.error_message
+        assert cluster[1].partition().log.log_end_offset == 0
+        fine = await cluster.produce(1, records=keyed(b"a", b"", compression=compression))
+        assert fine.error_code == ErrorCode.NONE
+        assert (await cluster.produce(1, records=encode_batch([Record(b"a", None, 1)]))).error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("make", [broken_record, wrong_delta, lambda: encode_batch(RECORDS, attributes=1)])
+def test_a_compacted_topic_refuses_broken_records(make: Callable[[], bytearray]) -> None:
+    """They would stop the compaction of the log. Other topics' records are not decoded."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"cleanup.policy": "compact,delete"})
+        await cluster.started()
+        answer = await cluster.produce(1, records=make())
+        assert (answer.error_code, answer.record_errors) == (ErrorCode.INVALID_RECORD, [])
+        assert cluster[1].partition().log.log_end_offset == 0
+
+    run(scenario)
+
+
+def at(*timestamps_ms: int) -> bytearray:
+    return encode_batch([Record(None, b"value", each) for each in timestamps_ms])
+
+
+def test_the_broker_sets_the_time_where_the_topic_wants_it() -> None:
+    """With LogAppendTime the producer's timestamps do not count, however wrong they are."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"message.timestamp.type": "LogAppendTime"})
+        await cluster.started()
+        before_ms = cluster[1].env.wall_ms()
+        answer = await cluster.produce(1, records=at(5, 2**60))
+        assert answer.error_code == ErrorCode.NONE
+        assert before_ms <= answer.log_append_time_ms <= cluster[1].env.wall_ms()
+        data = (await cluster.fetch(1)).records
+        assert isinstance(data, memoryview)
+        [(header, view)] = split_batches(data)
+        validate_integrity(header, view)
+        assert header.has_log_append_time
+        assert {record.timestamp_ms for record in iterate_records(view)} == {answer.log_append_time_ms}
+        cluster.controller.configure("message.timestamp.type", None)
+        assert (await cluster.produce(1, "mine")).log_append_time_ms == -1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("timestamps", "untimely"),
+    [
+        ((-10_000, 0, 4_000), []),
+        ((-12_000, 0), [0]),
+        ((0, 9_000), [1]),
+        ((-20_000, 0, 20_000), [0, 2]),
+    ],
+)
+def test_timestamps_out_of_range_are_refused(timestamps: tuple[int, ...], untimely: list[int]) -> None:
+    """The limits are message.timestamp.before.max.ms and message.timestamp.after.max.ms. The answer names the records."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        limits = {"message.timestamp.before.max.ms": "11000", "message.timestamp.after.max.ms": "5000"}
+        cluster.controller.create_topic([1], configs=limits)
+        await cluster.started()
+        now_ms = cluster[1].env.wall_ms()
+        answer = await cluster.produce(1, records=at(*(now_ms + each for each in timestamps)))
+        assert answer.error_code == (ErrorCode.INVALID_TIMESTAMP if untimely else ErrorCode.NONE)
+        assert [each.batch_index for each in answer.record_errors] == untimely
+        assert cluster[1].partition().log.log_end_offset == (0 if untimely else len(timestamps))
 
     run(scenario)
 
@@ -292,5 +440,88 @@ def test_every_version_can_be_answered(version: int) -> None:
         assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
         zstd = await cluster.produce(1, version=version, records=encode_batch(RECORDS, attributes=4))
         assert zstd.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE)
+
+    run(scenario)
+
+
+# --- compression.type --------------------------------------------------------------------------------------------
+
+CODES = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+def compressed_batch(code: int, **fields: int) -> bytearray:
+    """Returns a batch of three records with this codec."""
+    records = [Record(key=b"k%d" % n, value=b"value " * 50, timestamp_ms=n + 1) for n in range(3)]
+    packed = (lambda payload: compress(code, payload)) if code else None
+    return encode_batch(records, attributes=code, compress=packed, **fields)
+
+
+@pytest.mark.parametrize("wanted", CODES)
+@pytest.mark.parametrize("sent", range(5))
+def test_a_leader_compresses_with_the_topics_codec(wanted: str, sent: int) -> None:
+    """The stored batch has the codec of compression.type, and is otherwise the one that was sent. A batch of that codec is
+    stored byte for byte."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"compression.type": wanted})
+        await cluster.started()
+        original = compressed_batch(sent, producer_id=7, producer_epoch=1, base_sequence=0)
+        assert (await cluster.produce(1, records=bytearray(original))).error_code == ErrorCode.NONE
+        ((header, stored),) = split_batches(cluster.log_bytes(1))
+        validate_integrity(header, stored)
+        ((before, _),) = split_batches(original)
+        assert header.compression == CODES[wanted]
+        changing = {"batch_length": 0, "crc": 0, "attributes": 0, "partition_leader_epoch": 0}
+        assert header._replace(**changing) == before._replace(**changing)
+        found = list(iterate_records(stored, decompress=opened))
+        assert found == list(iterate_records(original, decompress=opened))
+        assert [record.timestamp_ms for record in found] == [1, 2, 3]
+        if sent == CODES[wanted]:
+            assert bytes(stored)[17:] == bytes(original)[17:]
+
+    run(scenario)
+
+
+def test_compression_may_be_changed_while_the_broker_runs() -> None:
+    """For all topics by the broker's key, and for one topic by its own."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        await cluster.produce(1, "a")
+        cluster.controller.configure_broker("", "compression.type", "zstd")
+        await cluster.produce(1, "b")
+        cluster.controller.configure("compression.type", "producer")
+        await cluster.produce(1, "c")
+        assert [header.compression for header, _ in split_batches(cluster.log_bytes(1))] == [0, 4, 0]
+
+    run(scenario)
+
+
+def test_a_batch_that_becomes_too_large_is_refused() -> None:
+    """The producer's batch is within max.message.bytes, and without its compression it would not be."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"compression.type": "uncompressed", "max.message.bytes": "500"})
+        await cluster.started()
+        assert (await cluster.produce(1, records=compressed_batch(4))).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert cluster.log_bytes(1) == b""
+
+    run(scenario)
+
+
+def test_a_batch_that_cannot_be_decompressed_is_refused() -> None:
+    """Its header says gzip, its records are not. With compression.type=producer nobody would notice."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"compression.type": "lz4"})
+        await cluster.started()
+        records = encode_batch(RECORDS, attributes=1, compress=bytes)
+        assert (await cluster.produce(1, records=records)).error_code == ErrorCode.INVALID_RECORD
+        assert cluster.log_bytes(1) == b""
 
     run(scenario)

@@ -5,6 +5,7 @@ import pytest
 from common.configuration.endpoints import Endpoint, HostPort, Voter
 from common.configuration.server import load_server_config, properties_from_environment
 from common.configuration.settings import ConfigError
+from common.net.server_limits import server_limits
 
 BROKER = {
     "process.roles": "broker",
@@ -38,6 +39,29 @@ def test_a_small_broker_configuration_gets_kafkas_defaults() -> None:
     assert config.warnings == ()
 
 
+@pytest.mark.parametrize("ids", [{"node.id": "7"}, {"broker.id": "7"}, {"node.id": "7", "broker.id": " 7"}])
+def test_the_nodes_id_has_two_names(ids: dict[str, str]) -> None:
+    """Both names show the id, whichever is set. broker.id is the name from clusters with ZooKeeper."""
+    config = load_server_config({key: value for key, value in BROKER.items() if key != "node.id"} | ids)
+    assert (config.node_id, config.broker_id, config.warnings) == (7, 7, ())
+
+
+def test_the_limits_of_listeners_can_be_configured() -> None:
+    """An address with a limit of its own may be an IPv6 address, with or without brackets. A negative size of the memory for
+    requests sets no limit."""
+    overrides = "10.0.0.1:5, [::1]:6,::2:7"
+    limits = server_limits(
+        load_server_config(
+            BROKER
+            | {"max.connections.per.ip.overrides": overrides, "queued.max.request.bytes": "1000", "max.connections": "9"}
+        )
+    )
+    assert limits.connections_of_hosts_max == {"10.0.0.1": 5, "::1": 6, "::2": 7}
+    assert (limits.request_memory_bytes, limits.connections_max, limits.connections_per_host_max) == (1000, 9, 1000)
+    unlimited = server_limits(load_server_config(BROKER | {"queued.max.request.bytes": "-1"}))
+    assert unlimited.request_memory_bytes > 2**60
+
+
 def test_an_empty_listener_host_is_advertised_by_the_hosts_name() -> None:
     """A listener on all interfaces needs a name that clients can reach."""
     config = load_server_config(BROKER | {"listeners": "PLAINTEXT://:0"}, host_name="host.example")
@@ -54,12 +78,125 @@ def test_a_controller_has_only_its_controller_listener() -> None:
 
 
 def test_unknown_keys_and_keys_without_effect_are_warnings() -> None:
-    """Unknown keys and keys without effect are reported by name, sorted, and do not prevent the start."""
-    config = load_server_config(BROKER | {"no.such.key": "1", "num.io.threads": "8"})
+    """Unknown keys are reported one by one, keys without effect in one line. They do not prevent the start."""
+    config = load_server_config(BROKER | {"no.such.key": "1", "num.io.threads": "8", "background.threads": "4"})
     assert config.warnings == (
         "no.such.key is not a known key; it is ignored",
-        "num.io.threads has no effect in this version",
+        "no effect in this version: background.threads, num.io.threads",
     )
+
+
+def test_a_key_of_kafka_is_not_taken_for_a_typo() -> None:
+    """Kafka has `log.dir` beside `log.dirs`, and many other keys that resemble each other and have no effect here."""
+    config = load_server_config(BROKER | {"node.id": "1", "log.preallocate": "true", "log.dir": "/d3"})
+    assert config.warnings == ("no effect in this version: log.preallocate",)
+    assert config.doubts == ()
+
+
+def test_the_key_that_a_typo_was_meant_to_be_is_named() -> None:
+    """A mistyped key without which the node still runs as its operator meant is a warning, as in Kafka."""
+    config = load_server_config(BROKER | {"num.partitoins": "3", "LOG_RETENTION_MS": "1"})
+    assert config.doubts == config.warnings
+    assert config.doubts == (
+        "LOG_RETENTION_MS is not a known key; it is ignored (is log.retention.ms meant?)",
+        "num.partitoins is not a known key; it is ignored (is num.partitions meant?)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("log.dirz", "log.dirs"),
+        ("logs.dirs", "log.dirs"),
+        ("LOG_DIRS", "log.dirs"),
+        ("node.di", "node.id"),
+        ("proces.roles", "process.roles"),
+        ("controller.quorum.voter", "controller.quorum.voters"),
+        ("controler.listener.name", "controller.listener.names"),
+    ],
+)
+def test_a_typo_in_a_key_that_matters_is_an_error(typo: str, meant: str) -> None:
+    """Without log.dirs, a node of Kafka's would write to /tmp/kafka-logs. Beside the right key, the typo is a warning."""
+    properties = {typo if key == meant else key: value for key, value in BROKER.items()}
+    with pytest.raises(ConfigError) as caught:
+        load_server_config(properties)
+    assert str(caught.value) == f"{typo} is not a known key, and {meant} is not set; is {meant} meant?"
+    assert load_server_config(BROKER | {typo: "x"}).doubts == (
+        f"{typo} is not a known key; it is ignored (is {meant} meant?)",
+    )
+
+
+def test_data_in_the_default_directory_is_a_doubt() -> None:
+    """Kafka's default is a folder that many systems empty when they boot."""
+    config = load_server_config({key: value for key, value in BROKER.items() if key != "log.dirs"})
+    assert config.log_dirs == ("/tmp/kafka-logs",)
+    assert config.doubts == ("log.dirs is not set; its default is /tmp/kafka-logs",)
+    assert load_server_config(BROKER | {"log.dir": "/d"}).doubts == ()
+
+
+# The entries of the server.properties of Apache Kafka 4.1 that name nodes and listeners.
+STOCK = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
+    "log.dirs": "/d",
+}
+
+
+def test_the_stock_file_of_kafka_4_1() -> None:
+    """The node is its own only voter, and advertises only the listener of its broker."""
+    config = load_server_config(STOCK)
+    assert config.is_standalone
+    assert config.controller_quorum_voters == (Voter(1, "localhost", 9093),)
+    assert config.advertised_listeners == (Endpoint("PLAINTEXT", "localhost", 9092),)
+    assert config.controller_listeners == (Endpoint("CONTROLLER", "", 9093),)
+
+
+def test_the_bootstrap_server_may_be_the_advertised_controller_listener() -> None:
+    """The port that others see may be another one than the port that the controller listens on."""
+    changes = {
+        "controller.quorum.bootstrap.servers": "outside:19093",
+        "advertised.listeners": "PLAINTEXT://outside:9092,CONTROLLER://outside:19093",
+    }
+    assert load_server_config(STOCK | changes).controller_quorum_voters == (Voter(1, "outside", 19093),)
+
+
+def test_listed_voters_count_before_bootstrap_servers() -> None:
+    """Kafka allows both keys in one file."""
+    config = load_server_config(STOCK | {"controller.quorum.voters": "1@other:9093"})
+    assert config.controller_quorum_voters == (Voter(1, "other", 9093),)
+    assert not config.is_standalone
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"controller.quorum.bootstrap.servers": "a:9093,b:9093"}, "one controller in this version"),
+        ({"controller.quorum.bootstrap.servers": "other:9094"}, "is not this node's controller listener"),
+        ({"controller.quorum.bootstrap.servers": "localhost"}, "'localhost' is not host:port"),
+        ({"controller.quorum.bootstrap.servers": "localhost:0"}, "needs a host and a port"),
+        ({"controller.quorum.bootstrap.servers": ""}, "controller.quorum.voters is missing"),
+        (
+            {
+                "process.roles": "broker",
+                "listeners": "PLAINTEXT://:9092",
+                "advertised.listeners": "PLAINTEXT://localhost:9092",
+            },
+            "set controller.quorum.voters=ID@localhost:9093, with the controller's node.id for ID",
+        ),
+    ],
+)
+def test_bootstrap_servers_that_do_not_give_the_voter(changes: dict[str, str], text: str) -> None:
+    """Several controllers, another node's address, no address, and a broker that cannot learn the controller's id."""
+    with pytest.raises(ConfigError) as caught:
+        load_server_config(STOCK | changes)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +204,11 @@ def test_unknown_keys_and_keys_without_effect_are_warnings() -> None:
     [
         ({"node.id": "x"}, ["node.id=x", "whole number"]),
         ({"node.id": "-1"}, ["node.id=-1", "at least 0"]),
+        ({"broker.id": "2"}, ["broker.id=2", "the value of node.id"]),
+        ({"max.connections.per.ip.overrides": "10.0.0.1"}, ["max.connections.per.ip.overrides", "'10.0.0.1' is not"]),
+        ({"max.connections.per.ip.overrides": "h:1,h:2"}, ["'h' occurs twice"]),
+        ({"max.connections.per.ip.overrides": "h:-1"}, ["'h:-1' is not HOST:NUMBER"]),
+        ({"socket.connection.setup.timeout.ms": "0"}, ["socket.connection.setup.timeout.ms=0", "at least 1"]),
         ({"log.dirs": "d1"}, ["log.dirs=d1", "'d1' is relative"]),
         ({"log.dirs": "/a,/b,/a/"}, ["'/a' occurs twice"]),
         ({"process.roles": "zookeeper"}, ["process.roles=zookeeper", "broker, controller"]),
@@ -115,3 +257,27 @@ def test_ipv6_hosts_stand_in_brackets() -> None:
     config = load_server_config(BROKER | {"listeners": "PLAINTEXT://[::1]:9092"})
     assert config.listeners[0].host == "::1"
     assert str(HostPort("::1", 9092)) == "[::1]:9092"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("org.apache.kafka.common.replica.RackAwareReplicaSelector",) * 2,
+        ("org.apache.kafka.common.replica.LeaderSelector",) * 2,
+        ("none", "none"),
+        ("", None),
+    ],
+)
+def test_the_replica_selector_is_one_of_kafkas(value: str, expected: str | None) -> None:
+    """Kafka's class by its full name, or one of the names for the leader."""
+    assert load_server_config({**BROKER, "replica.selector.class": value}).replica_selector_class == expected
+
+
+def test_another_replica_selector_is_refused() -> None:
+    """A class of the operator's own cannot be loaded. Ignoring it would send consumers elsewhere than intended."""
+    with pytest.raises(ConfigError) as caught:
+        load_server_config({**BROKER, "replica.selector.class": "com.example.Nearest"})
+    assert str(caught.value) == (
+        "replica.selector.class=com.example.Nearest is not valid (other classes cannot be loaded); it takes "
+        "org.apache.kafka.common.replica.RackAwareReplicaSelector, org.apache.kafka.common.replica.LeaderSelector or nothing"
+    )

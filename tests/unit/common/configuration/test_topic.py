@@ -28,11 +28,22 @@ def test_the_class_defaults_are_kafkas() -> None:
 @pytest.mark.parametrize(
     ("overrides", "fragment"),
     [
-        ({"cleanup.policy": "compact"}, "cleanup.policy=compact has no effect in this version; only delete is served"),
+        ({"cleanup.policy": "compact,shrink"}, "cleanup.policy=compact,shrink is not valid"),
         ({"retention.ms": "soon"}, "retention.ms=soon"),
         ({"no.such": "1"}, "Unknown topic config name: no.such"),
         ({"min.insync.replicas": "0"}, "at least 1"),
-        ({"min.compaction.lag.ms": "5"}, "leave it out"),
+        ({"message.downconversion.enable": "true"}, "leave it out"),
+        ({"remote.storage.enable": "true"}, "only false is served"),
+        ({"local.retention.ms": "1000"}, "only -2 is served"),
+        ({"compression.type": "brotli"}, "one of producer, uncompressed, gzip, snappy, lz4, zstd"),
+        ({"compression.gzip.level": "0"}, "from 1 to 9, or -1"),
+        ({"compression.gzip.level": "10"}, "from 1 to 9, or -1"),
+        ({"compression.gzip.level": "-2"}, "from 1 to 9, or -1"),
+        ({"compression.lz4.level": "18"}, "at least 1 and at most 17"),
+        ({"compression.zstd.level": "23"}, "at most 22"),
+        ({"min.cleanable.dirty.ratio": "1.5"}, "a number of at least 0 and at most 1"),
+        ({"min.cleanable.dirty.ratio": "nan"}, "a number of at least 0"),
+        ({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}, "at most max.compaction.lag.ms=5"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(overrides: dict[str, str | None], fragment: str) -> None:
@@ -43,8 +54,23 @@ def test_what_cannot_be_followed_is_refused(overrides: dict[str, str | None], fr
 
 
 def test_values_that_ask_for_what_happens_anyway_are_accepted() -> None:
-    """Tools routinely send cleanup.policy=delete and compression.type=producer, so both are accepted."""
-    validate_topic_overrides({"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "1"})
+    """Tools routinely send compression.type=producer, so it is accepted."""
+    validate_topic_overrides({"compression.type": "producer", "retention.ms": "1"})
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete", "delete, compact", ""])
+def test_both_policies_and_none_are_served(policy: str) -> None:
+    """Without a policy, records stay until they are deleted with kafka-delete-records."""
+    validate_topic_overrides({"cleanup.policy": policy})
+    config = topic_config(TopicConfig(), {"cleanup.policy": policy})
+    assert (config.is_compacted, config.is_deleted_from) == ("compact" in policy, "delete" in policy)
+
+
+def test_a_compacted_log_rolls_within_the_longest_lag() -> None:
+    """Only whole segments that take no more appends are compacted."""
+    lag = {"max.compaction.lag.ms": "1000"}
+    assert topic_config(TopicConfig(), lag).roll_ms == TopicConfig().segment_ms
+    assert topic_config(TopicConfig(), lag | {"cleanup.policy": "compact"}).roll_ms == 1000
 
 
 @pytest.mark.parametrize("value", ["", "*", "0:1", "0:1, 12:3"])
@@ -64,3 +90,24 @@ def test_an_override_that_cannot_be_read_is_passed_over() -> None:
     """The record may come from another version. The topic's other overrides remain in effect."""
     config = topic_config(TopicConfig(), {"retention.ms": "soon", "segment.bytes": "1024"})
     assert config == TopicConfig(segment_bytes=1024)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({}, None),
+        ({"compression.type": "producer", "compression.zstd.level": "19"}, None),
+        ({"compression.type": "uncompressed"}, (0, None)),
+        ({"compression.type": "gzip"}, (1, -1)),
+        ({"compression.type": "gzip", "compression.gzip.level": "9"}, (1, 9)),
+        ({"compression.type": "snappy"}, (2, None)),
+        ({"compression.type": "lz4"}, (3, 9)),
+        ({"compression.type": "zstd", "compression.zstd.level": "-7"}, (4, -7)),
+    ],
+)
+def test_the_codec_and_the_level_of_stored_batches(
+    overrides: dict[str, str], expected: tuple[int, int | None] | None
+) -> None:
+    """compression.type gives the code, and the level that belongs to it is used. Snappy has no levels."""
+    validate_topic_overrides(overrides)
+    assert topic_config(TopicConfig(), overrides).stored_compression == expected

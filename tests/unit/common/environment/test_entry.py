@@ -1,16 +1,21 @@
 """How a daemon starts and exits. Each test runs its daemons in separate processes."""
 
+import asyncio
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from common.environment.entry import ShutdownSignals
+from common.environment.process import ProcessResources
 from tests.unit.common.environment.test_real_log_dir import lock_from_another_process
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -125,8 +130,53 @@ def test_the_cause_of_an_end_is_told_whatever_stumbles_over_it(unwind: str) -> N
         assert "the cause" in output
 
 
-def test_the_first_signal_asks_and_the_second_ends() -> None:
-    """The first signal requests a controlled shutdown. The second one makes the daemon exit immediately."""
+class LoopOfSignals:
+    """Stands for an event loop: the test sets the time and sends the signals."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.handlers: dict[signal.Signals, Callable[[], None]] = {}
+
+    def time(self) -> float:
+        return self.now
+
+    def create_future(self) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+    def add_signal_handler(self, number: signal.Signals, handler: Callable[..., None], *arguments: object) -> None:
+        self.handlers[number] = lambda: handler(*arguments)
+
+
+class ProcessThatStays:
+    """Records the exit statuses instead of ending the process."""
+
+    def __init__(self) -> None:
+        self.exits: list[int] = []
+
+    def exit(self, status: int) -> None:
+        self.exits.append(status)
+
+
+async def test_a_signal_that_comes_twice_within_a_moment_counts_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C in a terminal reaches the daemon from the terminal and, passed on, from its supervisor. Only a signal that
+    comes after a second is the operator's second one."""
+    loop, process = LoopOfSignals(), ProcessThatStays()
+    signals = ShutdownSignals(cast(asyncio.AbstractEventLoop, loop), cast(ProcessResources, process))
+    loop.handlers[signal.SIGTERM]()
+    await signals.wait()
+    loop.now += 0.9
+    loop.handlers[signal.SIGTERM]()
+    loop.handlers[signal.SIGINT]()
+    assert process.exits == []
+    assert capsys.readouterr().err == ""
+    loop.now += 0.2
+    loop.handlers[signal.SIGINT]()
+    assert process.exits == [1]
+    assert capsys.readouterr().err == "SIGINT came again before the controlled shutdown had ended; leaving at once\n"
+
+
+def test_the_first_signal_asks_and_a_later_one_ends() -> None:
+    """The first signal requests a controlled shutdown. A later one makes the daemon exit immediately."""
     body = "print('ready', flush=True)\nawait signals.wait()\nprint('asked to stop', flush=True)\nreturn 0"
     with daemon(body) as process:
         assert process.stdout is not None
@@ -139,7 +189,12 @@ def test_the_first_signal_asks_and_the_second_ends() -> None:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.stdout.readline() == "asked to stop\n"
-        process.send_signal(signal.SIGINT)
+        status = None
+        while status is None:
+            # The first ones come within the moment in which they count as the same request.
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(timeout=0.1)
         status, _output, errors = ended(process)
     assert status == 1
     assert errors == "SIGINT came again before the controlled shutdown had ended; leaving at once\n"

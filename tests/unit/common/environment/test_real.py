@@ -1,8 +1,10 @@
 """Clock, timers, randomness and metrics of the real environment."""
 
 import asyncio
+import gc
 import socket
 import urllib.request
+import weakref
 
 import pytest
 
@@ -41,6 +43,36 @@ async def test_call_at_calls_once_at_the_deadline_and_can_be_cancelled(env: Real
     cancel_passed()
     await env.sleep_until(start_ns + 12 * NS_PER_MS)
     assert called == [("early", True), ("late", True)]
+
+
+class TimerOwner:
+    """Keeps the timer that calls it, as a request does: a reference cycle."""
+
+    def __init__(self, env: RealEnvironment, at_ns: int) -> None:
+        self.fired = asyncio.Event()
+        self.cancel = env.call_at(at_ns, self.fire)
+
+    def fire(self) -> None:
+        self.fired.set()
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_the_owner_of_an_ended_timer_leaves_no_work_for_the_garbage_collector(
+    env: RealEnvironment, is_cancelled: bool
+) -> None:
+    """Otherwise the collector would free thousands of answered requests at once, which holds up the event loop."""
+    gc.disable()
+    try:
+        owner = TimerOwner(env, env.now_ns() + (3_600_000 if is_cancelled else 0) * NS_PER_MS)
+        if is_cancelled:
+            owner.cancel()
+        else:
+            await owner.fired.wait()
+        known = weakref.ref(owner)
+        del owner
+        assert known() is None
+    finally:
+        gc.enable()
 
 
 async def test_timeout_at_cancels_its_body_at_the_deadline(env: RealEnvironment) -> None:

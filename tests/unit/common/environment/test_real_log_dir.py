@@ -244,9 +244,11 @@ async def test_a_closed_file_lives_until_its_last_operation_and_region(log_dir: 
         await log_dir.append(file, 1, [b"y"])
     assert caught.value.errno_code == errno.EBADF
     del region, append
-    # The writer runs its queue in order, so it closes the descriptor before these stats.
+    # The stats let the writer drop its last reference. The sweeper runs its queue in order, so it closes the descriptor
+    # before it removes this.
     await log_dir.stat("a")
     await log_dir.stat("a")
+    await log_dir.remove("absent")
     assert path not in open_descriptors(tmp_path)
 
 
@@ -354,8 +356,8 @@ async def test_every_fsync_of_the_kernel_that_fails_is_final(
     assert [classify(error) for error in reports.errors] == [Verdict.DIRECTORY_FAILED] * 5
 
 
-async def test_appends_do_not_wait_for_a_write_back(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the reader thread syncs a file, the writer thread continues to append to it. A truncation waits for the sync."""
+async def test_nothing_waits_for_a_write_back(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the sweeper syncs a file, the other threads append to it, read it and truncate it."""
     blocked_sync = Blocker(os.fdatasync)
     monkeypatch.setattr(disk_operations, "_fdatasync", blocked_sync)
     file = await log_dir.open("a", create=True)
@@ -363,12 +365,32 @@ async def test_appends_do_not_wait_for_a_write_back(log_dir: RealLogDir, monkeyp
     write_back = asyncio.ensure_future(log_dir.write_back(file))
     await asyncio.to_thread(blocked_sync.entered.wait)
     await log_dir.append(file, 3, [b"new"])
-    truncation = asyncio.ensure_future(log_dir.truncate(file, 2))
-    assert not write_back.done() and not truncation.done()
+    assert await log_dir.read(file, 0, 9) == b"oldnew"
+    await log_dir.truncate(file, 2)
+    assert not write_back.done()
     blocked_sync.release.set()
     await write_back
-    await truncation
     assert await log_dir.read(file, 0, 9) == b"ol"
+
+
+async def test_nothing_waits_for_a_removal(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To free the blocks of a large file takes long. Clients of the same directory are served meanwhile. What was queued
+    before the removal runs before it."""
+    file = await log_dir.open("a", create=True)
+    old = await log_dir.open("old", create=True)
+    blocked_removal = Blocker(log_dir._directory.remove)
+    monkeypatch.setattr(log_dir._directory, "remove", blocked_removal)
+    written = asyncio.ensure_future(log_dir.append(old, 0, [b"late"]))
+    removal = asyncio.ensure_future(log_dir.remove("old"))
+    await asyncio.to_thread(blocked_removal.entered.wait)
+    await asyncio.sleep(0)
+    assert written.done()
+    await log_dir.append(file, 0, [b"new"])
+    assert await log_dir.read(file, 0, 9) == b"new"
+    assert not removal.done()
+    blocked_removal.release.set()
+    await removal
+    assert await log_dir.stat("old") is None
 
 
 async def test_an_fsync_that_was_never_queued(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,9 @@ async def names(env: Environment, path: str) -> Any:
         log_dir.replace_file("t-0/x", b"two"),
         log_dir.replace_file("absent/x", b"three"),
         log_dir.read_file("t-0/x"),
+        log_dir.read_file("t-0/x", last=2),
+        log_dir.read_file("t-0/x", last=9),
+        log_dir.read_file("t-0/y", last=2),
         log_dir.read_file("t-0/y"),
         log_dir.read_file("t-0/x/y"),
         log_dir.list(),
@@ -84,9 +87,10 @@ async def names(env: Environment, path: str) -> Any:
         log_dir.fsync_dir("absent"),
         log_dir.remove("t-0.delete"),
         log_dir.remove("t-0.delete"),
-        log_dir.list(),
     ]
     results = [await outcome(each) for each in pending]
+    # Not before: what is queued after a removal may overtake it.
+    results.append(await outcome(log_dir.list()))
     await log_dir.close()
     return results, told
 

@@ -10,14 +10,20 @@ from common.metadata.state import MetadataState
 from common.protocol.numbering import Numbering
 from common.records.metadata_frame import ApiMessageAndVersion, encode_record
 from common.records.metadata_records import (
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     ControllerEndpoint,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     KnownRecord,
     PartitionChangeRecord,
+    ProducerIdsRecord,
+    QuotaEntity,
     RegisterControllerRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id
 from tests.unit.common.metadata.invariants import check_indexes
@@ -42,6 +48,11 @@ def example() -> MetadataState:
         PartitionChangeRecord(partition_id=1, topic_id=topic_id(1), leader=-1, leader_recovery_state=1),
         ConfigRecord(resource_type=2, resource_name="a", name="k", value="v"),
         ConfigRecord(resource_type=4, resource_name="", name="k", value=""),
+        ProducerIdsRecord(broker_id=1, broker_epoch=100, next_producer_id=3000),
+        ClientQuotaRecord(entity=[QuotaEntity(entity_type="user")], key="producer_byte_rate", value=1.5),
+        AccessControlEntryRecord(id=topic_id(8), principal="User:u"),
+        UserScramCredentialRecord(name="u", mechanism=1, salt=b"s"),
+        DelegationTokenRecord(owner="User:o", token_id="i"),
     )
 
 
@@ -62,6 +73,7 @@ def test_a_snapshot_rebuilds_the_state() -> None:
     assert loaded == state
     assert loaded.brokers[BrokerId(1)].lost_directories == (B,)
     assert loaded.metadata_version == 21
+    assert loaded.next_producer_id == 3000
     assert loaded.registration_offsets == {1: 5, 2: 5}
     check_indexes(loaded)
     assert list(generate_snapshot_records(loaded)) == records
@@ -104,6 +116,9 @@ def test_the_state_may_move_on_while_records_are_taken() -> None:
         topic(3),
         partition(1, 2, [1], directories=[A]),
         ConfigRecord(resource_type=2, resource_name="a", name="k", value=None),
+        ProducerIdsRecord(broker_id=2, broker_epoch=100, next_producer_id=4000),
+        UserScramCredentialRecord(name="u", mechanism=1, salt=b"another"),
+        DelegationTokenRecord(owner="User:o", token_id="j"),
         into=state,
     )
     records.extend(taken)

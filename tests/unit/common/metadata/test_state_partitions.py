@@ -20,6 +20,7 @@ from common.records.metadata_records import (
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
     ZkMigrationRecord,
@@ -422,7 +423,14 @@ def test_a_topic_created_anew_is_another_topic() -> None:
 def test_replacing_a_state_takes_over_every_field() -> None:
     """`replace_with` takes over every field and returns the old content as a new state. The test compares by identity."""
     state = replay(level(20), register(1, directories=[A]), topic(1), partition(1, 0, [1]))
-    fresh = replay(level(21), register(2, directories=[B]), topic(2), partition(2, 0, [2]), partition(2, 1, [2]))
+    fresh = replay(
+        level(21),
+        register(2, directories=[B]),
+        topic(2),
+        partition(2, 0, [2]),
+        partition(2, 1, [2]),
+        ProducerIdsRecord(next_producer_id=1000),
+    )
     former, following = dict(vars(state)), dict(vars(fresh))
     before = state.replace_with(fresh)
     assert before is not state

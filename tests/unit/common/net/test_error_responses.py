@@ -15,20 +15,45 @@ from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from common.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from common.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from common.protocol.messages.delete_groups import DeleteGroupsRequest
+from common.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from common.protocol.messages.describe_groups import DescribeGroupsRequest
+from common.protocol.messages.describe_producers import DescribeProducersRequest
+from common.protocol.messages.describe_producers import TopicRequest as ProducersTopic
+from common.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from common.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from common.protocol.messages.elect_leaders import ElectLeadersRequest, PartitionResult, TopicPartitions
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from common.protocol.messages.find_coordinator import FindCoordinatorRequest
 from common.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from common.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from common.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from common.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from common.protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from common.protocol.registry import APIS
 
 CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -59,6 +84,24 @@ PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
         ),
         lambda response: [(response.topics[0].topic, entry) for entry in response.topics[0].partitions],
     ),
+    ApiKey.OFFSET_COMMIT: (
+        OffsetCommitRequest(
+            topics=[OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition_index=3)])]
+        ),
+        lambda response: [(response.topics[0].name, entry) for entry in response.topics[0].partitions],
+    ),
+    ApiKey.DESCRIBE_GROUPS: (
+        DescribeGroupsRequest(groups=["t"]),
+        lambda response: [(entry.group_id, entry) for entry in response.groups],
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (
+        ConsumerGroupDescribeRequest(group_ids=["t"]),
+        lambda response: [(entry.group_id, entry) for entry in response.groups],
+    ),
+    ApiKey.DELETE_GROUPS: (
+        DeleteGroupsRequest(groups_names=["t"]),
+        lambda response: [(entry.group_id, entry) for entry in response.results],
+    ),
     ApiKey.CREATE_TOPICS: (
         CreateTopicsRequest(topics=[CreatableTopic(name="t")]),
         lambda response: [(entry.name, entry) for entry in response.topics],
@@ -66,6 +109,10 @@ PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
     ApiKey.DELETE_TOPICS: (
         DeleteTopicsRequest(topic_names=["t"]),
         lambda response: [(entry.name, entry) for entry in response.responses],
+    ),
+    ApiKey.DELETE_RECORDS: (
+        DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=3)])]),
+        lambda response: [(response.topics[0].name, entry) for entry in response.topics[0].partitions],
     ),
     ApiKey.CREATE_PARTITIONS: (
         CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t")]),
@@ -86,6 +133,30 @@ PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
             resources=[incremental_alter_configs.AlterConfigsResource(resource_type=2, resource_name="t")]
         ),
         lambda response: [(entry.resource_name, entry) for entry in response.responses],
+    ),
+    ApiKey.DESCRIBE_PRODUCERS: (
+        DescribeProducersRequest(topics=[ProducersTopic(name="t", partition_indexes=[3])]),
+        lambda response: [(response.topics[0].name, entry) for entry in response.topics[0].partitions],
+    ),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (
+        DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")]),
+        lambda response: [(entry.name, entry) for entry in response.topics],
+    ),
+    ApiKey.WRITE_TXN_MARKERS: (
+        WriteTxnMarkersRequest(
+            markers=[WritableTxnMarker(producer_id=7, topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[3])])]
+        ),
+        lambda response: [(topic.name, entry) for topic in response.markers[0].topics for entry in topic.partitions],
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: (
+        TxnOffsetCommitRequest(
+            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[TxnOffsetCommitRequestPartition(partition_index=3)])]
+        ),
+        lambda response: [(response.topics[0].name, entry) for entry in response.topics[0].partitions],
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: (
+        DescribeTransactionsRequest(transactional_ids=["t"]),
+        lambda response: [(entry.transactional_id, entry) for entry in response.transaction_states],
     ),
     ApiKey.ALTER_REPLICA_LOG_DIRS: (
         AlterReplicaLogDirsRequest(
@@ -130,6 +201,7 @@ def test_the_text_goes_where_there_is_room_for_it() -> None:
         assert entry.error_message == "because"
     for api_key in (
         ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.UNREGISTER_BROKER,
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
@@ -147,6 +219,13 @@ def test_a_failed_election_is_reported_where_every_version_looks() -> None:
     assert topic.partition_result == [PartitionResult(partition_id=3, error_code=CODE, error_message="because")]
 
 
+def test_a_failed_description_of_all_topics_is_reported_at_the_cursor() -> None:
+    # The request names no topic, and the response has no other place for an error.
+    request = DescribeTopicPartitionsRequest(cursor=Cursor(topic_name="t", partition_index=-1))
+    (topic,) = error_response(request, ApiKey.DESCRIBE_TOPIC_PARTITIONS, CODE, "because").topics
+    assert (topic.name, topic.error_code) == ("t", CODE)
+
+
 def test_produce_without_acknowledgement_has_no_response() -> None:
     # A Produce with acks=0 gets no response, not even an error.
     assert error_response(ProduceRequest(acks=0), ApiKey.PRODUCE, CODE) is None
@@ -161,3 +240,20 @@ def test_topics_by_id_are_answered_by_id() -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ID)])
     assert error_response(request, ApiKey.METADATA, CODE).topics[0].topic_id == ID
     assert error_response(MetadataRequest(topics=None), ApiKey.METADATA, CODE).topics == []
+
+
+def test_an_error_of_several_groups_or_keys_is_in_every_entry() -> None:
+    # The batched forms of OffsetFetch and FindCoordinator, and version 1 of OffsetFetch, have no top-level error.
+    batched = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="a"), OffsetFetchRequestGroup(group_id="b")])
+    fetched = decode_again(ApiKey.OFFSET_FETCH, error_response(batched, ApiKey.OFFSET_FETCH, CODE), 8)
+    assert [(group.group_id, group.error_code) for group in fetched.groups] == [("a", CODE), ("b", CODE)]
+    single = OffsetFetchRequest(group_id="a", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[3])])
+    fetched = decode_again(ApiKey.OFFSET_FETCH, error_response(single, ApiKey.OFFSET_FETCH, CODE), 1)
+    assert [(entry.partition_index, entry.error_code) for entry in fetched.topics[0].partitions] == [(3, CODE)]
+    keys = FindCoordinatorRequest(coordinator_keys=["a", "b"])
+    found = decode_again(ApiKey.FIND_COORDINATOR, error_response(keys, ApiKey.FIND_COORDINATOR, CODE), 4)
+    assert [(entry.key, entry.error_code) for entry in found.coordinators] == [("a", CODE), ("b", CODE)]
+
+
+def decode_again(api_key: ApiKey, response: Any, version: int) -> Any:
+    return decode(APIS[api_key].response, encode(response, version), version)

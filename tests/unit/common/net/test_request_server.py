@@ -373,6 +373,11 @@ def test_connections_are_limited_in_all_and_per_host(run: Run) -> None:
         await try_three(ServerLimits(connections_max=2))
         await try_three(ServerLimits(connections_per_host_max=2))
         assert len(world.logged("connection_limit_reached")) == 2
+        # A host may have a limit of its own.
+        refused = world.logged("connection_limit_reached")[-1]
+        host = refused["peer"].rpartition(":")[0]
+        await try_three(ServerLimits(connections_per_host_max=1, connections_of_hosts_max={host: 2, "another": 9}))
+        assert len(world.logged("connection_limit_reached")) == 3
 
     run(scenario)
 

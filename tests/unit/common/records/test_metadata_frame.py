@@ -19,13 +19,16 @@ from common.records.metadata_frame import (
 from common.records.metadata_records import (
     RECORD_CLASSES,
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     ControllerEndpoint,
     ControllerFeature,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
@@ -34,12 +37,18 @@ from common.records.metadata_records import (
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
+    QuotaEntity,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
     ZkMigrationRecord,
 )
 from tests.unit.common.records.hexadecimal import from_annotated
@@ -467,6 +476,126 @@ GOLDEN: list[tuple[str, KnownRecord, int, str]] = [
         00                                                # no tagged fields
         """,
     ),
+    (
+        "ProducerIds v0",
+        ProducerIdsRecord(broker_id=1, broker_epoch=100, next_producer_id=2000),
+        0,
+        """
+        01 0f 00                  # frame version, type 15, version 0
+        00 00 00 01               # broker 1
+        00 00 00 00 00 00 00 64   # broker epoch 100
+        00 00 00 00 00 00 07 d0   # next producer id 2000
+        00                        # no tagged fields
+        """,
+    ),
+    (
+        "ClientQuota v0",
+        ClientQuotaRecord(
+            entity=[QuotaEntity(entity_type="user", entity_name="u"), QuotaEntity(entity_type="ip")], key="k", value=1.5
+        ),
+        0,
+        """
+        01 0e 00                  # frame version, type 14, version 0
+        03                        # an entity of two parts
+          05 75 73 65 72 02 75 00 #   "user", "u", no tagged fields
+          03 69 70 00 00          #   "ip", the default, no tagged fields
+        02 6b                     # key "k"
+        3f f8 00 00 00 00 00 00   # value 1.5
+        00                        # not removed
+        00                        # no tagged fields
+        """,
+    ),
+    (
+        "AccessControlEntry v0",
+        AccessControlEntryRecord(
+            id=ID_1,
+            resource_type=2,
+            resource_name="t",
+            pattern_type=3,
+            principal="User:u",
+            host="*",
+            operation=4,
+            permission_type=3,
+        ),
+        0,
+        """
+        01 12 00                                          # frame version, type 18, version 0
+        11 11 11 11 11 11 11 11 11 11 11 11 11 11 11 11   # id
+        02 02 74 03                                       # a topic, "t", a literal name
+        07 55 73 65 72 3a 75                              # principal "User:u"
+        02 2a                                             # any host
+        04 03                                             # writing is allowed
+        00                                                # no tagged fields
+        """,
+    ),
+    (
+        "RemoveAccessControlEntry v0",
+        RemoveAccessControlEntryRecord(id=ID_1),
+        0,
+        """
+        01 13 00                                          # frame version, type 19, version 0
+        11 11 11 11 11 11 11 11 11 11 11 11 11 11 11 11   # id
+        00                                                # no tagged fields
+        """,
+    ),
+    (
+        "UserScramCredential v0",
+        UserScramCredentialRecord(
+            name="u", mechanism=1, salt=b"\xaa", stored_key=b"\xbb", server_key=b"\xcc", iterations=4096
+        ),
+        0,
+        """
+        01 0b 00                # frame version, type 11, version 0
+        02 75 01                # user "u", SCRAM-SHA-256
+        02 aa 02 bb 02 cc       # salt, stored key, server key
+        00 00 10 00             # 4096 iterations
+        00                      # no tagged fields
+        """,
+    ),
+    (
+        "RemoveUserScramCredential v0",
+        RemoveUserScramCredentialRecord(name="u", mechanism=2),
+        0,
+        """
+        01 16 00      # frame version, type 22, version 0
+        02 75 02      # user "u", SCRAM-SHA-512
+        00            # no tagged fields
+        """,
+    ),
+    (
+        "DelegationToken v0",
+        DelegationTokenRecord(
+            owner="User:o",
+            requester="User:r",
+            renewers=["User:n"],
+            issue_timestamp=1,
+            max_timestamp=3,
+            expiration_timestamp=2,
+            token_id="i",
+        ),
+        0,
+        """
+        01 0a 00                        # frame version, type 10, version 0
+        07 55 73 65 72 3a 6f            # owner "User:o"
+        07 55 73 65 72 3a 72            # requester "User:r"
+        02 07 55 73 65 72 3a 6e         # one renewer, "User:n"
+        00 00 00 00 00 00 00 01         # issued
+        00 00 00 00 00 00 00 03         # latest possible expiry
+        00 00 00 00 00 00 00 02         # expires
+        02 69                           # token id "i"
+        00                              # no tagged fields
+        """,
+    ),
+    (
+        "RemoveDelegationToken v0",
+        RemoveDelegationTokenRecord(token_id="i"),
+        0,
+        """
+        01 1a 00      # frame version, type 26, version 0
+        02 69         # token id "i"
+        00            # no tagged fields
+        """,
+    ),
 ]
 
 
@@ -515,7 +644,7 @@ def test_numberings_differ_in_the_reserved_ids_only(directory_id: Uuid, kip858: 
 def test_unknown_types_and_versions() -> None:
     """A daemon must not skip records of an unknown type or version. A tool keeps their bytes."""
     for frame, expected in (
-        (bytes.fromhex("01 0f 00 aa bb"), UnknownRecord(15, 0, b"\xaa\xbb")),
+        (bytes.fromhex("01 10 00 aa bb"), UnknownRecord(16, 0, b"\xaa\xbb")),
         (bytes.fromhex("01 03 09 cc"), UnknownRecord(3, 9, b"\xcc")),
         (bytes.fromhex("01 80 01 81 01"), UnknownRecord(128, 129, b"")),
     ):

@@ -1,6 +1,7 @@
 """Normal operation of a log on a simulated disk: appending, reading, rolling, flushing, closing, searching by time."""
 
 import asyncio
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from common.records.batch import Record, TruncatedBatch, encode_batch, read_head
 from common.storage.errors import LogClosed, LogExists, OffsetOutOfRange, UnexpectedOffset
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.offset_index import OffsetIndex
+from common.storage.time_index import TimeIndex
 from common.storage.timestamp_search import OPENED_BYTES_MAX, TimestampOffset
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
@@ -156,7 +159,7 @@ def test_a_roll_writes_kafkas_indexes_and_moves_the_recovery_point() -> None:
 
 def test_a_log_rolls_by_time_of_its_records_and_when_the_index_is_full() -> None:
     async def scenario(world: SimulatedWorld) -> None:
-        log = await created(world, LogConfig(segment_ms=1000))
+        log = await created(world, LogConfig(roll_ms=1000))
         for timestamp in (5000, 5600, 6000, 6001, 5000, 7001, 7002):
             append(log, timestamp=timestamp)
         assert log.segment_base_offsets == [0, 3, 6]
@@ -298,6 +301,99 @@ def test_a_closed_log_loads_as_it_was_and_refuses_everything() -> None:
         await fill(loaded, 20, epoch=4)
         assert [first for first, _ in await all_offsets(loaded)] == [*range(0, 52, 2), *range(52, 74)]
         assert await loaded.offset_for_timestamp(400) == TimestampOffset(400, Offset(40), LeaderEpoch(0))
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("records", [0, 1, 25])
+def test_a_log_that_has_not_changed_since_its_load_writes_nothing_when_it_is_closed(records: int) -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, records)
+        await log.close()
+        before = log_files(world.disk(PATH))
+        loaded = await Log.load(log.log_dir, FOLDER, SMALL, recovery_point=log.recovery_point, clean=True)
+        operations: list[str] = []
+        world.operation_watchers.append(lambda _, kind, name: operations.append(f"{kind} {name}"))
+        await loaded.close()
+        assert operations == []
+        assert log_files(world.disk(PATH)) == before
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_log_without_records_has_no_index_files() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        operations: list[str] = []
+        world.operation_watchers.append(lambda _, kind, name: operations.append(f"{kind} {name}"))
+        await log.close()
+        assert operations == []
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("change", ["append", "truncate", "truncate and append the same"])
+def test_a_log_that_has_changed_since_its_load_writes_its_index_files_when_it_is_closed(change: str) -> None:
+    """The indexes may have as many entries as before, and other ones."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        config = LogConfig(index_interval_bytes=0)
+        log = await created(world, config)
+        await fill(log, 5)
+        await log.close()
+        loaded = await Log.load(log.log_dir, FOLDER, config, recovery_point=log.recovery_point, clean=True)
+        if change != "append":
+            await loaded.truncate_to(Offset(3))
+        if change != "truncate":
+            await fill(loaded, 2, records=2)
+        await loaded.close()
+        again = await Log.load(log.log_dir, FOLDER, config, recovery_point=loaded.recovery_point, clean=True)
+        assert again.log_end_offset == loaded.log_end_offset
+        times = TimeIndex.from_bytes(
+            log_files(world.disk(PATH))["00000000000000000000.timeindex"], base_offset=0, end_offset=loaded.log_end_offset
+        )
+        newest = await again.offset_of_max_timestamp()
+        assert newest is not None and times.last == (newest.timestamp, newest.offset)
+        positions = OffsetIndex.from_bytes(
+            log_files(world.disk(PATH))["00000000000000000000.index"],
+            base_offset=0,
+            end_offset=loaded.log_end_offset,
+            segment_size=loaded.size_bytes,
+        )
+        assert positions.last_offset == loaded.log_end_offset - 1
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("damage", ["nothing", "missing", "empty", "torn", "zeros at the end", "entry of other batches"])
+def test_the_newest_timestamp_of_an_old_segment_is_that_of_its_batches(damage: str) -> None:
+    """Retention asks for it. Only the last entry of the time index is read, unless that cannot be right."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        config = LogConfig(index_interval_bytes=0)
+        log = await created(world, config)
+        await fill(log, 5)
+        await log.roll()
+        await log.close()
+        name = "00000000000000000000.timeindex"
+        good = log_files(world.disk(PATH))[name]
+        contents = {
+            "nothing": good,
+            "missing": b"",
+            "empty": b"",
+            "torn": good[:-5],
+            "zeros at the end": good + bytes(12),
+            "entry of other batches": good[:-12] + struct.pack(">qi", 10**15, 77),
+        }
+        await log.log_dir.replace_file(f"{FOLDER}/{name}", contents[damage])
+        if damage == "missing":
+            await log.log_dir.remove(f"{FOLDER}/{name}")
+        loaded = await Log.load(log.log_dir, FOLDER, config, recovery_point=log.recovery_point, clean=True)
+        operations: list[str] = []
+        world.operation_watchers.append(lambda _, kind, name: operations.append(kind))
+        assert await loaded.durable_segments()[0].load_max_timestamp() == 50
+        assert damage != "nothing" or operations == ["stat", "read_file"]
 
     SimulatedWorld(1).run(scenario)
 

@@ -7,9 +7,11 @@ from common.storage.names import (
     PartitionFolder,
     marked_partition_folder,
     parse_partition_folder,
+    parse_producer_snapshot_file,
     parse_segment_file,
     parse_snapshot_file,
     partition_folder,
+    producer_snapshot_file,
     segment_file,
     snapshot_file,
 )
@@ -46,8 +48,16 @@ def test_what_is_no_partitions_folder_is_not_taken_for_one(name: str) -> None:
 def test_segment_files_have_twenty_digits() -> None:
     assert segment_file(42) == "00000000000000000042.log"
     assert parse_segment_file("00000000000000000042.timeindex") == (42, ".timeindex")
-    for name in ("42.log", "00000000000000000042.log.deleted", "00000000000000000042.txnindex", "leader-epoch-checkpoint"):
+    assert parse_segment_file("00000000000000000042.txnindex") == (42, ".txnindex")
+    for name in ("42.log", "00000000000000000042.log.deleted", "00000000000000000042.snapshot", "leader-epoch-checkpoint"):
         assert parse_segment_file(name) is None
+
+
+def test_producer_snapshots_name_their_offset() -> None:
+    assert producer_snapshot_file(1234) == "00000000000000001234.snapshot"
+    assert parse_producer_snapshot_file(producer_snapshot_file(2**63 - 1)) == 2**63 - 1
+    for name in ("00000000000000001234.snapshot.tmp", "1234.snapshot", f"{2**63:020d}.snapshot", "00000000000000001234.log"):
+        assert parse_producer_snapshot_file(name) is None
 
 
 def test_snapshot_files_name_offset_and_epoch() -> None:

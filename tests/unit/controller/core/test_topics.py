@@ -198,7 +198,7 @@ def test_illegal_or_taken_names_are_refused_and_write_nothing(name: str, code: E
 
 @pytest.mark.parametrize(
     "configs",
-    [{"no.such.key": "1"}, {"retention.ms": "soon"}, {"retention.ms": None}, {"cleanup.policy": "compact"}],
+    [{"no.such.key": "1"}, {"retention.ms": "soon"}, {"retention.ms": None}, {"preallocate": "true"}],
 )
 def test_bad_configurations_are_refused_and_write_nothing(configs: Mapping[str, str | None]) -> None:
     """These configuration keys are refused: unknown ones, and ones with a malformed value, without a value, or without
@@ -210,20 +210,20 @@ def test_bad_configurations_are_refused_and_write_nothing(configs: Mapping[str, 
 
 
 def test_a_configuration_that_asks_for_what_is_done_anyway_is_kept() -> None:
-    """cleanup.policy=delete has no effect, but it is stored as the topic's own setting. In the response, all settings that
-    the topic does not have are marked as defaults."""
+    """preallocate=false has no effect, but it is stored as the topic's own setting. In the response, all settings that the
+    topic does not have are marked as defaults."""
     controller = cluster()
-    configs = {"cleanup.policy": "delete", "leader.replication.throttled.replicas": ""}
+    configs = {"leader.replication.throttled.replicas": "", "preallocate": "false"}
     result = controller.create("t", [[1]], configs=configs).topics[0]
     assert result.error_code == ErrorCode.NONE
     assert controller.records[:2] == [
-        ConfigRecord(resource_type=2, resource_name="t", name="cleanup.policy", value="delete"),
         ConfigRecord(resource_type=2, resource_name="t", name="leader.replication.throttled.replicas", value=""),
+        ConfigRecord(resource_type=2, resource_name="t", name="preallocate", value="false"),
     ]
     assert controller.state.configs == {(2, "t"): configs}
     assert result.configs is not None
     sources = {config.name: (config.value, config.config_source) for config in result.configs}
-    assert sources["cleanup.policy"] == ("delete", 1)
+    assert sources["preallocate"] == ("false", 1)
     assert sources["leader.replication.throttled.replicas"] == ("", 1)
     assert sources["compression.type"] == ("producer", 5)
 

@@ -7,7 +7,11 @@ import pytest
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
-from common.protocol.messages.describe_cluster import DescribeClusterResponse
+from common.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from tests.unit.tools.fake_broker import Answer, FakeBroker
 from tools.kafka.cluster import main
@@ -42,6 +46,36 @@ def test_a_broker_is_unregistered_or_its_error_named(broker: FakeBroker, capsys:
     assert capsys.readouterr().out == "Broker 3 is no longer registered.\n"
     assert main(["unregister", "-b", str(broker.address), "-i", "4"]) == 1
     assert capsys.readouterr().err == "broker 4 cannot be unregistered: BROKER_ID_NOT_REGISTERED\n"
+
+
+def test_the_addresses_of_the_brokers(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Prints Kafka's columns, as wide as the longest host and rack."""
+    brokers = [
+        DescribeClusterBroker(broker_id=2, host="broker-2.example", port=9092, rack="a-long-rack"),
+        DescribeClusterBroker(broker_id=1, host="b1", port=19092),
+    ]
+    broker.answers[ApiKey.DESCRIBE_CLUSTER] = lambda _: DescribeClusterResponse(cluster_id="c", brokers=brokers)
+    assert main(["list-endpoints", "-b", str(broker.address)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "ID         HOST             PORT       RACK        STATE      ENDPOINT_TYPE  ",
+        "1          b1               19092      null        unfenced   broker         ",
+        "2          broker-2.example 9092       a-long-rack unfenced   broker         ",
+    ]
+
+
+def test_fenced_brokers_are_shown_if_so_wanted(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """The broker is asked for them only with the flag."""
+
+    def describe(request: DescribeClusterRequest) -> DescribeClusterResponse:
+        found = [DescribeClusterBroker(broker_id=1, host="b1", port=9092)]
+        if request.include_fenced_brokers:
+            found.append(DescribeClusterBroker(broker_id=2, host="b2", port=9092, is_fenced=True))
+        return DescribeClusterResponse(brokers=found)
+
+    broker.answers[ApiKey.DESCRIBE_CLUSTER] = describe
+    for flags, states in (([], ["unfenced"]), (["--include-fenced-brokers"], ["unfenced", "fenced"])):
+        assert main(["list-endpoints", "-b", str(broker.address), *flags]) == 0
+        assert [line.split()[4] for line in capsys.readouterr().out.splitlines()[1:]] == states
 
 
 @pytest.mark.parametrize(

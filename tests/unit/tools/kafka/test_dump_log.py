@@ -1,5 +1,6 @@
 """Tests kafka-dump-log on generated files: it prints the lines of Apache Kafka's tool and reports damage."""
 
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,9 +18,13 @@ from common.records.control import (
     SnapshotHeaderRecord,
     encode_control_batch,
 )
+from common.records.group_records import GroupMetadataKey, encode_key
 from common.records.metadata_frame import encode_record
 from common.records.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
+from common.records.transaction_records import encode_transaction_key
 from common.storage.offset_index import OffsetIndex
+from common.storage.producers.snapshot import encode_producer_snapshot
+from common.storage.producers.state import ProducedBatch, ProducerEntry
 from common.storage.time_index import TimeIndex
 from tests.unit.common.records.log_append_time import set_log_append_time
 from tools.kafka.dump_log import main
@@ -207,6 +212,17 @@ def test_a_wrong_checksum_a_hole_and_a_cut_end_are_shown(tmp_path: Path, capsys:
     assert len(limited) == 3
 
 
+def test_bytes_that_are_no_batch_are_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What comes before them is printed. One line on stderr names the file and the place."""
+    first = encode_batch([Record(None, b"x", 1)], base_offset=0)
+    path = segment(tmp_path, first, b"\x77" * 100)
+    status, out, (line,) = dump(capsys, [path])
+    assert status == 1
+    assert out[2].startswith("baseOffset: 0 ")
+    assert out[-1] == f"Found 100 invalid bytes at the end of {SEGMENT}"
+    assert line == f"{SEGMENT} is corrupt at position {len(first)}: record batch has magic 119, only 2 is served"
+
+
 def index_files(folder: Path, batches: Sequence[bytes | bytearray]) -> tuple[OffsetIndex, TimeIndex]:
     """Writes a segment. Returns its indexes, with an entry for each batch but the first."""
     index, times = OffsetIndex(5), TimeIndex(5)
@@ -274,6 +290,69 @@ def test_indexes_that_contradict_their_segment(tmp_path: Path, capsys: pytest.Ca
         "  Indexed offset: 9, found log offset: 10",
         "  Indexed offset: 20, found log offset: -1",
     ]
+
+
+def test_producer_snapshots_are_printed_as_kafka_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A producer in a transaction, and one whose only entry is a marker: nothing follows its timestamp but a space."""
+    path = tmp_path / f"{21:020d}.snapshot"
+    last = ProducedBatch(2**31 - 2, 2, 16, 20, 4660)
+    entries = {258: ProducerEntry(3, [last], 4660, 6, 17), 9: ProducerEntry(1, [], 77, 2)}
+    path.write_bytes(encode_producer_snapshot(entries))
+    assert dump(capsys, [path]) == (
+        0,
+        [
+            f"Dumping {path.name}",
+            "producerId: 258 producerEpoch: 3 coordinatorEpoch: 6 currentTxnFirstOffset: OptionalLong[17] "
+            "lastTimestamp: 4660 firstSequence: 2147483646 lastSequence: 2 lastOffset: 20 offsetDelta: 4 timestamp: 4660",
+            "producerId: 9 producerEpoch: 1 coordinatorEpoch: 2 currentTxnFirstOffset: OptionalLong.empty "
+            "lastTimestamp: 77 ",
+        ],
+        [],
+    )
+    path.write_bytes(path.read_bytes()[:-1])
+    status, printed, errors = dump(capsys, [path])
+    assert (status, printed) == (0, [f"Dumping {path.name}"])
+    assert len(errors) == 1
+    assert errors[0].startswith("the producer snapshot has CRC")
+
+
+def test_aborted_transactions_are_printed_as_kafka_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Entries are shown as they are. Bytes that are no entry are an error line, and status 0 as in Kafka."""
+    path = tmp_path / f"{5:020d}.txnindex"
+    entries = [struct.pack(">hqqqq", 0, 7, 1, 5, 6), struct.pack(">hqqqq", 1, 8, 9, 2, 3)]
+    path.write_bytes(b"".join(entries) + b"xyz")
+    assert dump(capsys, [path]) == (
+        0,
+        [
+            f"Dumping {path.name}",
+            "version: 0 producerId: 7 firstOffset: 1 lastOffset: 5 lastStableOffset: 6",
+            "version: 1 producerId: 8 firstOffset: 9 lastOffset: 2 lastStableOffset: 3",
+        ],
+        [f"{path.name} ends with 3 bytes that are no entry"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("decoder", "key", "line"),
+    [
+        ("--offsets-decoder", encode_key(GroupMetadataKey(group="g")), '{"type":"2","data":{"group":"g"}}'),
+        ("--transaction-log-decoder", encode_transaction_key("x"), '{"type":"0","data":{"transactionalId":"x"}}'),
+    ],
+)
+def test_records_of_internal_topics_are_decoded(
+    decoder: str, key: bytes, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A decoder implies --print-data-log. Two decoders are too many."""
+    path = segment(tmp_path, encode_batch([Record(key, None, 1)], base_offset=5))
+    assert dump(capsys, [path], decoder)[1][-1].endswith(f"headerKeys: [] key: {line} payload: <DELETE>")
+    assert dump(capsys, [path], decoder, "--skip-record-metadata")[1][-1] == f"| key: {line} payload: <DELETE>"
+    foreign = segment(tmp_path, encode_batch([Record(None, b"x", 1)], base_offset=5), name=f"{6:020d}.log")
+    status, _, (error,) = dump(capsys, [foreign], decoder)
+    assert status == 1
+    assert error.startswith("Failed to decode message at offset 5 using ")
+    with pytest.raises(SystemExit) as wrong:
+        main(["--files", "x", decoder, "--cluster-metadata-decoder"])
+    assert wrong.value.code == 1
 
 
 def test_an_empty_index_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -410,7 +410,7 @@ def test_format_with_a_level_that_is_none(tool: Tool, flags: list[str], text: st
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "required"),
+        ([], "usage: kafka-storage"),
         (["format"], "--config"),
         (["format", "-c", "x"], "--cluster-id"),
         (["frobnicate"], "invalid choice"),
@@ -435,6 +435,151 @@ def test_a_configuration_that_cannot_be_used(tool: Tool) -> None:
     tool.write(log_dirs="relative")
     status, _, (line,) = tool.format()
     assert (status, "log.dirs=relative" in line) == (1, True)
+
+
+def test_a_path_that_cannot_become_a_directory(tool: Tool) -> None:
+    """One path is a file. The reason on stderr says what to do, and the other directories are formatted."""
+    Path(tool.d1).write_text("mine")
+    status, out, (line,) = tool.format()
+    assert (status, out[0]) == (0, f"I/O error trying to read log directory {tool.d1}. Ignoring...")
+    assert line == f"{tool.d1}: it is not a directory; remove that file, or name another path in log.dirs"
+    assert Path(tool.d1).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (errno.EACCES, "permission denied; let the user who runs the node write to it"),
+        (errno.EROFS, "its file system is read-only; mount it for writing"),
+        (errno.ENOENT, "it can be neither opened nor created (attach on /d1 failed with ENOENT)"),
+    ],
+)
+def test_the_reason_why_a_directory_is_skipped(code: int, text: str) -> None:
+    """What is explained is the way out, not the name of the operation."""
+    disks = Disks()
+    disks.world.disk("/d1").fail_next("attach", code)
+    disks.format()
+    assert disks.explained == [f"/d1: {text}"]
+
+
+def test_an_empty_cluster_id_is_refused(tool: Tool) -> None:
+    """It is what a shell makes of `$(kafka-storage random-uuid)` if that is not found."""
+    assert tool("format", "-c", str(tool.config), "-t", " ") == (
+        1,
+        [],
+        ["--cluster-id is empty; kafka-storage random-uuid makes one"],
+    )
+    assert not Path(tool.d1).exists()
+
+
+def test_a_mistyped_key_is_named(tool: Tool) -> None:
+    """A typo in log.dirs formats nothing. Another one is a warning on stderr, also of `info`."""
+    content = tool.config.read_text()
+    tool.config.write_text(content.replace("log.dirs=", "log.dirss="))
+    status, out, (line,) = tool.format()
+    assert (status, out) == (1, [])
+    assert line.endswith("log.dirss is not a known key, and log.dirs is not set; is log.dirs meant?")
+    tool.config.write_text(content + "num.partitoins=3\n")
+    warning = f"{tool.config}: num.partitoins is not a known key; it is ignored (is num.partitions meant?)"
+    status, out, err = tool.format()
+    assert (status, len(out), warning in err) == (0, 3, True)
+    status, _, err = tool("info", "-c", str(tool.config))
+    assert (status, warning in err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("roles", "flags", "text"),
+    [
+        ("broker,controller", [], "--standalone makes it the cluster's only controller"),
+        ("broker,controller", ["--no-initial-controllers"], "--standalone makes it the cluster's only controller"),
+        ("broker,controller", ["-s", "-N"], "not allowed with argument"),
+        ("broker", ["--standalone"], "controller.quorum.bootstrap.servers=localhost:9093 does not give"),
+    ],
+)
+def test_a_controller_without_voters_is_formatted_only_on_demand(
+    tool: Tool, roles: str, flags: list[str], text: str
+) -> None:
+    """Without --standalone, a second controller that names itself as the bootstrap server would split the cluster."""
+    tool.config.write_text(stock(tool, roles))
+    status, out, err = tool.format(*flags)
+    assert (status, out) == (1, [])
+    assert text in err[0]
+    assert not Path(tool.d1).exists()
+
+
+def test_the_stock_file_of_kafka_4_1_is_formatted_with_standalone(tool: Tool) -> None:
+    """--standalone also suits a controller that lists itself as the voter, and no node that is only a broker."""
+    tool.config.write_text(stock(tool, "broker,controller"))
+    status, out, err = tool.format("--standalone")
+    assert (status, err) == (0, [])
+    assert out == [f"Formatting metadata directory {tool.d1} with metadata.version {LEVEL}."]
+    tool.config.write_text(stock(tool, "broker,controller") + "controller.quorum.voters=1@localhost:9093\n")
+    assert tool.format("--standalone", "--ignore-formatted")[0] == 0
+    tool.write()
+    status, _, (line,) = tool.format("--standalone")
+    assert (status, line) == (1, "--standalone is for controllers; this node is only a broker (process.roles)")
+
+
+def test_the_metadata_directory_gets_the_id_of_the_initial_controller(tool: Tool) -> None:
+    """The value is what an operator gives to every controller of Apache Kafka, here for one controller."""
+    tool.config.write_text(stock(tool, "broker,controller"))
+    given = "MvDxzVmcRsaTz33bUuRU6A"
+    status, out, err = tool.format("--initial-controllers", f" 1@localhost:9093:{given} ,")
+    assert (status, err) == (0, [])
+    assert out == [f"Formatting metadata directory {tool.d1} with metadata.version {LEVEL}."]
+    assert f"directory.id={given}" in (Path(tool.d1) / "meta.properties").read_text().splitlines()
+    # A second disk of the node may not get the same id.
+    (Path(tool.d1) / "meta.properties").unlink()
+    tool.config.write_text(tool.config.read_text().replace(tool.d1, f"{tool.d1},{tool.d2}"))
+    Path(tool.d2).mkdir()
+    taken = f"version=1\ncluster.id={CLUSTER}\nnode.id=1\ndirectory.id={given}\n"
+    (Path(tool.d2) / "meta.properties").write_text(taken)
+    status, _, (line,) = tool.format("--initial-controllers", f"1@localhost:9093:{given}", "--ignore-formatted")
+    assert (status, line) == (1, f"the directory id {given} is already that of another log directory")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no controllers are given"),
+        (" , ", "no controllers are given"),
+        ("1", "'1' is not ID@HOST:PORT:DIRECTORY_ID"),
+        ("@localhost:9093:MvDxzVmcRsaTz33bUuRU6A", "is not a number from 0 to 2147483647"),
+        ("x@localhost:9093:MvDxzVmcRsaTz33bUuRU6A", "is not a number from 0 to 2147483647"),
+        ("1@localhost:MvDxzVmcRsaTz33bUuRU6A", "'localhost' is not host:port"),
+        ("1@localhost:x:MvDxzVmcRsaTz33bUuRU6A", "'localhost:x' is not host:port"),
+        ("1@:9093:MvDxzVmcRsaTz33bUuRU6A", "has no host"),
+        ("1@localhost:9093:MvDxzVmcRsaTz", "is not a base64url uuid"),
+        ("1@localhost:9093:AAAAAAAAAAAAAAAAAAAAAA", "is reserved"),
+        ("1@localhost:9093:MvDxzVmcRsaTz33bUuRU6A,1@h:1:4L62QyJOQ9G0Xk0e4VDDLQ", "node id 1 is given more than once"),
+        ("1@localhost:9093:MvDxzVmcRsaTz33bUuRU6A,2@h:1:4L62QyJOQ9G0Xk0e4VDDLQ", "a cluster has one controller, not 2"),
+        ("2@localhost:9093:MvDxzVmcRsaTz33bUuRU6A", "the node id 2 is not that of this node, which is 1"),
+        ("1@other:9093:MvDxzVmcRsaTz33bUuRU6A", "the address other:9093 is not that of this node, which is localhost:9093"),
+    ],
+)
+def test_initial_controllers_that_do_not_fit_are_refused(tool: Tool, text: str, message: str) -> None:
+    tool.config.write_text(stock(tool, "broker,controller"))
+    status, out, (line,) = tool.format("--initial-controllers", text)
+    assert (status, out) == (1, [])
+    assert line.startswith("--initial-controllers: ") and message in line
+    assert not Path(tool.d1).exists()
+
+
+def test_a_broker_is_no_initial_controller(tool: Tool) -> None:
+    tool.write()
+    status, _, (line,) = tool.format("--initial-controllers", "1@localhost:9093:MvDxzVmcRsaTz33bUuRU6A")
+    assert (status, line) == (1, "--initial-controllers is for controllers; this node is only a broker (process.roles)")
+
+
+def stock(tool: Tool, roles: str) -> str:
+    """Returns the part of the server.properties of Apache Kafka 4.1 that matters here."""
+    controller = ",CONTROLLER://{}:9093" if "controller" in roles else ""
+    return (
+        f"process.roles={roles}\nnode.id=1\ncontroller.quorum.bootstrap.servers=localhost:9093\n"
+        f"listeners=PLAINTEXT://:9092{controller.format('')}\n"
+        f"advertised.listeners=PLAINTEXT://localhost:9092{controller.format('localhost')}\n"
+        f"controller.listener.names=CONTROLLER\nlog.dirs={tool.d1}\n"
+    )
 
 
 def test_info_of_directories_that_are_missing_or_none(tool: Tool) -> None:

@@ -21,6 +21,11 @@ from common.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from common.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
 from common.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
@@ -64,6 +69,7 @@ def describe_configs(request: DescribeConfigsRequest) -> DescribeConfigsResponse
     entries = [
         DescribeConfigsResourceResult(name="retention.ms", value="5", config_source=1),
         DescribeConfigsResourceResult(name="min.insync.replicas", value="2", config_source=1),
+        DescribeConfigsResourceResult(name="segment.ms", value="9", config_source=4),
         DescribeConfigsResourceResult(name="segment.bytes", value="7", config_source=5),
     ]
     return DescribeConfigsResponse(
@@ -71,7 +77,7 @@ def describe_configs(request: DescribeConfigsRequest) -> DescribeConfigsResponse
             DescribeConfigsResult(
                 resource_type=2,
                 resource_name=resource.resource_name,
-                configs=entries if resource.resource_name == "order-lines" else entries[2:],
+                configs=entries if resource.resource_name == "order-lines" else entries[3:],
             )
             for resource in request.resources
         ]
@@ -195,6 +201,7 @@ def test_creating_what_exists_is_an_error_unless_allowed(tool: Tool) -> None:
         (["--create"], "--create needs --topic"),
         (["--delete"], "--delete needs --topic"),
         (["--create", "--topic", "t", "--partitions", "0"], "The partitions must be greater than 0"),
+        (["--create", "--topic", "t", "--partitions", "2147483648"], "The partitions must be at most 2147483647"),
         (["--create", "--topic", "t", "--replication-factor", "0"], "must be between 1 and 32767 inclusive"),
         (["--create", "--topic", "t", "--replication-factor", "40000"], "must be between 1 and 32767 inclusive"),
         (["--create", "--topic", "t", "--replica-assignment", "1,2", "--partitions", "2"], "leave out --partitions"),
@@ -202,10 +209,20 @@ def test_creating_what_exists_is_an_error_unless_allowed(tool: Tool) -> None:
         (["--create", "--topic", "t", "--replica-assignment", "99999999999"], "cannot encode the request"),
         (["--create", "--topic", "t", "--config", "novalue"], "--config novalue is not KEY=VALUE"),
         (["--describe", "--topic", "("], "is not a regular expression"),
+        (["--describe", "--topic-id", "x"], "--topic-id x is not an id"),
+        (["--list", "--partitions", "3"], "--partitions cannot be used with --list"),
+        (["--create", "--topic", "t", "--if-exists"], "--if-exists cannot be used with --create"),
+        (["--delete", "--topic", "t", "--topics-with-overrides"], "--topics-with-overrides cannot be used with --delete"),
+        (
+            ["--describe", "--topics-with-overrides", "--unavailable-partitions"],
+            "--unavailable-partitions cannot be used with --topics-with-overrides",
+        ),
+        (["--describe", "--if-exists"], "--describe --if-exists needs --topic or --topic-id"),
         (["--create", "--list"], "not allowed with"),
         ([], "required"),
         (["--create", "--topic", "t", "--partitions", "many"], "invalid int value"),
-        (["--list", "--top", "t"], "unrecognized arguments"),
+        (["--list", "--top", "t"], "ambiguous option: --top could match"),
+        (["--list", "--no-such-flag"], "unrecognized arguments"),
     ],
 )
 def test_a_wrong_command_line_is_refused_and_changes_nothing(tool: Tool, flags: list[str], text: str) -> None:
@@ -239,13 +256,14 @@ def test_topics_are_listed_sorted_and_by_pattern(tool: Tool, flags: list[str], n
 
 
 def test_topics_are_described_in_kafkas_lines(tool: Tool) -> None:
-    """Prints a header with the topic's own configuration, then a line for each partition, with tabs between the fields."""
+    """Prints a header with what is configured for the topic or for its broker, then a line for each partition, with tabs
+    between the fields."""
     tail = "Elr: N/A\tLastKnownElr: N/A"
     assert tool("--describe", "--topic", "order.*") == (
         0,
         [
             f"Topic: order-lines\tTopicId: {uuid_text(IDS['order-lines'])}\tPartitionCount: 3\tReplicationFactor: 2\t"
-            "Configs: min.insync.replicas=2,retention.ms=5",
+            "Configs: min.insync.replicas=2,retention.ms=5,segment.ms=9",
             f"\tTopic: order-lines\tPartition: 0\tLeader: 2\tReplicas: 2,3\tIsr: 2,3\t{tail}",
             f"\tTopic: order-lines\tPartition: 1\tLeader: none\tReplicas: 3,2\tIsr: 3\t{tail}",
             f"\tTopic: order-lines\tPartition: 2\tLeader: 2\tReplicas: 2,3\tIsr: 2\t{tail}",
@@ -253,6 +271,20 @@ def test_topics_are_described_in_kafkas_lines(tool: Tool) -> None:
             f"\tTopic: orders\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2,3\t{tail}",
         ],
         [],
+    )
+
+
+def test_eligible_leader_replicas_are_shown_if_the_broker_knows_them(tool: Tool) -> None:
+    """They are not applicable (N/A) for a broker that does not serve DescribeTopicPartitions."""
+    described = DescribeTopicPartitionsResponsePartition(
+        leader_id=-1, replica_nodes=[1, 2, 3], isr_nodes=[1], eligible_leader_replicas=[2, 3], last_known_elr=[]
+    )
+    topic = DescribeTopicPartitionsResponseTopic(name="orders", topic_id=IDS["orders"], partitions=[described])
+    tool.broker.answers[ApiKey.DESCRIBE_TOPIC_PARTITIONS] = lambda _: DescribeTopicPartitionsResponse(topics=[topic])
+    status, lines, _ = tool("--describe", "--topic", "orders")
+    assert (status, lines[1:]) == (
+        0,
+        ["\tTopic: orders\tPartition: 0\tLeader: none\tReplicas: 1,2,3\tIsr: 1\tElr: 2,3\tLastKnownElr: "],
     )
 
 
@@ -271,6 +303,33 @@ def test_describe_only_some_partitions(tool: Tool, flag: str, partitions: list[s
     assert status == 0
     fields = [dict(field.split(": ", 1) for field in line.strip().split("\t")) for line in out]
     assert [f"{each['Topic']}-{each['Partition']}" for each in fields] == partitions
+
+
+def test_only_topics_with_a_configuration(tool: Tool) -> None:
+    """Prints only header lines."""
+    status, out, err = tool("--describe", "--topics-with-overrides")
+    assert (status, err) == (0, [])
+    assert [line.split("\t")[0] for line in out] == ["Topic: order-lines"]
+
+
+def test_describe_by_id(tool: Tool) -> None:
+    """The id counts even if --topic is given too. An id that no topic has is an error, unless --if-exists is given."""
+    status, out, _ = tool("--describe", "--topic-id", uuid_text(IDS["orders"]), "--topic", "order-lines")
+    assert status == 0
+    assert [line.split("\t")[0] for line in out if line.startswith("Topic")] == ["Topic: orders"]
+    unknown = uuid_text(topic_id(9))
+    failed = f"Error while executing topic command : TopicId '{unknown}' does not exist as expected"
+    assert tool("--describe", "--topic-id", unknown) == (1, [], [failed])
+    assert tool("--describe", "--topic-id", unknown, "--if-exists") == (0, [], [])
+
+
+def test_delete_config_has_no_effect(tool: Tool) -> None:
+    """The line on stderr names the tool that deletes a configuration."""
+    assert tool("--list", "--exclude-internal", "--delete-config", "retention.ms") == (
+        0,
+        ["order-lines", "orders"],
+        ["--delete-config has no effect; kafka-configs --alter --delete-config deletes it"],
+    )
 
 
 def test_a_topic_that_is_deleted_before_it_is_described_is_left_out(tool: Tool) -> None:

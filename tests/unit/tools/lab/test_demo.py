@@ -1,10 +1,12 @@
-"""The demo takes the time of the kill before the disk dies, so that no measured time is negative."""
+"""The demo measures no negative time, and ends with one line where the cluster does not answer."""
 
+import socket
 import time
 from pathlib import Path
 
 import pytest
 
+from tools.errors import ToolError
 from tools.lab import demo
 
 
@@ -26,3 +28,11 @@ def test_a_disk_dies_no_later_than_anybody_can_see_it(loop: bool, tmp_path: Path
     killed_at = demo._kill(disk, loop=loop)
     assert len(seen) == 1
     assert killed_at <= seen[0]
+
+
+def test_a_topic_that_is_not_created_in_time_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "CREATION_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host, port = silent.getsockname()
+        with pytest.raises(ToolError, match=r"has not created the topic within 0.1 s"):
+            demo._create_topic(f"{host}:{port}")

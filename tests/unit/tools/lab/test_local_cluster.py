@@ -1,8 +1,10 @@
 """The folder of a local cluster: what is created in it, what a later command finds in it, and what deletion removes."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,10 +13,21 @@ from pathlib import Path
 import pytest
 
 from common.configuration.server import load_server_config
+from tools.diskraft import main
 from tools.errors import ToolError
 from tools.lab import local_cluster
 from tools.lab.disk_lab import Disk
-from tools.lab.local_cluster import CLUSTER_FILE, CONTROLLER_ID, LocalCluster, LocalNode, NodeFiles, free_ports
+from tools.lab.local_cluster import (
+    CLUSTER_FILE,
+    CONTROLLER_ID,
+    FREE_PORTS_COUNT,
+    FREE_PORTS_FIRST,
+    LocalCluster,
+    LocalNode,
+    NodeFiles,
+    check_ports,
+    free_ports,
+)
 from tools.node.configuration_file import read_properties
 
 
@@ -75,12 +88,27 @@ def test_a_later_command_finds_the_same_cluster(tmp_path: Path) -> None:
     assert all(node.pid is None for node in loaded.nodes.values())
 
 
+@pytest.mark.usefixtures("tool_calls")
+def test_the_status_shows_whole_paths(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a narrow terminal too: one row for each node, with the path of its log."""
+    monkeypatch.setenv("COLUMNS", "40")
+    made = make(tmp_path / "cluster")
+    assert main(["local", "status", "--dir", str(tmp_path / "cluster")]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows == [
+        [node.files.name, str(node.files.node_id), f"127.0.0.1:{node.files.port}", "-", "stopped", node.files.log]
+        for node in made.nodes.values()
+    ]
+
+
 @pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"nodes": [{}]}'])
 def test_a_folder_without_a_readable_cluster_is_an_error(tmp_path: Path, content: str | None) -> None:
-    """The error says that the folder holds no cluster, or that its description cannot be read."""
+    """The error says that the folder holds no cluster, or that its description is damaged."""
     if content is not None:
         (tmp_path / CLUSTER_FILE).write_text(content)
-    with pytest.raises(ToolError, match="holds no cluster" if content is None else "cannot be read"):
+    with pytest.raises(ToolError, match="holds no cluster" if content is None else "is damaged"):
         LocalCluster.load(tmp_path)
 
 
@@ -115,11 +143,50 @@ def test_a_cluster_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("tool_calls")
+def test_other_ports_change_only_the_lines_of_the_ports(tmp_path: Path) -> None:
+    """A user may have added lines to the files. A later command finds the new ports."""
+    cluster = make(tmp_path / "cluster", overrides={"num.partitions": "7"})
+    with Path(cluster.brokers[0].files.config).open("a") as file:
+        file.write("# mine\nbroker.rack=r1\n")
+    before = Path(cluster.brokers[0].files.config).read_text()
+    cluster.change_ports(19000)
+    loaded = LocalCluster.load(tmp_path / "cluster")
+    for each in (cluster, loaded):
+        assert each.bootstrap == "127.0.0.1:19000,127.0.0.1:19001"
+        assert each.controller.files.port == 19002
+    after = Path(cluster.brokers[0].files.config).read_text()
+    assert after == before.replace(":9092", ":19000").replace(":9094", ":19002")
+    config = load_server_config(read_properties(cluster.controller.files.config))
+    assert [listener.port for listener in config.controller_listeners] == [19002]
+
+
+def test_a_port_must_exist_and_be_free() -> None:
+    """The error names the port and the option that chooses another one."""
+    (free,) = free_ports(1)
+    check_ports([free])
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        with pytest.raises(ToolError, match=f"port {taken} is in use by another process; --port N takes another"):
+            check_ports([free, taken])
+    with pytest.raises(ToolError, match="port 65536 does not exist; --port takes 1 to 65535"):
+        check_ports([65536])
+
+
 def test_free_ports_are_distinct() -> None:
-    """The requested number of ports is returned, none of them twice, and all above the privileged ports."""
-    ports = free_ports(10)
-    assert len(set(ports)) == 10
-    assert min(ports) > 1023
+    """None is returned twice, also by a later call, and none may become the port of an outgoing connection."""
+    first, second = free_ports(10), free_ports(10)
+    assert len({*first, *second}) == 20
+    assert min(first + second) >= FREE_PORTS_FIRST
+    assert max(first + second) < FREE_PORTS_FIRST + FREE_PORTS_COUNT <= 32768
+    check_ports(first + second)
+
+
+def test_a_port_in_use_is_not_free() -> None:
+    (last,) = free_ports(1)
+    following = FREE_PORTS_FIRST + (last + 1 - FREE_PORTS_FIRST) % FREE_PORTS_COUNT
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", following)):
+        assert free_ports(1) != [following]
 
 
 # --- deleting --------------------------------------------------------------------------------------------------------

@@ -42,6 +42,15 @@ def test_a_file_is_read_as_java_reads_it(file: Path) -> None:
     assert found["broker.rack"] == "grün \\ größe"
 
 
+def test_a_file_from_windows(file: Path) -> None:
+    """It begins with a byte order mark, and its lines end with CR LF."""
+    file.write_bytes(b"\xef\xbb\xbf" + GOOD.lstrip().replace("\n", "\r\n").encode())
+    found = read_properties(str(file))
+    assert (found["process.roles"], found["log.dirs"]) == ("broker", "/d1,/d2")
+    file.write_bytes(b"\xef\xbb\xbfnode.id=1\r\n")
+    assert read_properties(str(file)) == {"node.id": "1"}
+
+
 def test_the_environment_beats_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """KAFKA_* variables work as in Kafka's official image, with '_' for '.'. Variables that only the image's scripts read,
     such as KAFKA_HEAP_OPTS, are ignored."""

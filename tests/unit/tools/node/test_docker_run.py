@@ -1,6 +1,7 @@
 """Tests where a container's configuration comes from, and when its directories are formatted."""
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from common.configuration.server import ServerConfig, load_server_config
 from common.environment.real import RealEnvironment
 from tools.errors import ToolError
+from tools.kafka import storage
+from tools.node import docker_run
 from tools.node.configuration_file import read_properties
 from tools.node.docker_run import DEFAULT_PROPERTIES, is_first_start, main, node_properties
 
@@ -141,3 +144,35 @@ def test_a_controller_advertises_nothing(tmp_path: Path) -> None:
     given = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": "CONTROLLER://c:9093"}
     with pytest.raises(ToolError, match="KAFKA_ADVERTISED_LISTENERS"):
         node_properties(given, tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("quorum", "flags"),
+    [
+        ("controller.quorum.voters=1@localhost:9093", []),
+        ("controller.quorum.bootstrap.servers=localhost:9093", ["--standalone"]),
+    ],
+)
+def test_a_controller_without_voters_is_formatted_as_the_only_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quorum: str, flags: list[str]
+) -> None:
+    """The mounted file may be that of Kafka 4.1. A container's user cannot pass --standalone."""
+    for name in [name for name in os.environ if name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
+    mounted = tmp_path / "mounted.properties"
+    mounted.write_text(
+        f"process.roles=broker,controller\nnode.id=1\n{quorum}\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://:9092,CONTROLLER://:9093\nlog.dirs={tmp_path / 'data'}\n"
+    )
+    calls: list[list[str]] = []
+    monkeypatch.setattr(docker_run, "MOUNTED_FILE", mounted)
+    monkeypatch.setattr(docker_run, "FINAL_FILE", tmp_path / "final.properties")
+    monkeypatch.setattr(docker_run, "_become_server", lambda path: calls.append(["server", str(path)]))
+
+    def format_(arguments: list[str]) -> int:
+        calls.append(arguments[5:])
+        return 0
+
+    monkeypatch.setattr(storage, "main", format_)
+    assert docker_run.main([]) == 0
+    assert calls == [["--ignore-formatted", *flags], ["server", str(tmp_path / "final.properties")]]

@@ -1,0 +1,130 @@
+"""The partitions of an internal topic that this broker coordinates: a CoordinatorPartition for each that it leads (shell).
+
+Counterpart of Kafka's CoordinatorRuntime. A key, such as the id of a group, belongs to the partition that it hashes to,
+and its coordinator is the leader of that partition. `Replicas` calls `role_changed` for every replica whose role may have
+changed, so the coordinator never looks for changes by itself.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic
+
+from broker.coordinator.coordinator_partition import CoordinatorPartition, CoordinatorSettings, LoadCounts
+from broker.coordinator.core.group_partition import group_partition
+from broker.coordinator.core.result import MarkersDue
+from broker.coordinator.shard import Operation, S
+from broker.coordinator.waiting_request import WaitingRequest
+from broker.hosting.partition import Partition
+from common.environment.interface import Environment
+from common.ids import LeaderEpoch, TopicIdPartition
+from common.metadata.state import MetadataState
+from common.protocol.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorGauges:
+    """How many partitions this broker coordinates, by what they do."""
+
+    active_partitions: int
+    loading_partitions: int
+
+
+class CoordinatorRuntime(Generic[S]):
+    """See the module docstring. `topic` is the name of the internal topic."""
+
+    def __init__(
+        self,
+        env: Environment,
+        state: MetadataState,
+        settings: CoordinatorSettings,
+        *,
+        topic: str,
+        new_shard: Callable[[], S],
+        task_group: asyncio.TaskGroup,
+    ) -> None:
+        self.load_counts = LoadCounts()
+        self._env = env
+        self._state = state
+        self._settings = settings
+        self._topic = topic
+        self._new_shard = new_shard
+        self._task_group = task_group
+        # The partitions that this broker leads. Changes only in `role_changed`.
+        self._partitions: dict[TopicIdPartition, CoordinatorPartition[S]] = {}
+        # The last leader epoch in which this broker led a partition that it no longer leads.
+        self._former: dict[TopicIdPartition, LeaderEpoch] = {}
+
+    # --- what changes --------------------------------------------------------------------------------------------
+
+    def role_changed(self, partition: Partition) -> None:
+        """Loads or unloads a partition whose role may have changed. If it has not, the ISR may have."""
+        if partition.topic != self._topic:
+            return
+        known = self._partitions.get(partition.key)
+        if known is not None:
+            if known.partition is partition and partition.is_leader and known.leader_epoch == partition.replica.leader_epoch:
+                known.partition_changed()
+                return
+            del self._partitions[partition.key]
+            self._former[partition.key] = known.leader_epoch
+            known.close(ErrorCode.NOT_COORDINATOR)
+            self._closed(known)
+        if partition.is_leader:
+            self._partitions[partition.key] = CoordinatorPartition(
+                self._env,
+                partition,
+                self._settings,
+                new_shard=self._new_shard,
+                counts=self.load_counts,
+                task_group=self._task_group,
+                send_markers=self._markers_due,
+            )
+
+    def _closed(self, known: CoordinatorPartition[S]) -> None:
+        """Hook for what goes with a partition that is no longer led."""
+
+    def _markers_due(self, owner: CoordinatorPartition[S], due: MarkersDue) -> None:
+        raise AssertionError(f"a shard of {self._topic} ends no transactions")
+
+    # --- requests ------------------------------------------------------------------------------------------------
+
+    def perform(self, key: str, waiting: WaitingRequest, operation: Operation[S]) -> None:
+        """Carries out an operation on the shard of this key. Refuses the request if this broker is not the coordinator of
+        the key, or not yet."""
+        found = self._partition_of(key)
+        if found is None:
+            waiting.refuse(self._refusal_of(key))
+        else:
+            found.perform(waiting, operation)
+
+    def loaded_and_loading(self) -> Iterable[CoordinatorPartition[S]]:
+        """Returns all partitions that this broker coordinates, in the order of their numbers."""
+        return sorted(self._partitions.values(), key=lambda each: each.partition.index)
+
+    def _partition_of(self, key: str) -> CoordinatorPartition[S] | None:
+        topic = self._state.topic_named(self._topic)
+        if topic is None or not topic.partitions:
+            return None
+        return self._partitions.get(TopicIdPartition(topic.id, group_partition(key, len(topic.partitions))))
+
+    def _refusal_of(self, key: str) -> ErrorCode:
+        """Returns the error for a key whose partition is not led here. While the replica of a new leader is still being
+        made, NOT_COORDINATOR would send the client away from the right broker (and crashes librdkafka's AdminClient). It is
+        right if this broker has led in this very epoch: then its disk is lost, and another leader will be elected."""
+        topic = self._state.topic_named(self._topic)
+        if topic is None or not topic.partitions:
+            return ErrorCode.NOT_COORDINATOR
+        index = group_partition(key, len(topic.partitions))
+        partition = topic.partitions[index]
+        has_led = self._former.get(TopicIdPartition(topic.id, index)) == partition.leader_epoch
+        if partition.leader != self._settings.broker_id or has_led:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    # --- gauges --------------------------------------------------------------------------------------------------
+
+    def gauges(self) -> CoordinatorGauges:
+        """Returns the current values of the gauges."""
+        active = sum(each.is_loaded for each in self._partitions.values())
+        return CoordinatorGauges(active_partitions=active, loading_partitions=len(self._partitions) - active)

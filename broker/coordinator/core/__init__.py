@@ -1,0 +1,1 @@
+"""Decisions of the group coordinator, without clock, network or disks (core)."""

@@ -1,0 +1,253 @@
+"""ConsumerGroupHeartbeat from members that join or stay (core). Counterpart of a part of Kafka's GroupMetadataManager.
+
+1. The member joins, or its subscription is brought up to date.
+2. If a subscription or a subscribed topic has changed, the group epoch rises.
+3. If the group epoch is above that of the target assignment, the target is computed.
+4. The member is reconciled with the target.
+Everything that can be refused is refused before the first record is written.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from broker.coordinator.core.consumer_group.assignment import Assignment, from_wire, is_subset, to_wire
+from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
+from broker.coordinator.core.consumer_group.consumer_member import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    LEAVING_STATIC_EPOCH,
+    ConsumerMember,
+    MemberState,
+)
+from broker.coordinator.core.consumer_group.departure import (
+    CONSUMER_REBALANCE,
+    CONSUMER_SESSION,
+    expect_static_member,
+    unknown_member,
+)
+from broker.coordinator.core.consumer_group.group_log import (
+    metadata_record,
+    write_assignment,
+    write_member,
+    write_removal,
+    write_target,
+    write_unsubscribed_regexes,
+)
+from broker.coordinator.core.consumer_group.reconciliation import reconcile
+from broker.coordinator.core.consumer_group.refusal import Refused
+from broker.coordinator.core.consumer_group.regex_resolution import maybe_resolve, validate_regex
+from broker.coordinator.core.consumer_group.target_assignment import assign, maybe_raise_epoch, raise_epoch
+from broker.coordinator.core.consumer_group.topics_view import TopicsView
+from broker.coordinator.core.result import Caller
+from broker.coordinator.core.turn import Turn
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.consumer_group_heartbeat import Assignment as WireAssignment
+from common.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+_NOT_CHANGED = -1
+
+
+def validate_heartbeat(turn: Turn, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Raises Refused if the request makes no sense, whatever the group is."""
+    epoch = request.member_epoch
+    if (caller.brings_member_id or epoch > 0 or epoch == LEAVING_EPOCH) and not request.member_id:
+        raise _invalid("MemberId can't be empty.")
+    for name, text in (
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    ):
+        if text == "":
+            raise _invalid(f"{name} can't be empty.")
+    if epoch == JOINING_EPOCH:
+        _validate_join(request)
+    elif epoch == LEAVING_STATIC_EPOCH and request.instance_id is None:
+        raise _invalid("InstanceId can't be null.")
+    elif epoch < LEAVING_STATIC_EPOCH:
+        raise _invalid("MemberEpoch is invalid.")
+    assignors = turn.settings.group_consumer_assignors
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _validate_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == _NOT_CHANGED:
+        raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+    if request.topic_partitions is None or request.topic_partitions:
+        raise _invalid("TopicPartitions must be empty when (re-)joining.")
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The sender of a heartbeat: the member as it was, and as the request says it is now. `replaces` is the static member of
+    the same name whose place it takes."""
+
+    before: ConsumerMember | None
+    member: ConsumerMember
+    replaces: ConsumerMember | None = None
+
+
+def identify(
+    turn: Turn, group: ConsumerGroup, caller: Caller, request: ConsumerGroupHeartbeatRequest, member_id: str
+) -> Sender:
+    """Finds out who sends the request. Raises Refused if it may not. Changes nothing."""
+    before = group.member(member_id)
+    if before is None and group.size >= turn.settings.group_consumer_max_size:
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The group has as many members as it may have: {turn.settings.group_consumer_max_size}.",
+        )
+    owned = None if request.topic_partitions is None else from_wire(request.topic_partitions)
+    replaces = None
+    if request.instance_id is None or request.member_epoch == JOINING_EPOCH:
+        former = None if request.instance_id is None else group.static_member(request.instance_id)
+        if former is not None:
+            before = replaces = _expect_away(former, member_id)
+        elif before is not None:
+            _validate_epoch(before, request.member_epoch, owned)
+        elif request.member_epoch != JOINING_EPOCH:
+            raise unknown_member(member_id, group)
+    else:
+        before = expect_static_member(group, request.instance_id, member_id)
+        _validate_epoch(before, request.member_epoch, owned)
+    member = _updated(before, caller, request, member_id)
+    if member.topic_regex is not None and (before is None or before.topic_regex != member.topic_regex):
+        validate_regex(member.topic_regex)
+    if not turn.fits_one_batch([metadata_record(group, member)]):
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "The subscription is too large for a record of the group.")
+    _expect_known_state(member, owned)
+    return Sender(before, member, replaces)
+
+
+def _expect_away(former: ConsumerMember, member_id: str) -> ConsumerMember:
+    if not former.is_away:
+        raise Refused(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Member {member_id} cannot join with instance id {former.instance_id}, which member {former.member_id} has.",
+        )
+    return former
+
+
+def _validate_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
+    if epoch > member.epoch:
+        raise _fenced(f"The member's epoch {epoch} is above {member.epoch}, the one that the coordinator knows.")
+    # The answer with the new epoch may have been lost. Then the member owns nothing that it has not been given.
+    has_missed_answer = epoch == member.previous_epoch and owned is not None and is_subset(owned, member.assigned)
+    if epoch < member.epoch and not has_missed_answer:
+        raise _fenced(f"The member's epoch {epoch} is below {member.epoch}, the one that the coordinator knows.")
+
+
+def _fenced(message: str) -> Refused:
+    return Refused(ErrorCode.FENCED_MEMBER_EPOCH, f"{message} It must give up its partitions and rejoin.")
+
+
+def _expect_known_state(member: ConsumerMember, owned: Assignment | None) -> None:
+    if member.state is MemberState.UNKNOWN and (owned is None or owned):
+        raise _fenced("The state of the member was written by a later release.")
+
+
+def _updated(
+    before: ConsumerMember | None, caller: Caller, request: ConsumerGroupHeartbeatRequest, member_id: str
+) -> ConsumerMember:
+    member = before or ConsumerMember(member_id=member_id)
+    if member.member_id != member_id:
+        member = replace(member, member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        topic_names=member.topic_names if names is None else frozenset(names),
+        # An empty text ends the subscription by a regular expression.
+        topic_regex=member.topic_regex if regex is None else regex or None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == _NOT_CHANGED else timeout_ms,
+        server_assignor=request.server_assignor or member.server_assignor,
+    )
+
+
+def heartbeat(
+    turn: Turn,
+    group: ConsumerGroup,
+    topics: TopicsView,
+    topics_version: int,
+    sender: Sender,
+    request: ConsumerGroupHeartbeatRequest,
+) -> ConsumerGroupHeartbeatResponse:
+    """Carries out the heartbeat of a sender that was identified. `topics_version` changes with the set of topics."""
+    _update_subscription(turn, group, topics, sender)
+    maybe_resolve(turn, group, topics_version)
+    if group.needs_refresh:
+        maybe_raise_epoch(turn, group, topics)
+    if group.epoch > group.target_epoch:
+        assign(turn, group, topics)
+    member = _reconcile(turn, group, sender.member, request.topic_partitions)
+    turn.set_timer((CONSUMER_SESSION, group.group_id, member.member_id), turn.settings.group_consumer_session_timeout_ms)
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=turn.settings.group_consumer_heartbeat_interval_ms,
+    )
+    if _is_full(request) or member.assigned != sender.member.assigned:
+        response.assignment = WireAssignment(topic_partitions=to_wire(member.assigned, TopicPartitions))
+    return response
+
+
+def _update_subscription(turn: Turn, group: ConsumerGroup, topics: TopicsView, sender: Sender) -> None:
+    before, member = sender.before, sender.member
+    if sender.replaces is not None:
+        target = group.target(sender.replaces.member_id)
+        write_removal(turn, group, sender.replaces.member_id)
+        turn.cancel_timer((CONSUMER_SESSION, group.group_id, sender.replaces.member_id))
+        write_member(turn, group, member)
+        write_target(turn, group, member.member_id, target)
+        write_assignment(turn, group, member)
+    elif member != before:
+        write_member(turn, group, member)
+    if before is None or (before.topic_names, before.topic_regex) != (member.topic_names, member.topic_regex):
+        write_unsubscribed_regexes(turn, group)
+        raise_epoch(turn, group, topics)
+
+
+def _reconcile(
+    turn: Turn, group: ConsumerGroup, member: ConsumerMember, listed: Sequence[TopicPartitions] | None
+) -> ConsumerMember:
+    reconciled = reconcile(
+        member,
+        target_epoch=group.target_epoch,
+        target=group.target(member.member_id),
+        is_free=lambda topic_id, index: group.is_free_for(member.member_id, topic_id, index),
+        owned=None if listed is None else from_wire(listed),
+    )
+    if reconciled == member:
+        return member
+    write_assignment(turn, group, reconciled)
+    timer = (CONSUMER_REBALANCE, group.group_id, member.member_id)
+    if reconciled.state is MemberState.UNREVOKED_PARTITIONS:
+        turn.set_timer(timer, reconciled.rebalance_timeout_ms)
+    elif member.state is MemberState.UNREVOKED_PARTITIONS:
+        turn.cancel_timer(timer)
+    return reconciled
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether this is a full heartbeat: the member joins, or does not know whether its last heartbeat arrived."""
+    if request.member_epoch == JOINING_EPOCH:
+        return True
+    has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    return request.rebalance_timeout_ms != _NOT_CHANGED and has_subscription and request.topic_partitions is not None

@@ -1,0 +1,66 @@
+"""The group epoch and the target assignment of a consumer group (core). Counterpart of Kafka's TargetAssignmentBuilder."""
+
+from collections import Counter
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from broker.coordinator.core.consumer_group.assignor import MemberSpec
+from broker.coordinator.core.consumer_group.assignors import ASSIGNORS
+from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, ConsumerGroup
+from broker.coordinator.core.consumer_group.consumer_member import ConsumerMember
+from broker.coordinator.core.consumer_group.group_log import write_epoch, write_target, write_target_epoch
+from broker.coordinator.core.consumer_group.topics_view import TopicsView
+from broker.coordinator.core.turn import Turn
+from common.ids import TopicId
+
+_HASH_BYTES = 8
+
+
+def metadata_hash(names: Iterable[str], topics: TopicsView) -> int:
+    """Returns a number that changes with the ids and the partitions of these topics. Only compared with its own former
+    values, so it need not be the one that Kafka computes. Unlike there, racks are not in it, because no assignor reads
+    them."""
+    digest = blake2b(digest_size=_HASH_BYTES)
+    is_empty = True
+    for name in sorted(names):
+        topic_id = topics.topic_ids.get(name)
+        if topic_id is not None:
+            digest.update(bytes(topic_id) + len(topics.topics[topic_id].partitions).to_bytes(4, "big"))
+            is_empty = False
+    return NO_TOPICS_HASH if is_empty else int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def raise_epoch(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> None:
+    """The subscriptions have changed."""
+    write_epoch(turn, group, group.epoch + 1, metadata_hash(group.subscribed_topics, topics))
+    group.needs_refresh = False
+
+
+def maybe_raise_epoch(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> None:
+    """Raises the epoch if the subscribed topics are not what they were."""
+    current = metadata_hash(group.subscribed_topics, topics)
+    group.needs_refresh = False
+    if current != group.metadata_hash:
+        write_epoch(turn, group, group.epoch + 1, current)
+
+
+def assign(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> None:
+    """Computes the target assignment for the current epoch. Writes the targets that differ from those before."""
+    counts: dict[TopicId, int] = {}
+    specs = {}
+    for member in group.members:
+        ids = frozenset(topics.topic_ids[name] for name in group.topics_of(member) if name in topics.topic_ids)
+        counts.update((topic_id, len(topics.topics[topic_id].partitions)) for topic_id in ids)
+        specs[member.member_id] = MemberSpec(member.instance_id, ids, group.target(member.member_id))
+    assigned = ASSIGNORS[preferred_assignor(turn, group.members)](specs, counts)
+    for member_id in sorted(assigned):
+        if member_id not in group.targets() or assigned[member_id] != group.target(member_id):
+            write_target(turn, group, member_id, assigned[member_id])
+    write_target_epoch(turn, group, group.epoch)
+
+
+def preferred_assignor(turn: Turn, members: Iterable[ConsumerMember]) -> str:
+    """Returns the assignor that most members ask for. On a tie, and if none does, that of the configuration's order."""
+    offered = turn.settings.group_consumer_assignors
+    votes = Counter(member.server_assignor for member in members if member.server_assignor in offered)
+    return max(offered, key=lambda name: (votes[name], -offered.index(name)))

@@ -1,0 +1,26 @@
+"""The settings of the group coordinator that its decisions depend on (core)."""
+
+from dataclasses import dataclass
+
+_MS_PER_MINUTE = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Each field is the configuration key of the same name with dots for underscores, in milliseconds where it is a time.
+    The defaults are Kafka's."""
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2_147_483_647
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = 2_147_483_647
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The names of the assignors; the first is the default."""
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 60 * _MS_PER_MINUTE
+    """From `offsets.retention.minutes`."""
+    batch_bytes_max: int = 1_048_588
+    """From `max.message.bytes` of `__consumer_offsets`: what the records of one step may come to as a batch."""

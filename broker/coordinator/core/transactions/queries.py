@@ -1,0 +1,53 @@
+"""DescribeTransactions and ListTransactions (KIP-664) (core)."""
+
+from broker.coordinator.core.result import Now
+from broker.coordinator.core.transactions.state import TransactionState
+from broker.coordinator.core.transactions.transaction import Transaction
+from common.protocol.messages import describe_transactions, list_transactions
+
+_LABELS = {state.label: state for state in TransactionState}
+
+
+def describe(transaction: Transaction) -> describe_transactions.TransactionState:
+    return describe_transactions.TransactionState(
+        transactional_id=transaction.transactional_id,
+        transaction_state=transaction.state.label,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[
+            describe_transactions.TopicData(topic=topic, partitions=partitions)
+            for topic, partitions in transaction.by_topic().items()
+        ],
+    )
+
+
+def list_transaction(transaction: Transaction) -> list_transactions.TransactionState:
+    return list_transactions.TransactionState(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        transaction_state=transaction.state.label,
+    )
+
+
+def unknown_states(request: list_transactions.ListTransactionsRequest) -> list[str]:
+    """Returns the names in the request that are names of no state."""
+    return [each for each in request.state_filters if each not in _LABELS]
+
+
+class TransactionFilter:
+    """What a ListTransactions request asks for. A filter that only names unknown states finds nothing."""
+
+    def __init__(self, request: list_transactions.ListTransactionsRequest, now: Now) -> None:
+        self._states = set(request.state_filters)
+        self._producer_ids = set(request.producer_id_filters)
+        self._duration_ms = request.duration_filter
+        self._now_ms = now.wall_ms
+
+    def admits(self, transaction: Transaction) -> bool:
+        if self._states and transaction.state.label not in self._states:
+            return False
+        if self._producer_ids and transaction.producer_id not in self._producer_ids:
+            return False
+        return self._duration_ms < 0 or self._now_ms - transaction.start_ms > self._duration_ms

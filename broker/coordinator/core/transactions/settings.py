@@ -1,0 +1,13 @@
+"""The settings of the transaction coordinator that its decisions depend on (core)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """Each field is the configuration key of the same name with dots for underscores. The defaults are Kafka's."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+    batch_bytes_max: int = 1_048_588
+    """From `max.message.bytes` of `__transaction_state`: what the tombstones of one step may come to as a batch."""

@@ -1,0 +1,178 @@
+"""One transactional id: its producer, and the transaction that is open or was the last (core).
+
+Counterpart of Kafka's TransactionMetadata. Kafka keeps the state that a record under way will bring apart from the present
+one, and refuses other requests meanwhile with CONCURRENT_TRANSACTIONS. Here the state changes at once and the answers wait
+for the records, as everywhere in this package.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.coordinator.core.result import CoordinatorRecord, MarkersDue, Now, TimerChange
+from broker.coordinator.core.transactions.state import TransactionState, may_become
+from common.protocol.errors import ProtocolError
+from common.records.transaction_records import (
+    PartitionsSchema,
+    TransactionLogValue,
+    encode_transaction,
+    encode_transaction_key,
+)
+from common.time_units import NS_PER_MS
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_TIMESTAMP: Final = -1
+# The largest epoch is kept for fencing: a producer never gets it.
+_EPOCH_EXHAUSTED: Final = 2**15 - 2
+
+# The first part of the key of the timer of an open transaction. The transactional id follows.
+TIMEOUT: Final = "timeout"
+
+TransactionPartition = tuple[str, int]
+
+
+class UnknownState(ProtocolError):
+    """A record has a state that this version does not know."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """See the module docstring."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    last_update_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    # Invariant: not empty while Ongoing, and empty unless Ongoing or prepared.
+    partitions: frozenset[TransactionPartition] = frozenset()
+    # When the transaction began, by the wall clock.
+    start_ms: int = NO_TIMESTAMP
+    # What a producer knew before its last InitProducerId (KIP-360). Not in the log.
+    last_producer_id: int = field(default=NO_PRODUCER_ID, compare=False)
+    last_producer_epoch: int = field(default=NO_PRODUCER_EPOCH, compare=False)
+
+    @classmethod
+    def from_value(cls, transactional_id: str, value: TransactionLogValue) -> "Transaction":
+        """Raises UnknownState."""
+        if value.transaction_status not in {state.value for state in TransactionState}:
+            raise UnknownState(f"a record of __transaction_state has the state {value.transaction_status}")
+        return cls(
+            transactional_id=transactional_id,
+            producer_id=value.producer_id,
+            producer_epoch=value.producer_epoch,
+            timeout_ms=value.transaction_timeout_ms,
+            last_update_ms=value.transaction_last_update_timestamp_ms,
+            state=TransactionState(value.transaction_status),
+            partitions=frozenset(
+                (each.topic, index) for each in value.transaction_partitions or () for index in each.partition_ids
+            ),
+            start_ms=value.transaction_start_timestamp_ms,
+            last_producer_id=value.previous_producer_id,
+        )
+
+    def to_record(self) -> CoordinatorRecord:
+        value = TransactionLogValue(
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            transaction_timeout_ms=self.timeout_ms,
+            transaction_status=self.state,
+            transaction_partitions=None
+            if self.state is TransactionState.EMPTY
+            else [PartitionsSchema(topic=topic, partition_ids=each) for topic, each in self.by_topic().items()],
+            transaction_last_update_timestamp_ms=self.last_update_ms,
+            transaction_start_timestamp_ms=self.start_ms,
+        )
+        return CoordinatorRecord(encode_transaction_key(self.transactional_id), encode_transaction(value))
+
+    def by_topic(self) -> dict[str, list[int]]:
+        """Returns the partitions by topic, sorted."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in sorted(self.partitions):
+            topics.setdefault(topic, []).append(index)
+        return topics
+
+    # --- epochs --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        """Whether a producer can get no further epoch, and needs another id."""
+        return is_exhausted(self.producer_epoch)
+
+    def begin_epoch(self, epoch: int, now: Now, *, timeout_ms: int, last_epoch: int) -> None:
+        """Gives the id to a producer with this epoch, without an open transaction."""
+        self._become(TransactionState.EMPTY, now)
+        self.producer_epoch, self.last_producer_epoch = epoch, last_epoch
+        self.timeout_ms = timeout_ms
+        self.start_ms = NO_TIMESTAMP
+
+    def rotate_producer_id(self, producer_id: int, now: Now, *, timeout_ms: int, last_epoch: int) -> None:
+        """Gives the id to a producer with another producer id, because the epochs of the old one are exhausted."""
+        former = self.producer_id
+        self.begin_epoch(0, now, timeout_ms=timeout_ms, last_epoch=last_epoch)
+        self.producer_id, self.last_producer_id = producer_id, former
+
+    # --- transactions --------------------------------------------------------------------------------------------
+
+    def add(self, partitions: Iterable[TransactionPartition], now: Now) -> None:
+        """Adds partitions, and begins a transaction if none is open."""
+        if self.state is not TransactionState.ONGOING:
+            self.start_ms = now.wall_ms
+        self._become(TransactionState.ONGOING, now)
+        self.partitions = self.partitions.union(partitions)
+
+    def prepare(self, now: Now, *, is_commit: bool) -> None:
+        """Decides the outcome of the open transaction."""
+        self._become(TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT, now)
+
+    def fence(self, now: Now) -> None:
+        """Raises the epoch, so that the producer can do no more, and aborts its transaction."""
+        self._become(TransactionState.PREPARE_EPOCH_FENCE, now)
+        self.producer_epoch += 1
+        self.last_producer_epoch = NO_PRODUCER_EPOCH
+        assert self.producer_epoch < 2**15, "the last epoch is given to no producer"
+        self.prepare(now, is_commit=False)
+
+    def complete(self, now: Now) -> None:
+        """Ends a transaction whose partitions all have their markers."""
+        is_commit = self.state is TransactionState.PREPARE_COMMIT
+        self._become(TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT, now)
+        self.partitions = frozenset()
+
+    def expire(self, now: Now) -> None:
+        """Ends the use of the transactional id."""
+        self._become(TransactionState.DEAD, now)
+
+    def markers_due(self) -> MarkersDue:
+        assert self.state.is_prepared
+        return MarkersDue(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            is_commit=self.state is TransactionState.PREPARE_COMMIT,
+            partitions=self.partitions,
+        )
+
+    def _become(self, state: TransactionState, now: Now) -> None:
+        assert may_become(self.state, state), f"{self.state.name} to {state.name}"
+        self.state = state
+        self.last_update_ms = now.wall_ms
+
+    # --- timers --------------------------------------------------------------------------------------------------
+
+    def timeout(self, now: Now) -> TimerChange:
+        """Returns the timer that aborts the open transaction once it is older than its timeout."""
+        assert self.state is TransactionState.ONGOING
+        # The wall clock may have been set back meanwhile; then the timeout begins anew.
+        left_ms = min(self.timeout_ms, max(0, self.start_ms + self.timeout_ms - now.wall_ms))
+        return TimerChange((TIMEOUT, self.transactional_id), now.ns + left_ms * NS_PER_MS)
+
+    def no_timeout(self) -> TimerChange:
+        return TimerChange((TIMEOUT, self.transactional_id), None)
+
+
+def is_exhausted(epoch: int) -> bool:
+    """Whether no producer may follow this epoch with the same producer id."""
+    return epoch >= _EPOCH_EXHAUSTED

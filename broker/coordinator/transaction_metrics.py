@@ -1,0 +1,56 @@
+"""The metrics of the transaction coordinator, named as in the stock jmx_exporter rules (shell without I/O).
+
+Counterpart of the metrics of Kafka's TransactionMarkerChannelManager and AddPartitionsToTxnManager, and of
+transaction-coordinator-metrics. Kafka does not count transactional ids by state; that metric has this project's prefix.
+There is no LogAppendRetryQueueSize: a coordinator whose append fails loads its partition again, and that is counted.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from broker.coordinator.core.transactions.state import TransactionState
+from broker.coordinator.core.transactions.verification import VerificationCounts
+from broker.coordinator.marker_sender import MarkerSender
+from broker.coordinator.transaction_coordinator import TransactionCoordinator
+from common.metrics_exposition import Sample, counter, gauge
+
+_MARKERS = "kafka_coordinator_transaction_transactionmarkerchannelmanager"
+_VERIFICATION = "kafka_server_addpartitionstotxnmanager"
+_LOADS = "kafka_server_transaction_coordinator_metrics"
+
+
+def transaction_samples(
+    coordinator: TransactionCoordinator, sender: MarkerSender, verifications: VerificationCounts
+) -> Iterator[Sample]:
+    """Yields the current value of every metric."""
+    shards = [shard for each in coordinator.loaded_and_loading() if (shard := each.shard) is not None]
+    states = Counter(each.state for shard in shards for each in shard.transactions)
+    for state in TransactionState:
+        text = "Transactional ids that this broker coordinates, by state."
+        yield gauge("diskraft_transactional_ids", text, states[state], state=state.label)
+    yield gauge(
+        f"{_MARKERS}_unknowndestinationqueuesize",
+        "Transaction markers whose partition has no leader, or whose last attempt failed.",
+        sender.retries,
+    )
+    yield gauge("diskraft_transactions_awaiting_markers", "Ended transactions that lack markers.", len(sender))
+    gauges = coordinator.gauges()
+    for name, count in (("active", gauges.active_partitions), ("loading", gauges.loading_partitions)):
+        yield gauge(f"{_LOADS}_num_partitions", "Partitions of __transaction_state, by what they do.", count, state=name)
+    counts = coordinator.load_counts
+    yield gauge(f"{_LOADS}_partition_load_time_max", "Longest load since the start, in ms.", counts.load_time_ns_max / 1e6)
+    yield gauge(
+        f"{_LOADS}_partition_load_time_avg",
+        "Mean duration of a load since the start, in ms.",
+        counts.load_time_ns_sum / 1e6 / max(counts.loaded, 1),
+    )
+    yield counter(f"{_LOADS}_partition_load_failures", "Loads that failed.", counts.failed)
+    yield from _verification_samples(verifications)
+
+
+def _verification_samples(counts: VerificationCounts) -> Iterator[Sample]:
+    """Yields Kafka's VerificationFailureRate and VerificationTimeMs as counters, from which rates and means follow."""
+    yield counter(f"{_VERIFICATION}_verifications", "Questions whether a transaction is open.", counts.asked)
+    yield counter(f"{_VERIFICATION}_verificationfailure", "Transactions that were not confirmed.", counts.failed)
+    yield counter(f"{_VERIFICATION}_verificationtimems", "Time until the answers, in ms.", counts.time_ns_sum / 1e6)
+    yield gauge(f"{_VERIFICATION}_verificationtimems_max", "Longest time since the start, in ms.", counts.time_ns_max / 1e6)

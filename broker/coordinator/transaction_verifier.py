@@ -1,0 +1,124 @@
+"""Asks transaction coordinators whether partitions are in open transactions (shell, KIP-890 part 1).
+
+Counterpart of the sending part of Kafka's AddPartitionsToTxnManager. What is asked together, and what an answer means, is
+decided in `core/transactions/verification.py`. The coordinator is the leader of the partition of `__transaction_state` that
+the transactional id belongs to. If that is this broker, it is asked without a connection.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from broker.coordinator.broker_channels import BrokerChannels
+from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC, group_partition
+from broker.coordinator.core.transactions.verification import Question, VerificationCounts, Verifications, Verified
+from broker.core.verification_guards import VerificationGuard
+from common.environment.interface import Environment
+from common.ids import BrokerId
+from common.metadata.state import MetadataState
+from common.net.node_channel import ChannelError, NotServed
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from common.time_units import NS_PER_S
+
+# The first version in which a broker can ask for verification.
+VERSION = 4
+# Kafka's request.timeout.ms.
+REQUEST_TIMEOUT_NS = 30 * NS_PER_S
+
+OnVerified = Callable[[ErrorCode], None]
+AskHere = Callable[[AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]]
+
+
+class TransactionVerifier:
+    """See the module docstring. `is_enabled` is `transaction.partition.verification.enable`. `attach` must be called before
+    the first question."""
+
+    def __init__(
+        self,
+        env: Environment,
+        state: MetadataState,
+        *,
+        broker_id: BrokerId,
+        channels: BrokerChannels,
+        is_enabled: Callable[[], bool],
+        task_group: asyncio.TaskGroup,
+    ) -> None:
+        self._env = env
+        self._state = state
+        self._broker_id = broker_id
+        self._channels = channels
+        self._is_enabled = is_enabled
+        self._task_group = task_group
+        self._verifications = Verifications()
+        self._ask_here: AskHere | None = None
+        # The coordinators to which a task sends what is to be asked.
+        self._sending: set[BrokerId] = set()
+
+    def attach(self, ask_here: AskHere) -> None:
+        """Connects the verifier with the coordinator of this broker."""
+        self._ask_here = ask_here
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether transactional batches have to be verified now."""
+        return self._is_enabled()
+
+    @property
+    def counts(self) -> VerificationCounts:
+        return self._verifications.counts
+
+    def verify(self, question: Question, guard: VerificationGuard, on_verified: OnVerified) -> None:
+        """Calls `on_verified` once with the coordinator's answer: NONE, or why the batch may not be appended. Never calls it
+        before this method has returned."""
+        coordinator = self._coordinator(question.transactional_id)
+        if coordinator is None:
+            asyncio.get_running_loop().call_soon(on_verified, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        self._verifications.ask(coordinator, question, guard, on_verified, now_ns=self._env.now_ns())
+        if coordinator not in self._sending:
+            # The task begins after this step, so what a whole Produce has to ask goes in one request.
+            self._sending.add(coordinator)
+            self._task_group.create_task(self._send_all(coordinator), name=f"verify-{coordinator}")
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._channels.close()
+
+    def _coordinator(self, transactional_id: str) -> BrokerId | None:
+        topic = self._state.topic_named(TRANSACTION_STATE_TOPIC)
+        if topic is None or not topic.partitions:
+            return None
+        leader = topic.partitions[group_partition(transactional_id, len(topic.partitions))].leader
+        registration = self._state.brokers.get(leader)
+        return None if registration is None or registration.fenced else leader
+
+    async def _send_all(self, coordinator: BrokerId) -> None:
+        try:
+            while (request := self._verifications.next_request(coordinator)) is not None:
+                for waiter, error in await self._ask(coordinator, request):
+                    assert callable(waiter)
+                    waiter(error)
+        finally:
+            self._sending.discard(coordinator)
+
+    async def _ask(self, coordinator: BrokerId, request: AddPartitionsToTxnRequest) -> list[Verified]:
+        try:
+            response = await self._send(coordinator, request)
+        except NotServed as error:
+            # As in Kafka: a coordinator of an older release cannot be asked, and transactions go on as they did with it.
+            self._env.log.warning("transactions_not_verified", broker_id=coordinator, reason=str(error))
+            return self._verifications.failed(coordinator, ErrorCode.NONE, now_ns=self._env.now_ns())
+        except ChannelError as error:
+            self._env.log.warning("transaction_verification_failed", broker_id=coordinator, reason=str(error))
+            return self._verifications.failed(coordinator, ErrorCode.NETWORK_EXCEPTION, now_ns=self._env.now_ns())
+        return self._verifications.answered(coordinator, response, now_ns=self._env.now_ns())
+
+    async def _send(self, coordinator: BrokerId, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        if coordinator == self._broker_id:
+            assert self._ask_here is not None
+            return await self._ask_here(request)
+        deadline_ns = self._env.now_ns() + REQUEST_TIMEOUT_NS
+        response: AddPartitionsToTxnResponse = await self._channels.send(
+            coordinator, request, version=VERSION, deadline_ns=deadline_ns
+        )
+        return response

@@ -1,0 +1,131 @@
+"""Answers DeleteRecords: raises the log start of partitions that this broker leads (shell, KIP-107).
+
+Counterpart of KafkaApis.handleDeleteRecordsRequest and DelayedDeleteRecords.
+
+1. The records cannot be read at the leader from the moment the request is handled. The followers raise their log starts when
+   they see the leader's in a fetch response, and report that with their next fetch. The answer waits until every replica in
+   the ISR has done so, or until the timeout.
+2. No record at or beyond the high watermark can be deleted: a replica that never had it could become leader.
+3. A topic that is only compacted refuses, as in Kafka: its records go when later ones have their keys.
+4. The segments below the new start are removed by the next check of retention.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from broker.hosting.partition import Partition
+from broker.hosting.replicas import Replicas
+from common.environment.interface import Environment
+from common.ids import Offset
+from common.metadata.topic_names import is_internal_topic
+from common.net.request_context import RequestContext
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.delete_records import (
+    TO_HIGH_WATERMARK,
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from common.time_units import NS_PER_MS
+
+_NO_LOW_WATERMARK = -1
+
+
+class DeleteRecordsHandler:
+    """Handles DeleteRecords; the request server calls `handle`."""
+
+    def __init__(self, env: Environment, replicas: Replicas) -> None:
+        self._env = env
+        self._replicas = replicas
+
+    def handle(self, _context: RequestContext, request: DeleteRecordsRequest) -> "asyncio.Future[DeleteRecordsResponse]":
+        """Raises the log starts and returns a future of the response."""
+        return _DeleteRecords(self._env, self._replicas, request).future
+
+
+class _DeleteRecords:
+    """The state of one request, until it is answered."""
+
+    def __init__(self, env: Environment, replicas: Replicas, request: DeleteRecordsRequest) -> None:
+        self._replicas = replicas
+        self._response = DeleteRecordsResponse()
+        # The partitions that wait for their followers: the result and the function that ends the wait.
+        self._waiting: dict[int, tuple[DeleteRecordsPartitionResult, Callable[[], None]]] = {}
+        self._next_number = 0
+        # Whether every partition has begun. Until then the response is not complete even if none waits.
+        self._has_begun = False
+        self._cancel_deadline: Callable[[], None] | None = None
+        self.future: asyncio.Future[DeleteRecordsResponse] = asyncio.get_running_loop().create_future()
+        for topic in request.topics:
+            results = DeleteRecordsTopicResult(name=topic.name)
+            self._response.topics.append(results)
+            for wanted in topic.partitions:
+                result = DeleteRecordsPartitionResult(
+                    partition_index=wanted.partition_index, low_watermark=_NO_LOW_WATERMARK
+                )
+                results.partitions.append(result)
+                result.error_code = self._begin(topic.name, wanted, result)
+        if self._waiting:
+            deadline_ns = env.now_ns() + max(request.timeout_ms, 0) * NS_PER_MS
+            self._cancel_deadline = env.call_at(deadline_ns, self._time_out)
+        self._has_begun = True
+        self._maybe_complete()
+
+    def _begin(self, topic: str, wanted: DeleteRecordsPartition, result: DeleteRecordsPartitionResult) -> ErrorCode:
+        if is_internal_topic(topic):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        partition = self._replicas.find_named(topic, wanted.partition_index)
+        if isinstance(partition, ErrorCode):
+            return partition
+        error = partition.leader_error()
+        if error is not ErrorCode.NONE:
+            return error
+        if partition.config.is_compacted and not partition.config.is_deleted_from:
+            return ErrorCode.POLICY_VIOLATION
+        offset = partition.high_watermark if wanted.offset == TO_HIGH_WATERMARK else Offset(wanted.offset)
+        if not 0 <= offset <= partition.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        self._wait(partition, offset, result)
+        return ErrorCode.NONE
+
+    def _wait(self, partition: Partition, offset: Offset, result: DeleteRecordsPartitionResult) -> None:
+        number = self._next_number
+        self._next_number += 1
+
+        def look() -> None:
+            if number not in self._waiting:
+                return
+            result.error_code = partition.leader_error()
+            if result.error_code == ErrorCode.NONE:
+                low_watermark = partition.replica.low_watermark
+                if low_watermark < offset:
+                    return
+                result.low_watermark = low_watermark
+            self._waiting.pop(number)[1]()
+            self._maybe_complete()
+
+        def begin() -> None:
+            # A partition that was changing its directory may have lost its leadership meanwhile.
+            if number in self._waiting and partition.leader_error() is ErrorCode.NONE:
+                partition.raise_log_start(offset)
+            look()
+
+        self._waiting[number] = result, partition.watch_low_watermark(look)
+        # A swap copies the log start as well, so it must not change in the middle.
+        partition.when_appendable(begin)
+
+    def _time_out(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for result, end in waiting.values():
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+            end()
+        self._maybe_complete()
+
+    def _maybe_complete(self) -> None:
+        if not self._has_begun or self._waiting or self.future.done():
+            return
+        if self._cancel_deadline is not None:
+            self._cancel_deadline()
+        self.future.set_result(self._response)

@@ -1,0 +1,82 @@
+"""Answers FindCoordinator: which broker leads the partition that a group or a transactional id belongs to (shell).
+
+Counterpart of KafkaApis.handleFindCoordinatorRequest. The coordinator's endpoint is the one on the listener that the client
+is connected to. The first request of all finds no topic: it starts the creation, and the client tries again after
+COORDINATOR_NOT_AVAILABLE.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Protocol
+
+from broker.coordinator.core.group_partition import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, group_partition
+from common.metadata.state import MetadataState
+from common.net.request_context import RequestContext
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+_SEVERAL_KEYS_FIRST_VERSION = 4
+_NO_NODE = -1
+
+
+class CoordinatorType(IntEnum):
+    """The kinds of keys, with Kafka's numbers."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+_TOPICS: Mapping[int, str] = {
+    CoordinatorType.GROUP: OFFSETS_TOPIC,
+    CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC,
+}
+
+
+class InternalTopicCreation(Protocol):
+    """Creates a topic that the brokers need for themselves (`AutoTopics`)."""
+
+    def create_internal(self, name: str) -> None: ...
+
+
+class FindCoordinatorHandler:
+    """Handles FindCoordinator; the request server calls `handle`."""
+
+    def __init__(self, state: MetadataState, topics: InternalTopicCreation) -> None:
+        self._state = state
+        self._topics = topics
+
+    def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        """Names the coordinator of each key, or the error for this key."""
+        if context.api_version >= _SEVERAL_KEYS_FIRST_VERSION:
+            keys = dict.fromkeys(request.coordinator_keys)
+            return FindCoordinatorResponse(
+                coordinators=[self._find(key, request.key_type, context.listener_name) for key in keys]
+            )
+        found = self._find(request.key, request.key_type, context.listener_name)
+        return FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message or ErrorCode(found.error_code).name,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+
+    def _find(self, key: str, key_type: int, listener_name: str) -> Coordinator:
+        name = _TOPICS.get(key_type)
+        if name is None:
+            return _refused(key, ErrorCode.INVALID_REQUEST, f"This cluster has no coordinators of type {key_type}.")
+        topic = self._state.topic_named(name)
+        if topic is None or not topic.partitions:
+            self._topics.create_internal(name)
+            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being created.")
+        partition = topic.partitions.get(group_partition(key, len(topic.partitions)))
+        registration = None if partition is None else self._state.brokers.get(partition.leader)
+        endpoint = None if registration is None else registration.endpoint(listener_name)
+        if partition is None or registration is None or registration.fenced or endpoint is None:
+            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The partition of {name} has no leader.")
+        return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port)
+
+
+def _refused(key: str, error: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=_NO_NODE, port=_NO_NODE, error_code=error, error_message=message)

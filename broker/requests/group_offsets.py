@@ -1,0 +1,339 @@
+"""Answers OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: the positions of groups (shell).
+
+Counterpart of the offset part of Kafka's KafkaApis. The core knows topics by name and does not know which of them exist. So
+the requests are brought into one form here: topics and partitions that do not exist are answered without the core, ids (from
+version 10 on) become names, and the single group of an older OffsetFetch becomes a list of one.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker.coordinator.core.result import Caller
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.transaction_verifier import TransactionVerifier
+from broker.coordinator.waiting_request import WaitingRequest
+from broker.requests.groups import response_of, waiting_for
+from common.ids import ZERO_UUID, TopicId
+from common.metadata.registrations import Topic
+from common.metadata.state import MetadataState
+from common.net.request_context import Handler, RequestContext
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from common.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from common.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from common.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+_TOPIC_ID_FIRST_VERSION = 10
+_SEVERAL_GROUPS_FIRST_VERSION = 8
+_MISSING_GROUPS_FIRST_VERSION = 9
+_ABORTABLE_FIRST_VERSION = 4
+_NO_OFFSET = -1
+
+
+class GroupOffsetsRequests:
+    """Handles these requests; the request server calls the methods."""
+
+    def __init__(
+        self, state: MetadataState, coordinator: GroupCoordinator, verifier: TransactionVerifier | None = None
+    ) -> None:
+        """Without `verifier`, the transaction coordinator is not asked about commits in transactions."""
+        self._state = state
+        self._coordinator = coordinator
+        self._verifier = verifier
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.OFFSET_COMMIT: self.handle_commit,
+            ApiKey.TXN_OFFSET_COMMIT: self.handle_transactional_commit,
+            ApiKey.OFFSET_FETCH: self.handle_fetch,
+            ApiKey.OFFSET_DELETE: self.handle_delete,
+        }
+
+    # --- commit --------------------------------------------------------------------------------------------------
+
+    def handle_commit(self, context: RequestContext, request: OffsetCommitRequest) -> Any:
+        """Answers once the offsets are committed in every in-sync replica of the group's partition."""
+        known: list[OffsetCommitRequestTopic] = []
+        refused: list[OffsetCommitResponseTopic] = []
+        for asked in request.topics:
+            self._sort_out(asked, known, refused, by_id=context.api_version >= _TOPIC_ID_FIRST_VERSION)
+        if not known:
+            return OffsetCommitResponse(topics=refused)
+        request.topics = known
+        waiting = waiting_for(context, request)
+        caller = Caller("", "", knows_missing_groups=context.api_version >= _MISSING_GROUPS_FIRST_VERSION)
+        self._coordinator.perform(
+            request.group_id, waiting, lambda shard, now: [shard.commit_offsets(now, waiting, caller, request)]
+        )
+        return _with_refused(waiting, refused) if refused else response_of(context, waiting)
+
+    def _sort_out(
+        self,
+        asked: OffsetCommitRequestTopic,
+        known: list[OffsetCommitRequestTopic],
+        refused: list[OffsetCommitResponseTopic],
+        *,
+        by_id: bool,
+    ) -> None:
+        topic = self._topic(asked, by_id=by_id)
+        exists = () if topic is None else topic.partitions
+        present = [each for each in asked.partitions if each.partition_index in exists]
+        if topic is not None and (present or not asked.partitions):
+            known.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.id, partitions=present))
+        if len(present) < len(asked.partitions):
+            error = _unknown_error(topic, by_id=by_id)
+            refused.append(
+                OffsetCommitResponseTopic(
+                    name=asked.name if topic is None else topic.name,
+                    topic_id=asked.topic_id if topic is None else topic.id,
+                    partitions=[
+                        OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error)
+                        for each in asked.partitions
+                        if each.partition_index not in exists
+                    ],
+                )
+            )
+
+    def _topic(self, asked: OffsetCommitRequestTopic, *, by_id: bool) -> Topic | None:
+        return self._state.topics.get(TopicId(asked.topic_id)) if by_id else self._state.topic_named(asked.name)
+
+    def handle_transactional_commit(self, context: RequestContext, request: TxnOffsetCommitRequest) -> Any:
+        """Answers once the offsets are in the producer's transaction, in every in-sync replica of the group's partition."""
+        refused = [unknown for topic in request.topics if (unknown := self._take_out_missing(topic)) is not None]
+        waiting = waiting_for(context, request)
+        if not request.group_id:
+            waiting.refuse(ErrorCode.INVALID_GROUP_ID)
+        elif not any(topic.partitions for topic in request.topics):
+            waiting.answer(TxnOffsetCommitResponse())
+        else:
+            knows_abortable = context.api_version >= _ABORTABLE_FIRST_VERSION
+            self._coordinator.commit_transactional(request, waiting, self._verifier, knows_abortable=knows_abortable)
+        return _with_missing(waiting, refused) if refused else response_of(context, waiting)
+
+    def _take_out_missing(self, asked: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic | None:
+        topic = self._state.topic_named(asked.name)
+        exists = () if topic is None else topic.partitions
+        missing = [each for each in asked.partitions if each.partition_index not in exists]
+        asked.partitions = [each for each in asked.partitions if each.partition_index in exists]
+        if not missing:
+            return None
+        return TxnOffsetCommitResponseTopic(
+            name=asked.name,
+            partitions=[
+                TxnOffsetCommitResponsePartition(
+                    partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                for each in missing
+            ],
+        )
+
+    # --- fetch ---------------------------------------------------------------------------------------------------
+
+    def handle_fetch(self, context: RequestContext, request: OffsetFetchRequest) -> Any:
+        """Answers for each group with the offsets that are committed."""
+        if context.api_version < _SEVERAL_GROUPS_FIRST_VERSION:
+            topics = request.topics
+            group = OffsetFetchRequestGroup(
+                group_id=request.group_id,
+                topics=None
+                if topics is None
+                else [OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes) for each in topics],
+            )
+            return _single_response(self._fetch_group(group, request), group)
+        by_id = context.api_version >= _TOPIC_ID_FIRST_VERSION
+        return _fetch_response(
+            [
+                self._fetch_by_id(group, request) if by_id else _fetched(self._fetch_group(group, request))
+                for group in request.groups
+            ]
+        )
+
+    def _fetch_group(self, group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> WaitingRequest:
+        group_id = group.group_id
+        require_stable = request.require_stable
+        waiting = WaitingRequest(
+            ApiKey.OFFSET_FETCH, lambda error: OffsetFetchResponseGroup(group_id=group_id, error_code=error)
+        )
+        self._coordinator.perform(
+            group_id,
+            waiting,
+            lambda shard, now: [shard.fetch_offsets(now, waiting, group, require_stable=require_stable)],
+        )
+        return waiting
+
+    def _fetch_by_id(self, group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> Any:
+        unknown: list[OffsetFetchResponseTopics] = []
+        if group.topics is not None:
+            named = []
+            for asked in group.topics:
+                topic = self._state.topics.get(TopicId(asked.topic_id))
+                if topic is None:
+                    unknown.append(_unknown_topic(asked))
+                else:
+                    named.append(OffsetFetchRequestTopics(name=topic.name, partition_indexes=asked.partition_indexes))
+            group.topics = named
+        return self._with_ids(self._fetch_group(group, request), unknown)
+
+    async def _with_ids(self, waiting: WaitingRequest, unknown: list[OffsetFetchResponseTopics]) -> OffsetFetchResponseGroup:
+        answer: OffsetFetchResponseGroup = await waiting.future
+        if answer.error_code == ErrorCode.NONE:
+            for topic in answer.topics:
+                topic.topic_id = self._state.topic_ids.get(topic.name, TopicId(ZERO_UUID))
+            # A topic that is gone has no id to be named by.
+            answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID] + unknown
+        return answer
+
+    # --- delete --------------------------------------------------------------------------------------------------
+
+    def handle_delete(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
+        """Deletes committed offsets of topics to which the group is not subscribed."""
+        waiting = waiting_for(context, request)
+        if not request.group_id:
+            waiting.refuse(ErrorCode.INVALID_GROUP_ID)
+            return response_of(context, waiting)
+        refused = [unknown for topic in request.topics if (unknown := self._take_out_unknown(topic)) is not None]
+        self._coordinator.perform(request.group_id, waiting, lambda shard, now: shard.delete_offsets(now, waiting, request))
+        return _with_undeleted(waiting, refused) if refused else response_of(context, waiting)
+
+    def _take_out_unknown(self, asked: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic | None:
+        topic = self._state.topic_named(asked.name)
+        exists = () if topic is None else topic.partitions
+        unknown = [each for each in asked.partitions if each.partition_index not in exists]
+        asked.partitions = [each for each in asked.partitions if each.partition_index in exists]
+        if not unknown:
+            return None
+        return OffsetDeleteResponseTopic(
+            name=asked.name,
+            partitions=[
+                OffsetDeleteResponsePartition(
+                    partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                for each in unknown
+            ],
+        )
+
+
+def _unknown_error(topic: Topic | None, *, by_id: bool) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def _with_refused(waiting: WaitingRequest, refused: list[OffsetCommitResponseTopic]) -> OffsetCommitResponse:
+    response: OffsetCommitResponse = await waiting.future
+    by_topic = {(topic.name, topic.topic_id): topic for topic in response.topics}
+    for topic in refused:
+        answered = by_topic.get((topic.name, topic.topic_id))
+        if answered is None:
+            response.topics.append(topic)
+        else:
+            answered.partitions += topic.partitions
+    return response
+
+
+async def _with_missing(waiting: WaitingRequest, refused: list[TxnOffsetCommitResponseTopic]) -> TxnOffsetCommitResponse:
+    response: TxnOffsetCommitResponse = await waiting.future
+    by_name = {topic.name: topic for topic in response.topics}
+    for topic in refused:
+        if topic.name in by_name:
+            by_name[topic.name].partitions += topic.partitions
+        else:
+            response.topics.append(topic)
+    return response
+
+
+async def _with_undeleted(waiting: WaitingRequest, refused: list[OffsetDeleteResponseTopic]) -> OffsetDeleteResponse:
+    response: OffsetDeleteResponse = await waiting.future
+    if response.error_code == ErrorCode.NONE:
+        by_name = {topic.name: topic for topic in response.topics}
+        for topic in refused:
+            if topic.name in by_name:
+                by_name[topic.name].partitions += topic.partitions
+            else:
+                response.topics.append(topic)
+    return response
+
+
+def _unknown_topic(asked: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=asked.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=_NO_OFFSET, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+            )
+            for index in asked.partition_indexes
+        ],
+    )
+
+
+async def _fetched(waiting: WaitingRequest) -> Any:
+    return await waiting.future
+
+
+async def _fetch_response(parts: Iterable[Any]) -> OffsetFetchResponse:
+    return OffsetFetchResponse(groups=[await part for part in parts])
+
+
+async def _single_response(waiting: WaitingRequest, asked: OffsetFetchRequestGroup) -> OffsetFetchResponse:
+    """Brings the answer for one group into the form of the versions below 8. Version 1 has no code for the whole response,
+    so every partition carries the error as well."""
+    group: OffsetFetchResponseGroup = await waiting.future
+    if group.error_code != ErrorCode.NONE:
+        group.topics = [
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index, committed_offset=_NO_OFFSET, error_code=group.error_code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics or ()
+        ]
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=each.partition_index,
+                        committed_offset=each.committed_offset,
+                        committed_leader_epoch=each.committed_leader_epoch,
+                        metadata=each.metadata,
+                        error_code=each.error_code,
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )

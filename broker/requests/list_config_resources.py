@@ -1,0 +1,52 @@
+"""Answers ListConfigResources: topics and brokers (shell without I/O; KIP-1142).
+
+Version 0 is ListClientMetricsResources (KIP-714). Client metrics, loggers and groups have no configuration in this version
+of Diskraft, so none is ever listed.
+"""
+
+from collections.abc import Iterator
+
+from common.metadata.state import MetadataState
+from common.net.request_context import RequestContext
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.list_config_resources import (
+    CLIENT_METRICS,
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from common.records.metadata_records import ConfigResourceType
+
+BROKER_LOGGER = 8
+GROUP = 32
+# The types that Kafka lists. Another one gets an error.
+LISTED_TYPES = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+_TYPES_FIRST_VERSION = 1
+
+
+class ListConfigResourcesRequests:
+    """Handles ListConfigResources."""
+
+    def __init__(self, state: MetadataState) -> None:
+        self._state = state
+
+    def handle(self, context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+        """Returns the resources of the requested types, sorted by type and name."""
+        if context.api_version < _TYPES_FIRST_VERSION:
+            return ListConfigResourcesResponse()
+        types = set(request.resource_types) or set(LISTED_TYPES)
+        if not types.issubset(LISTED_TYPES):
+            return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        return ListConfigResourcesResponse(
+            config_resources=[
+                ConfigResource(resource_name=name, resource_type=resource_type)
+                for resource_type in sorted(types)
+                for name in self._names(resource_type)
+            ]
+        )
+
+    def _names(self, resource_type: int) -> Iterator[str]:
+        if resource_type == ConfigResourceType.TOPIC:
+            yield from sorted(self._state.topic_ids)
+        elif resource_type == ConfigResourceType.BROKER:
+            yield from map(str, sorted(self._state.brokers))

@@ -1,0 +1,232 @@
+"""Answers the requests of transactional producers to their coordinator, and the queries about transactions (shell).
+
+Counterpart of the transaction part of Kafka's KafkaApis. Each request goes to the shard of its transactional id. A client of
+an older version does not know PRODUCER_FENCED (KIP-588), nor the batched form of AddPartitionsToTxn that brokers use among
+themselves (KIP-890).
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from broker.coordinator.core.group_partition import OFFSETS_TOPIC, group_partition
+from broker.coordinator.core.transactions.partitions import partition_results
+from broker.coordinator.core.transactions.queries import unknown_states
+from broker.coordinator.core.transactions.shard import TransactionShard
+from broker.coordinator.shard import Operation
+from broker.coordinator.transaction_coordinator import TransactionCoordinator
+from broker.coordinator.waiting_request import WaitingRequest
+from broker.requests.find_coordinator import InternalTopicCreation
+from broker.requests.groups import response_of, waiting_for
+from common.metadata.state import MetadataState
+from common.net.request_context import Handler, RequestContext
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from common.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTransaction,
+)
+from common.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from common.protocol.messages.end_txn import EndTxnRequest
+from common.protocol.messages.init_producer_id import InitProducerIdRequest
+from common.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+_FENCING_FIRST_VERSION = 2
+_INIT_FENCING_FIRST_VERSION = 4
+_BATCHED_FIRST_VERSION = 4
+
+
+class TransactionRequests:
+    """Handles these requests; the request server calls the methods. `take_id` returns an id that no other producer has, or
+    raises ApiError."""
+
+    def __init__(
+        self,
+        state: MetadataState,
+        coordinator: TransactionCoordinator,
+        topics: InternalTopicCreation,
+        take_id: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._state = state
+        self._topics = topics
+        self._coordinator = coordinator
+        self._take_id = take_id
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.ADD_PARTITIONS_TO_TXN: self.handle_add_partitions,
+            ApiKey.ADD_OFFSETS_TO_TXN: self.handle_add_offsets,
+            ApiKey.END_TXN: self.handle_end,
+            ApiKey.DESCRIBE_TRANSACTIONS: self.handle_describe,
+            ApiKey.LIST_TRANSACTIONS: self.handle_list,
+        }
+
+    # --- producers -----------------------------------------------------------------------------------------------
+
+    async def init_producer(self, context: RequestContext, request: InitProducerIdRequest) -> Any:
+        """Answers an InitProducerId with a transactional id. Takes a producer id only if the shard needs one."""
+        transactional_id = request.transactional_id or ""
+        knows_fencing = context.api_version >= _INIT_FENCING_FIRST_VERSION
+        waiting = waiting_for(context, request)
+        shard = self._coordinator.shard_of(transactional_id)
+        fresh_id = await self._take_id() if shard is not None and shard.needs_producer_id(request) else None
+        self._coordinator.perform(
+            transactional_id,
+            waiting,
+            lambda shard, now: [shard.init_producer_id(now, waiting, request, fresh_id, knows_fencing=knows_fencing)],
+        )
+        return await waiting.future
+
+    # --- transactions --------------------------------------------------------------------------------------------
+
+    def handle_add_partitions(self, context: RequestContext, request: AddPartitionsToTxnRequest) -> Any:
+        """Adds partitions to transactions, or verifies that they are in one."""
+        if context.api_version >= _BATCHED_FIRST_VERSION:
+            return self.add_or_verify(request)
+        asked = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        return _single(self._add_or_verify(asked, knows_fencing=context.api_version >= _FENCING_FIRST_VERSION))
+
+    async def add_or_verify(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        """Answers for several transactions. A leader on this broker calls it directly."""
+        return await _batched([self._add_or_verify(each, knows_fencing=True) for each in request.transactions])
+
+    def _add_or_verify(self, asked: AddPartitionsToTxnTransaction, *, knows_fencing: bool) -> WaitingRequest:
+        waiting = WaitingRequest(
+            ApiKey.ADD_PARTITIONS_TO_TXN, lambda error: partition_results(asked, lambda _partition: error)
+        )
+        if not asked.transactional_id:
+            waiting.refuse(ErrorCode.INVALID_REQUEST)
+        elif asked.verify_only:
+            self._coordinator.perform(
+                asked.transactional_id, waiting, lambda shard, now: [shard.verify_partitions(now, waiting, asked)]
+            )
+        elif unknown := self._unknown(asked):
+            # All or nothing: the partitions that exist are not added either.
+            waiting.answer(partition_results(asked, lambda each: unknown.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED)))
+        else:
+            self._coordinator.perform(
+                asked.transactional_id,
+                waiting,
+                lambda shard, now: [shard.add_partitions(now, waiting, asked, knows_fencing=knows_fencing)],
+            )
+        return waiting
+
+    def _unknown(self, asked: AddPartitionsToTxnTransaction) -> dict[tuple[str, int], ErrorCode]:
+        unknown = {}
+        for each in asked.topics:
+            topic = self._state.topic_named(each.name)
+            exists = () if topic is None else topic.partitions
+            for index in each.partitions:
+                if index not in exists:
+                    unknown[each.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return unknown
+
+    def handle_add_offsets(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> Any:
+        """Adds the partition of `__consumer_offsets` that holds the group's offsets."""
+        waiting = waiting_for(context, request)
+        topic = self._state.topic_named(OFFSETS_TOPIC)
+        if not request.transactional_id:
+            waiting.refuse(ErrorCode.INVALID_REQUEST)
+        elif not request.group_id:
+            waiting.refuse(ErrorCode.INVALID_GROUP_ID)
+        elif topic is None or not topic.partitions:
+            # aiokafka looks for the group's coordinator only after this request, so it may be the first to need the topic.
+            self._topics.create_internal(OFFSETS_TOPIC)
+            waiting.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            partition = (OFFSETS_TOPIC, group_partition(request.group_id, len(topic.partitions)))
+            producer = (request.producer_id, request.producer_epoch)
+            knows_fencing = context.api_version >= _FENCING_FIRST_VERSION
+            self._coordinator.perform(
+                request.transactional_id,
+                waiting,
+                lambda shard, now: [
+                    shard.add_offsets(
+                        now, waiting, request.transactional_id, producer, partition, knows_fencing=knows_fencing
+                    )
+                ],
+            )
+        return response_of(context, waiting)
+
+    def handle_end(self, context: RequestContext, request: EndTxnRequest) -> Any:
+        """Answers once the outcome is decided. The markers follow."""
+        waiting = waiting_for(context, request)
+        knows_fencing = context.api_version >= _FENCING_FIRST_VERSION
+        if request.transactional_id:
+            self._coordinator.perform(
+                request.transactional_id,
+                waiting,
+                lambda shard, now: [shard.end_transaction(now, waiting, request, knows_fencing=knows_fencing)],
+            )
+        else:
+            waiting.refuse(ErrorCode.INVALID_REQUEST)
+        return response_of(context, waiting)
+
+    # --- queries -------------------------------------------------------------------------------------------------
+
+    def handle_describe(self, _context: RequestContext, request: DescribeTransactionsRequest) -> Any:
+        """Describes each transactional id that is named, once."""
+        return _described([self._describe(each) for each in dict.fromkeys(request.transactional_ids)])
+
+    def _describe(self, transactional_id: str) -> WaitingRequest:
+        waiting = WaitingRequest(
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            lambda error: TransactionState(error_code=error, transactional_id=transactional_id),
+        )
+        self._coordinator.perform(
+            transactional_id, waiting, lambda shard, now: [shard.describe_transaction(now, waiting, transactional_id)]
+        )
+        return waiting
+
+    def handle_list(self, _context: RequestContext, request: ListTransactionsRequest) -> Any:
+        """Lists the transactional ids of all partitions that this broker coordinates. If one is still being loaded, the
+        client is to ask again."""
+        parts = []
+        for partition in self._coordinator.loaded_and_loading():
+            waiting = WaitingRequest(ApiKey.LIST_TRANSACTIONS, lambda error: ListTransactionsResponse(error_code=error))
+            partition.perform(waiting, _list_operation(waiting, request))
+            parts.append(waiting)
+        return _listed(parts, unknown_states(request))
+
+
+def _list_operation(waiting: WaitingRequest, request: ListTransactionsRequest) -> Operation[TransactionShard]:
+    return lambda shard, now: [shard.list_transactions(now, waiting, request)]
+
+
+async def _single(waiting: WaitingRequest) -> AddPartitionsToTxnResponse:
+    result: AddPartitionsToTxnResult = await waiting.future
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=result.topic_results)
+
+
+async def _batched(parts: Sequence[WaitingRequest]) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_transaction=await _all(parts))
+
+
+async def _described(parts: Sequence[WaitingRequest]) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(transaction_states=await _all(parts))
+
+
+async def _listed(parts: Sequence[WaitingRequest], unknown: list[str]) -> ListTransactionsResponse:
+    answers = await _all(parts)
+    for answer in answers:
+        # A partition that moved away meanwhile is listed by its new coordinator.
+        if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
+            return ListTransactionsResponse(error_code=answer.error_code, unknown_state_filters=unknown)
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown, transaction_states=[each for answer in answers for each in answer.transaction_states]
+    )
+
+
+async def _all(parts: Iterable[WaitingRequest]) -> list[Any]:
+    return [await part.future for part in parts]

@@ -1,0 +1,164 @@
+"""Describes the configuration of a topic, of this node or of all brokers, with the source of each value (core).
+
+Counterpart of Kafka's ConfigHelper, for the listeners of brokers and controllers. The values and their sources come from the
+same resolver as the node's own settings.
+For a topic the answer lists the keys that have an effect, the keys for which we support only one value, and all other keys
+that the topic sets. The source of a value is where it was *set*, even if it was set to the default. For the empty broker
+name, which stands for all brokers, the answer lists only the keys that are set there.
+
+The value of a key that the node does not know is not shown, because it may be a secret of a plug-in.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from common.configuration.documentation import SERVER_DOCUMENTATION, TOPIC_DOCUMENTATION
+from common.configuration.resolver import CLUSTER_DEFAULT_NAME, ConfigResolver, ConfigSource, ConfigSynonym
+from common.configuration.server import DYNAMIC_KEYS, ServerConfig
+from common.configuration.settings import ConfigType, field_of, settings_of
+from common.configuration.topic import SERVED_ANYWAY, SERVED_TYPES, TopicConfig
+from common.configuration.value_text import value_text
+from common.metadata.state import MetadataState
+from common.metadata.topic_names import InvalidTopicName, validate_topic_name
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from common.records.metadata_records import ConfigResourceType
+
+# The type of a key that the node does not know.
+UNKNOWN_TYPE = 0
+
+_SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
+_TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
+
+
+def describe_configs(
+    state: MetadataState, resolver: ConfigResolver, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """Returns one result per requested resource. A resource that is repeated with the same keys gets one result."""
+    description = _Description(state, resolver, request)
+    distinct = {_asked_for(asked): asked for asked in request.resources}
+    return DescribeConfigsResponse(results=[description.result(asked) for asked in distinct.values()])
+
+
+class _Description:
+    """The answer to one request."""
+
+    def __init__(self, state: MetadataState, resolver: ConfigResolver, request: DescribeConfigsRequest) -> None:
+        self._state = state
+        self._resolver = resolver
+        self._with_synonyms = request.include_synonyms
+        self._with_documentation = request.include_documentation
+
+    def result(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+        result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
+        entries: Iterator[DescribeConfigsResourceResult] = iter(())
+        match asked.resource_type:
+            case ConfigResourceType.TOPIC:
+                error, message = self._topic_error(asked.resource_name)
+                if error is ErrorCode.NONE:
+                    entries = self._topic_entries(asked.resource_name)
+            case ConfigResourceType.BROKER:
+                error, message = self._broker_error(asked.resource_name)
+                if error is ErrorCode.NONE:
+                    entries = self._broker_entries() if asked.resource_name else self._cluster_default_entries()
+            case _:
+                error, message = ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} is not served"
+        result.error_code, result.error_message = error, message
+        wanted = asked.configuration_keys
+        result.configs = [entry for entry in entries if not wanted or entry.name in wanted]
+        documentation = TOPIC_DOCUMENTATION if asked.resource_type == ConfigResourceType.TOPIC else SERVER_DOCUMENTATION
+        for entry in result.configs:
+            if not self._with_synonyms:
+                entry.synonyms = []
+            if self._with_documentation:
+                entry.documentation = documentation.get(entry.name)
+        return result
+
+    def _topic_error(self, name: str) -> tuple[ErrorCode, str | None]:
+        try:
+            validate_topic_name(name)
+        except InvalidTopicName as error:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)
+        if name not in self._state.topic_ids:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist"
+        return ErrorCode.NONE, None
+
+    def _broker_error(self, name: str) -> tuple[ErrorCode, str | None]:
+        own = self._resolver.node_name
+        if name in (CLUSTER_DEFAULT_NAME, own):
+            return ErrorCode.NONE, None
+        # Leave out the requested name: it could make the message longer than a protocol string may be.
+        return ErrorCode.INVALID_REQUEST, f"this is node {own}; ask the node whose configuration it is"
+
+    # --- entries -------------------------------------------------------------------------------------------------
+
+    def _topic_entries(self, name: str) -> Iterator[DescribeConfigsResourceResult]:
+        overrides = self._state.config(ConfigResourceType.TOPIC, name)
+        effective = self._resolver.topic_config(self._state, name)
+        for key, setting in _TOPIC_SETTINGS.items():
+            synonyms = self._resolver.topic_synonyms(self._state, overrides, key)
+            yield _entry(key, value_text(getattr(effective, field_of(key))), setting.type, synonyms)
+        for key in sorted((overrides.keys() | SERVED_ANYWAY.keys()) - _TOPIC_SETTINGS.keys()):
+            if key in overrides:
+                # The key was accepted because its value asks for what we do anyway. Show the value as it was set.
+                synonym = ConfigSynonym(key, overrides[key], ConfigSource.DYNAMIC_TOPIC_CONFIG)
+                yield _entry(key, overrides[key], SERVED_TYPES.get(key, ConfigType.STRING), [synonym])
+            else:
+                yield _entry(key, SERVED_ANYWAY[key], SERVED_TYPES[key], [], read_only=True)
+
+    def _broker_entries(self) -> Iterator[DescribeConfigsResourceResult]:
+        effective = self._resolver.server_config(self._state)
+        for key, setting in _SERVER_SETTINGS.items():
+            synonyms = self._resolver.broker_synonyms(self._state, key)
+            value = value_text(getattr(effective, field_of(key)))
+            entry = _entry(key, value, setting.type, synonyms, read_only=key not in DYNAMIC_KEYS)
+            # The value may be set under the key's other name only. Do not show this key as set then: a client that reads the
+            # whole configuration, changes it and writes it back would set both names.
+            own_sources = [synonym.source for synonym in synonyms if synonym.name == key]
+            entry.config_source = own_sources[0] if own_sources else ConfigSource.DEFAULT_CONFIG
+            yield entry
+        own = self._state.config(ConfigResourceType.BROKER, self._resolver.node_name)
+        everywhere = self._state.config(ConfigResourceType.BROKER, CLUSTER_DEFAULT_NAME)
+        yield from _unknown(own, ConfigSource.DYNAMIC_BROKER_CONFIG)
+        yield from _unknown(
+            {key: value for key, value in everywhere.items() if key not in own}, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        )
+
+    def _cluster_default_entries(self) -> Iterator[DescribeConfigsResourceResult]:
+        configs = self._state.config(ConfigResourceType.BROKER, CLUSTER_DEFAULT_NAME)
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        for key in sorted(configs.keys() & _SERVER_SETTINGS.keys()):
+            yield _entry(key, configs[key], _SERVER_SETTINGS[key].type, [ConfigSynonym(key, configs[key], source)])
+        yield from _unknown(configs, source)
+
+
+def _asked_for(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
+    return asked.resource_type, asked.resource_name, frozenset(asked.configuration_keys or ())
+
+
+def _unknown(configs: Mapping[str, str], source: ConfigSource) -> Iterator[DescribeConfigsResourceResult]:
+    for key in sorted(configs.keys() - _SERVER_SETTINGS.keys()):
+        entry = _entry(key, None, UNKNOWN_TYPE, [ConfigSynonym(key, None, source)])
+        yield dataclasses.replace(entry, is_sensitive=True)
+
+
+def _entry(
+    key: str, value: str | None, type_: int, synonyms: Sequence[ConfigSynonym], *, read_only: bool = False
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=key,
+        value=value,
+        read_only=read_only,
+        config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        config_type=type_,
+        synonyms=[DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in synonyms],
+    )

@@ -1,0 +1,21 @@
+"""DeleteGroups: deletes empty groups with their committed offsets (core)."""
+
+from common.protocol.api_keys import ApiKey
+from common.protocol.schema import Int16, Int32, Kind, Struct, field, message, struct
+
+
+@message(kind=Kind.REQUEST, api_key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+")
+class DeleteGroupsRequest(Struct):
+    groups_names: list[str] = field(default_factory=list)
+
+
+@struct
+class DeletableGroupResult(Struct):
+    group_id: str = ""
+    error_code: Int16 = 0
+
+
+@message(kind=Kind.RESPONSE, api_key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+")
+class DeleteGroupsResponse(Struct):
+    throttle_time_ms: Int32 = 0
+    results: list[DeletableGroupResult] = field(default_factory=list)

@@ -1,0 +1,51 @@
+"""Compresses the records of a batch (core).
+
+Two places compress. Compaction, when it removes records from a compressed batch, compresses the others again with the codec
+that the producer chose. A leader compresses what producers send if the topic's compression.type asks for another codec.
+Snappy is written in the framing of Java producers, which all clients read.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+
+import cramjam
+
+from common.records.batch import Buffer
+from common.records.decompression import GZIP, LZ4, SNAPPY, ZSTD
+
+# A magic, the version of the framing, and the oldest version whose readers can read it.
+_JAVA_SNAPPY_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_JAVA_SNAPPY_CHUNK = 32 * 1024
+# The window size that makes zlib write a gzip header. The header has no time, so equal records give equal bytes.
+_GZIP_WINDOW = 31
+
+
+def compress(code: int, payload: Buffer, level: int | None = None) -> bytes:
+    """Compresses a batch's records with the codec of this code; code 0 returns them as they are. Without a level the codec
+    chooses; snappy has none."""
+    return _COMPRESSORS[code](bytes(payload), level) if code else bytes(payload)
+
+
+def _gzip(payload: bytes, level: int | None) -> bytes:
+    compressor = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=_GZIP_WINDOW)
+    return compressor.compress(payload) + compressor.flush()
+
+
+def _snappy(payload: bytes, _level: int | None) -> bytes:
+    framed = bytearray(_JAVA_SNAPPY_HEADER)
+    for start in range(0, len(payload), _JAVA_SNAPPY_CHUNK):
+        chunk = bytes(cramjam.snappy.compress_raw(payload[start : start + _JAVA_SNAPPY_CHUNK]))
+        framed += struct.pack(">I", len(chunk)) + chunk
+    return bytes(framed)
+
+
+def _lz4(payload: bytes, level: int | None) -> bytes:
+    return bytes(cramjam.lz4.compress(payload, level))
+
+
+def _zstd(payload: bytes, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(payload, level))
+
+
+_COMPRESSORS: dict[int, Callable[[bytes, int | None], bytes]] = {GZIP: _gzip, SNAPPY: _snappy, LZ4: _lz4, ZSTD: _zstd}

@@ -1,0 +1,1 @@
+"""Compaction of a log: keeps the latest record of each key."""

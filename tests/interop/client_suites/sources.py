@@ -1,0 +1,74 @@
+"""Finds the published source of a client's test suite. Nothing of it is kept in this repository.
+
+kafka-python's source distribution holds its tests, so pip downloads it, of the same version as the installed client. That of
+aiokafka does not: AIOKAFKA_SOURCE names a folder with a checkout of its repository at the installed version.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.interop.downloads import alone_with
+from tests.interop.our_tools import ROOT
+
+FOLDER = ROOT / "build" / "client-suites"
+DOWNLOAD_SECONDS_MAX = 120
+
+
+class NoSource(Exception):
+    """The source of a suite is missing. The message gives the reason."""
+
+
+def kafka_python() -> Path:
+    """Returns the folder of kafka-python's source distribution, downloaded if needed. Raises NoSource."""
+    wanted = version("kafka-python")
+    folder = FOLDER / f"kafka_python-{wanted}"
+    with alone_with(folder):
+        if not folder.is_dir():
+            _download("kafka-python", wanted, folder)
+    if not (folder / "test" / "integration").is_dir():
+        raise NoSource(f"{folder} holds no test/integration")
+    return folder
+
+
+def aiokafka() -> Path:
+    """Returns the folder that AIOKAFKA_SOURCE names. Raises NoSource, also if it is of another version."""
+    wanted = version("aiokafka")
+    named = os.environ.get("AIOKAFKA_SOURCE")
+    if not named:
+        raise NoSource(
+            f"aiokafka publishes its tests in its repository only; set AIOKAFKA_SOURCE to a checkout of v{wanted}"
+        )
+    folder = Path(named).absolute()
+    try:
+        is_wanted = f'__version__ = "{wanted}"' in (folder / "aiokafka" / "__init__.py").read_text()
+    except OSError as error:
+        raise NoSource(f"AIOKAFKA_SOURCE is no checkout of aiokafka: {error.filename}: {error.strerror}") from error
+    if not is_wanted:
+        raise NoSource(f"{folder} is not aiokafka {wanted}, which is installed")
+    return folder
+
+
+def _download(package: str, wanted: str, folder: Path) -> None:
+    """Downloads and unpacks a source distribution. A failed download leaves nothing behind."""
+    unfinished = FOLDER / f"unfinished-{os.getpid()}"
+    unfinished.mkdir(parents=True)
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command = [*pip, "--no-binary", package, "--dest", str(unfinished), f"{package}=={wanted}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines()
+            raise NoSource(f"pip cannot download {package} {wanted}: {lines[-1] if lines else done.returncode}")
+        (archive,) = unfinished.glob("*.tar.gz")
+        with tarfile.open(archive) as content:
+            content.extractall(unfinished, filter="data")
+        (unfinished / folder.name).rename(folder)
+    except subprocess.TimeoutExpired:
+        raise NoSource(f"pip took longer than {DOWNLOAD_SECONDS_MAX} s") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,0 +1,106 @@
+"""The test suites of kafka-python and aiokafka against a cluster of ours, compared with what is expected of each test.
+
+`make client-suites` runs them whole. Here runs what CI has time for.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.interop.client_suites.expectations import (
+    Expected,
+    differences,
+    format_expected,
+    load_expected,
+    parse_expected,
+    renewed,
+    summary,
+)
+from tests.interop.client_suites.running import Outcome, run_suite
+from tests.interop.client_suites.sources import NoSource
+from tests.interop.client_suites.suites import SUITES
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", list(SUITES))
+def test_a_clients_own_suite_comes_out_as_expected(name: str, tmp_path: Path) -> None:
+    suite = SUITES[name]
+    try:
+        outcomes = run_suite(suite, suite.in_ci, tmp_path)
+    except NoSource as error:
+        pytest.skip(f"the suite of {name} DID NOT RUN: {error}")
+    expected = load_expected(name)
+    print(f"{name}: {summary(expected, outcomes)}")
+    assert differences(expected, outcomes, is_whole=suite.in_ci == suite.tests) == []
+
+
+EXPECTED = """
+[passes]
+a
+b
+
+[skipped]
+c # of another time
+
+[security]
+s # needs TLS
+
+[unsteady]
+u # depends on time
+
+[fails]
+e # the suite presumes one broker
+"""
+AS_EXPECTED = {
+    "a": Outcome("passed", ""),
+    "b": Outcome("passed", ""),
+    "c": Outcome("skipped", "of another time"),
+    "s": Outcome("failed", "no such port"),
+    "u": Outcome("passed", ""),
+    "e": Outcome("failed", "3 != 1"),
+}
+
+
+@pytest.mark.parametrize(
+    ("test", "outcome", "found"),
+    [
+        ("a", Outcome("failed", "boom"), ["a failed, but stands under passes: boom"]),
+        ("a", Outcome("skipped", "no"), ["a skipped, but stands under passes: no"]),
+        ("c", Outcome("passed", ""), ["c passed, but stands under skipped"]),
+        ("s", Outcome("passed", ""), ["s passed, but stands under security"]),
+        ("u", Outcome("failed", "late"), []),
+        ("u", Outcome("skipped", "no"), ["u skipped, but stands under unsteady: no"]),
+        ("e", Outcome("passed", ""), ["e passed, but stands under fails"]),
+        ("f", Outcome("passed", ""), ["f passed, but stands under none"]),
+    ],
+)
+def test_every_difference_is_found(test: str, outcome: Outcome, found: list[str]) -> None:
+    expected = parse_expected(EXPECTED)
+    assert differences(expected, AS_EXPECTED, is_whole=True) == []
+    assert differences(expected, AS_EXPECTED | {test: outcome}, is_whole=True) == found
+
+
+def test_a_test_that_did_not_run_is_a_difference_of_a_whole_run() -> None:
+    expected = parse_expected(EXPECTED)
+    outcomes = {test: outcome for test, outcome in AS_EXPECTED.items() if test != "b"}
+    assert differences(expected, outcomes, is_whole=True) == ["b did not run"]
+    assert differences(expected, outcomes, is_whole=False) == []
+
+
+def test_reasons_outlive_a_renewal() -> None:
+    """What is new waits for its reason, what passes loses it, and what is read back is what was written."""
+    expected = parse_expected(EXPECTED)
+    assert renewed(expected, AS_EXPECTED) == expected
+    assert parse_expected(format_expected(expected)) == expected
+    changed = AS_EXPECTED | {"a": Outcome("failed", "boom"), "e": Outcome("passed", "")}
+    again = renewed(expected, changed)
+    assert again["a"] == Expected("fails", "give the reason: boom")
+    assert again["e"] == Expected("passes")
+    assert again["u"] == expected["u"]
+
+
+@pytest.mark.parametrize("text", ["a", "[passes]\na # why", "[fails]\na", "[unheard of]", "[passes]\na\na"])
+def test_a_file_that_says_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"section|reason"):
+        parse_expected(text)

@@ -1,0 +1,293 @@
+"""Transactions with real clients and their default settings: commit, abort, fencing, and a coordinator that is killed.
+
+Consumers with isolation.level=read_committed must see all records of the committed transactions and none of the others. The
+test that kills a broker has a cluster of its own.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as Position
+
+from tests.blocking_admin import BlockingAdmin
+from tests.interop.apache_kafka_tools import Kafka
+from tests.interop.topics import create_topic
+from tools.lab.local_cluster import LocalCluster
+
+SECONDS_MAX = 60
+PARTITIONS = 3
+FENCED = -144
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def transactional_id(new_topic_name: Callable[[], str]) -> str:
+    return f"id-{new_topic_name()}"
+
+
+def librdkafka_producer(bootstrap: str, transactional_id: str, **settings: object) -> Producer:
+    """Returns a producer that has its epoch."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **settings})
+    producer.init_transactions(SECONDS_MAX)
+    return producer
+
+
+def write(producer: Producer, topic: str, name: str) -> set[bytes]:
+    """Writes a record to each partition within the open transaction, and waits until the brokers have them."""
+    values = {f"{name} {index}".encode() for index in range(PARTITIONS)}
+    for index, value in enumerate(sorted(values)):
+        producer.produce(topic, value, partition=index)
+    assert producer.flush(SECONDS_MAX) == 0
+    return values
+
+
+def read(bootstrap: str, topic: str, count: int, *, isolation: str = "read_committed") -> list[bytes]:
+    """Returns the values from the beginning of the topic up to its end as consumers of this isolation see it. Waits until
+    there are `count` of them."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reader-{next(_numbers)}",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([Position(topic, index, 0) for index in range(PARTITIONS)])
+    values: list[bytes] = []
+    ended: set[int] = set()
+    while len(ended) < PARTITIONS or len(values) < count:
+        message = consumer.poll(SECONDS_MAX)
+        assert message is not None, f"only {len(values)} records and the ends of {sorted(ended)}"
+        if message.error() is not None:
+            ended.add(message.partition() or 0)
+        else:
+            ended.discard(message.partition() or 0)
+            values.append(message.value() or b"")
+    consumer.close()
+    return sorted(values)
+
+
+@pytest.mark.slow
+def test_librdkafka_commits_and_aborts(bootstrap: str, topic: str, transactional_id: str) -> None:
+    """What is aborted is in the log: a consumer that reads everything sees it."""
+    producer = librdkafka_producer(bootstrap, transactional_id)
+    committed, all_values = set(), set()
+    for number in range(4):
+        producer.begin_transaction()
+        values = write(producer, topic, f"transaction {number}")
+        all_values |= values
+        if number % 2:
+            producer.abort_transaction(SECONDS_MAX)
+        else:
+            producer.commit_transaction(SECONDS_MAX)
+            committed |= values
+    assert read(bootstrap, topic, len(committed)) == sorted(committed)
+    assert read(bootstrap, topic, len(all_values), isolation="read_uncommitted") == sorted(all_values)
+
+
+@pytest.mark.slow
+def test_an_open_transaction_holds_readers_back(bootstrap: str, topic: str, transactional_id: str) -> None:
+    """Also what others have written after it: the order of a partition is kept."""
+    producer = librdkafka_producer(bootstrap, transactional_id)
+    producer.begin_transaction()
+    inside = write(producer, topic, "inside")
+    other = Producer({"bootstrap.servers": bootstrap})
+    outside = write(other, topic, "outside")
+    assert read(bootstrap, topic, 0) == []
+    producer.commit_transaction(SECONDS_MAX)
+    assert read(bootstrap, topic, 2 * PARTITIONS) == sorted(inside | outside)
+
+
+@pytest.mark.slow
+def test_a_new_producer_fences_the_old_one(bootstrap: str, topic: str, transactional_id: str) -> None:
+    """The open transaction of the old producer is aborted, and its commit fails for good."""
+    zombie = librdkafka_producer(bootstrap, transactional_id)
+    zombie.begin_transaction()
+    write(zombie, topic, "zombie")
+    successor = librdkafka_producer(bootstrap, transactional_id)
+    with pytest.raises(KafkaException) as raised:
+        zombie.commit_transaction(SECONDS_MAX)
+    assert raised.value.args[0].code() == FENCED
+    successor.begin_transaction()
+    values = write(successor, topic, "successor")
+    successor.commit_transaction(SECONDS_MAX)
+    assert read(bootstrap, topic, PARTITIONS) == sorted(values)
+
+
+@pytest.mark.slow
+def test_a_transaction_that_takes_too_long_is_aborted(bootstrap: str, topic: str, transactional_id: str) -> None:
+    """By the coordinator, without another producer. Readers go on."""
+    producer = librdkafka_producer(bootstrap, transactional_id, **{"transaction.timeout.ms": 2000})
+    producer.begin_transaction()
+    write(producer, topic, "late")
+    other = Producer({"bootstrap.servers": bootstrap})
+    values = write(other, topic, "outside")
+    assert read(bootstrap, topic, PARTITIONS) == sorted(values)
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(SECONDS_MAX)
+
+
+@pytest.mark.slow
+def test_librdkafka_moves_a_groups_offsets_with_its_records(
+    bootstrap: str, topic: str, transactional_id: str, new_topic_name: Callable[[], str]
+) -> None:
+    """Read, write, commit both together: an aborted attempt leaves the group where it was."""
+    target = create_topic(bootstrap, new_topic_name())
+    values = write(Producer({"bootstrap.servers": bootstrap}), topic, "input")
+    group = f"group-{transactional_id}"
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    positions = [Position(topic, index, 0) for index in range(PARTITIONS)]
+    consumer.assign(positions)
+    taken = [message.value() or b"" for _ in values if (message := consumer.poll(SECONDS_MAX)) is not None]
+    assert sorted(taken) == sorted(values)
+    producer = librdkafka_producer(bootstrap, transactional_id)
+
+    def attempt(name: str) -> set[bytes]:
+        producer.begin_transaction()
+        written = write(producer, target, name)
+        producer.send_offsets_to_transaction(consumer.position(positions), consumer.consumer_group_metadata(), SECONDS_MAX)
+        return written
+
+    def committed() -> list[int]:
+        return [each.offset for each in consumer.committed(positions, SECONDS_MAX)]
+
+    attempt("aborted")
+    producer.abort_transaction(SECONDS_MAX)
+    assert max(committed()) < 0
+    written = attempt("committed")
+    producer.commit_transaction(SECONDS_MAX)
+    assert committed() == [1] * PARTITIONS
+    assert read(bootstrap, target, PARTITIONS) == sorted(written)
+    consumer.close()
+
+
+@pytest.mark.slow
+def test_aiokafka_moves_a_groups_offsets_with_its_records(bootstrap: str, topic: str, transactional_id: str) -> None:
+    asyncio.run(_aiokafka(bootstrap, topic, transactional_id))
+
+
+async def _aiokafka(bootstrap: str, topic: str, transactional_id: str) -> None:
+    """Aborts one transaction and commits another, each with records and offsets, then reads both back."""
+    group, position = f"group-{transactional_id}", TopicPartition(topic, 0)
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id) as producer:
+        with contextlib.suppress(ZeroDivisionError):
+            async with producer.transaction():
+                await producer.send_and_wait(topic, b"aborted", partition=0)
+                await producer.send_offsets_to_transaction({position: 7}, group)
+                raise ZeroDivisionError
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"committed", partition=0)
+            await producer.send_offsets_to_transaction({position: 5}, group)
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group, isolation_level="read_committed")
+    async with consumer:
+        consumer.assign([position])
+        assert await consumer.committed(position) == 5
+        consumer.seek(position, 0)
+        assert (await asyncio.wait_for(consumer.getone(), SECONDS_MAX)).value == b"committed"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_apache_kafkas_clients_copy_a_topic_in_transactions(
+    kafka: Kafka, bootstrap: str, topic: str, transactional_id: str, new_topic_name: Callable[[], str]
+) -> None:
+    """TransactionalMessageCopier, from Kafka's own system tests, moves records and offsets together and aborts some of its
+    transactions. kafka-transactions lists and describes the transactional id."""
+    target = create_topic(bootstrap, new_topic_name())
+    source = Producer({"bootstrap.servers": bootstrap})
+    values = {f"value {number}".encode() for number in range(200)}
+    for value in values:
+        source.produce(topic, value, partition=0)
+    assert source.flush(SECONDS_MAX) == 0
+    copied = kafka.run(
+        *("org.apache.kafka.tools.TransactionalMessageCopier", "--broker-list", bootstrap),
+        *("--input-topic", topic, "--input-partition", "0", "--output-topic", target, "--transaction-size", "20"),
+        *("--transactional-id", transactional_id, "--consumer-group", f"group-{transactional_id}"),
+        *("--max-messages", "200", "--enable-random-aborts"),
+    )
+    assert copied.status == 0, copied.errors
+    assert sorted(set(read(bootstrap, target, 200))) == sorted(values)
+    assert len(read(bootstrap, target, 200)) == 200
+    tool, server = "org.apache.kafka.tools.TransactionsCommand", ("--bootstrap-server", bootstrap)
+    listed = kafka.run(tool, *server, "list")
+    [line] = [line.split() for line in listed.lines if line.startswith(transactional_id)]
+    assert line[-1] in ("CompleteCommit", "CompleteAbort", "Empty"), line
+    described = kafka.run(tool, *server, "describe", "--transactional-id", transactional_id)
+    assert (described.status, transactional_id in described.lines[-1]) == (0, True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_apache_kafkas_producer_begins_one_transaction_after_the_other(
+    kafka: Kafka, bootstrap: str, topic: str, transactional_id: str
+) -> None:
+    """With several batches in flight to each partition, of which the first one waits until the coordinator has confirmed the
+    transaction. Nothing is lost or written twice."""
+    count = 5_000
+    options = ("--topic", topic, "--num-records", str(count), "--record-size", "100", "--throughput", "-1")
+    done = kafka.run(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *options,
+        *("--transactional-id", transactional_id, "--transaction-duration-ms", "20"),
+        *("--producer-props", f"bootstrap.servers={bootstrap}", "batch.size=1000", "linger.ms=0"),
+    )
+    assert (done.status, done.errors) == (0, [])
+    assert len(read(bootstrap, topic, count)) == count
+
+
+# --- a coordinator that is killed ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A cluster whose brokers may be killed."""
+    made = LocalCluster.create(
+        tmp_path / "cluster",
+        brokers=3,
+        disks=1,
+        loop=False,
+        overrides={"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"},
+    )
+    try:
+        made.start()
+        yield made
+    finally:
+        made.kill()
+    made.delete()
+
+
+def coordinator_of(cluster: LocalCluster) -> int:
+    """Returns the leader of the only partition of `__transaction_state`."""
+    with BlockingAdmin(cluster.bootstrap) as admin:
+        [topic] = admin.metadata(["__transaction_state"]).topics
+    return int(topic.partitions[0].leader_id)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_killed_coordinator_loses_no_transaction(own_cluster: LocalCluster, transactional_id: str) -> None:
+    """The coordinator is killed with kill -9 in the middle of a transaction, which then commits; another one is aborted."""
+    topic = create_topic(own_cluster.bootstrap, "t")
+    producer = librdkafka_producer(own_cluster.bootstrap, transactional_id)
+    committed: set[bytes] = set()
+    for round_number in range(2):
+        producer.begin_transaction()
+        committed |= write(producer, topic, f"committed {round_number}")
+        killed = own_cluster.broker(coordinator_of(own_cluster))
+        killed.signal(signal.SIGKILL)
+        killed.wait_until_ended()
+        producer.commit_transaction(SECONDS_MAX)
+        producer.begin_transaction()
+        write(producer, topic, f"aborted {round_number}")
+        producer.abort_transaction(SECONDS_MAX)
+        killed.start()
+        killed.wait_for("broker_running")
+    assert read(own_cluster.bootstrap, topic, len(committed)) == sorted(committed)

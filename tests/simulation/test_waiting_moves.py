@@ -1,0 +1,54 @@
+"""Moves between directories that wait for a turn while their broker ends."""
+
+import asyncio
+
+import pytest
+
+from common.ids import BrokerId
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from tests.simulation.cluster import SimulatedClient, SimulatedCluster
+from tests.simulation.environment import SimulatedWorld
+
+PARTITIONS = 3
+# One move has the only thread, and its rate lets it copy nothing. The others wait.
+ONE_AT_A_TIME = {
+    "num.replica.alter.log.dirs.threads": "1",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "0",
+}
+
+
+@pytest.mark.slow
+def test_a_turn_that_ends_with_its_broker_starts_no_other() -> None:
+    """It used to: the task group refused the next turn, and its coroutine was never awaited, which is a warning."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2, overrides=ONE_AT_A_TIME)
+        await cluster.start()
+        async with asyncio.TaskGroup() as group:
+            client = SimulatedClient(cluster, group)
+            await client.create_topic("t", partitions=PARTITIONS, replication_factor=1)
+            for index in range(PARTITIONS):
+                await client.produce("t", index, b"value")
+                await move(cluster, client, index)
+            broker = cluster.nodes[1].broker
+            assert broker is not None
+            moves = broker.replicas.moves
+            await world.until(lambda: (moves._turns, len(moves._queue)) == (1, PARTITIONS - 1))
+            cluster.crash(1)
+            client.close()
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+async def move(cluster: SimulatedCluster, client: SimulatedClient, index: int) -> None:
+    """Moves a replica to the other disk."""
+    source = cluster.disk_of(BrokerId(1), cluster.partition("t", index).directories[0])
+    target = next(cluster.disk(1, number).path for number in (1, 2) if cluster.disk(1, number) is not source)
+    topics = [AlterReplicaLogDirTopic(name="t", partitions=[index])]
+    answer = await client.ask(1, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=target, topics=topics)]))
+    assert answer.results[0].partitions[0].error_code == ErrorCode.NONE

@@ -1,0 +1,103 @@
+"""Members that subscribe by a regular expression."""
+
+from broker.coordinator.core.consumer_group.regex_resolution import REFRESH_INTERVAL_MS, TOPICS_AT_ONCE
+from common.records.consumer_group_records import (
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+)
+from tests.unit.broker.coordinator.core.consumer_group.consumer_world import ConsumerWorld
+from tests.unit.broker.coordinator.core.group_world import START_MS
+
+RESOLUTION = ("regex-resolution", "g")
+KEY = ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="t.*")
+
+
+def test_a_member_gets_what_its_expression_matches() -> None:
+    """At first it owns nothing. A moment later the topics are known, and its next heartbeat brings them."""
+    world = ConsumerWorld()
+    world.topics.create("other", 1)
+    world.topics.create("two", 1)
+    assert world.told(world.enter("a", regex="t.*")) == (1, {})
+    assert world.timers[RESOLUTION] == START_MS * 1_000_000
+    world.advance(0)
+    value = ConsumerGroupRegularExpressionValue(topics=["t", "two"], version=0, timestamp=START_MS)
+    assert world.written[0] == (KEY, value)
+    assert RESOLUTION not in world.timers
+    assert world.told(world.beat("a", 1, owned={})) == (2, {1: [0, 1, 2, 3], 3: [0]})
+    assert world.delete_offsets(("two", 0), ("other", 0)) == ["GROUP_SUBSCRIBED_TO_TOPIC", "NONE"]
+    (loaded,) = world.replayed(compacted=True).consumer_groups
+    assert loaded.resolved == {"t.*": {"t", "two"}}
+
+
+def test_a_second_member_with_the_expression_need_not_wait() -> None:
+    world = ConsumerWorld()
+    world.enter("a", regex="t.*")
+    world.advance(0)
+    world.beat("a", 1, owned={})
+    world.beat("b", 0, regex="t.*", owned={}, rebalance_ms=1_000)
+    assert world.consumer_group().target("b") == {next(iter(world.topics.topics)): {2, 3}}
+    assert RESOLUTION not in world.timers
+
+
+def test_new_topics_are_found_but_not_too_often() -> None:
+    world = ConsumerWorld()
+    world.enter("a", regex="t.*")
+    world.advance(0)
+    world.beat("a", 1, owned={})
+    world.topics.create("two", 1)
+    world.change("two")
+    assert world.told(world.beat("a", 2)) == (2, None)
+    world.advance(REFRESH_INTERVAL_MS - 1)
+    world.beat("a", 2)
+    assert RESOLUTION not in world.timers
+    world.advance(1)
+    world.beat("a", 2)
+    world.advance(0)
+    assert world.told(world.beat("a", 2)) == (3, {1: [0, 1, 2, 3], 2: [0]})
+    # A change of a matched topic needs no resolution.
+    world.topics.add_partitions("two", 2)
+    world.change("two", has_other_names=False)
+    assert world.told(world.beat("a", 3)) == (4, {1: [0, 1, 2, 3], 2: [0, 1]})
+
+
+def test_many_topics_are_looked_at_in_turns() -> None:
+    """So the event loop is never held for all of them."""
+    world = ConsumerWorld()
+    for number in range(2 * TOPICS_AT_ONCE):
+        world.topics.create(f"topic{number}", 1)
+    world.enter("a", regex="topic1.")
+    turns = 0
+    while RESOLUTION in world.timers:
+        turns += 1
+        del world.timers[RESOLUTION]
+        world.carry_out(*world.shard.timer_fired(world.now, RESOLUTION))
+    assert turns == 3
+    epoch, assigned = world.told(world.beat("a", 1, owned={}))
+    assert (epoch, len(assigned or {})) == (2, 10)
+
+
+def test_an_expression_that_nobody_has_is_forgotten() -> None:
+    """An empty text ends the subscription by an expression, and the names remain."""
+    world = ConsumerWorld()
+    world.enter("a", regex="t.*", topics=["t"])
+    world.advance(0)
+    # The expression has matched nothing but what the member names anyway.
+    assert world.consumer_group().epoch == 1
+    assert world.told(world.beat("a", 1, regex="")) == (2, None)
+    assert (KEY, None) in world.written
+    assert world.consumer_group().resolved == {}
+    assert world.refused(world.beat("a", 2, regex="[")) == "INVALID_REGULAR_EXPRESSION"
+    assert world.told(world.beat("a", 2)) == (2, None)
+
+
+def test_a_load_resolves_again() -> None:
+    """Topics may have come and gone while nobody was looking."""
+    world = ConsumerWorld()
+    world.enter("a", regex="t.*")
+    world.advance(0)
+    world.beat("a", 1, owned={})
+    world.topics.create("two", 1)
+    world.reload()
+    assert world.told(world.beat("a", 2)) == (2, None)
+    world.advance(0)
+    assert world.told(world.beat("a", 2)) == (3, {1: [0, 1, 2, 3], 2: [0]})

@@ -1,0 +1,140 @@
+"""FindCoordinator: every version, every kind of key, and each reason for which there is no coordinator now."""
+
+from dataclasses import replace
+
+import pytest
+
+from broker.coordinator.core.group_partition import group_partition, java_string_hash
+from broker.requests.find_coordinator import FindCoordinatorHandler
+from common.ids import NO_LEADER
+from common.metadata.directory_ids import UNASSIGNED
+from common.metadata.state import MetadataState
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from common.records.metadata_records import BrokerEndpoint
+from tests.unit.broker.requests.contexts import context, over_the_wire, versions
+from tests.unit.common.metadata.builders import partition, register, replay, topic
+
+NAME = "__consumer_offsets"
+NEWEST = versions(ApiKey.FIND_COORDINATOR)[-1]
+ENDPOINTS = [
+    BrokerEndpoint(name="PLAINTEXT", host="inside", port=9092),
+    BrokerEndpoint(name="OUTSIDE", host="outside", port=19092),
+]
+
+
+class Topics:
+    """Stands in for automatic topic creation."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def create_internal(self, name: str) -> None:
+        self.asked.append(name)
+
+
+def image(*, leader: int = 2, fenced: bool = False) -> MetadataState:
+    """__consumer_offsets has two partitions; broker 1 leads the first, `leader` the second."""
+    return replay(
+        replace(register(1), end_points=ENDPOINTS),
+        replace(register(2, fenced=fenced), end_points=ENDPOINTS),
+        topic(1, NAME),
+        partition(1, 0, [1, 2], directories=[UNASSIGNED] * 2, leader=1),
+        partition(1, 1, [1, 2], directories=[UNASSIGNED] * 2, leader=leader),
+    )
+
+
+def ask(
+    state: MetadataState, *keys: str, version: int = NEWEST, key_type: int = 0, listener: str = "PLAINTEXT"
+) -> tuple[list[Coordinator], list[str]]:
+    """Returns the entries of the answer, and the topics whose creation was asked for. Below version 4 the answer itself is
+    the only entry."""
+    topics = Topics()
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
+    if version < 4:
+        (key,) = keys
+        request = FindCoordinatorRequest(key=key, key_type=key_type)
+    handler = FindCoordinatorHandler(state, topics)
+    answer = handler.handle(context(ApiKey.FIND_COORDINATOR, version, listener_name=listener), request)
+    received = over_the_wire(answer, version)
+    assert isinstance(received, FindCoordinatorResponse)
+    if version < 4:
+        entry = Coordinator(
+            key=keys[0],
+            node_id=received.node_id,
+            host=received.host,
+            port=received.port,
+            error_code=received.error_code,
+        )
+        return [entry], topics.asked
+    return received.coordinators, topics.asked
+
+
+def group_of(index: int, partitions: int = 2) -> str:
+    """Returns a group that belongs to this partition."""
+    return next(name for number in range(99) if group_partition(name := f"group-{number}", partitions) == index)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
+def test_the_leader_of_the_groups_partition_is_its_coordinator(version: int) -> None:
+    """In every version, with the endpoint of the listener that the client uses."""
+    for index, node_id in ((0, 1), (1, 2)):
+        group = group_of(index)
+        ((found,), _) = ask(image(), group, version=version, listener="OUTSIDE")
+        assert (found.key, found.node_id, found.host, found.port) == (group, node_id, "outside", 19092)
+        assert found.error_code == ErrorCode.NONE
+
+
+def test_several_keys_are_answered_each() -> None:
+    """A key that is named twice is answered once."""
+    first, second = group_of(0), group_of(1)
+    (found, _) = ask(image(), first, second, first)
+    assert [(each.key, each.node_id) for each in found] == [(first, 1), (second, 2)]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
+def test_the_first_question_of_all_creates_the_topic(version: int) -> None:
+    """The client is told to try again, and the creation begins."""
+    ((found,), asked) = ask(replay(register(1)), "g", version=version)
+    assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    assert asked == [NAME]
+
+
+@pytest.mark.parametrize(
+    ("state", "listener"),
+    [(image(leader=NO_LEADER), "PLAINTEXT"), (image(fenced=True), "PLAINTEXT"), (image(), "NOBODY")],
+    ids=["without a leader", "with a fenced leader", "with a leader that this listener does not reach"],
+)
+def test_a_partition_has_no_coordinator(state: MetadataState, listener: str) -> None:
+    ((found,), asked) = ask(state, group_of(1), listener=listener)
+    assert (found.error_code, found.node_id, asked) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, [])
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR)[1:])
+@pytest.mark.parametrize("key_type", [2, 9])
+def test_other_keys_are_refused_for_good(version: int, key_type: int) -> None:
+    ((found,), asked) = ask(image(), "key", version=version, key_type=key_type)
+    assert (found.error_code, found.node_id, asked) == (ErrorCode.INVALID_REQUEST, -1, [])
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR)[1:])
+def test_a_transactional_id_has_a_topic_of_its_own(version: int) -> None:
+    """The offsets topic exists, the other one does not: its creation begins."""
+    ((found,), asked) = ask(image(), "t", version=version, key_type=1)
+    assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    assert asked == ["__transaction_state"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hashed"),
+    [("", 0), ("a", 97), ("console-consumer-41567", 161198264), ("polygenelubricants", -(2**31)), ("\U0001f600", 1772899)],
+)
+def test_the_hash_is_javas(text: str, hashed: int) -> None:
+    """Values of String.hashCode: among them the smallest integer, and a character of two UTF-16 units."""
+    assert java_string_hash(text) == hashed
+
+
+def test_a_group_whose_hash_has_no_absolute_value_is_in_the_first_partition() -> None:
+    assert group_partition("polygenelubricants", 50) == 0
+    assert group_partition("a", 50) == 47

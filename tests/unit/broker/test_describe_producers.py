@@ -1,0 +1,78 @@
+"""DescribeProducers on a simulated cluster: every replica answers for its own log."""
+
+from common.ids import NO_LEADER
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    PartitionResponse,
+    ProducerState,
+    TopicRequest,
+)
+from tests.unit.broker.cluster import Cluster, run
+from tests.unit.broker.test_idempotent_produce import elect, produce, sent, two_brokers
+
+TIMESTAMP_MS = 1_700_000_000_000
+
+
+async def describe(cluster: Cluster, broker_id: int, *indexes: int, topic: str = "t") -> list[PartitionResponse]:
+    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=list(indexes))])
+    response = await cluster.request(broker_id, request)
+    assert [each.name for each in response.topics] == [topic]
+    found: list[PartitionResponse] = response.topics[0].partitions
+    return found
+
+
+def state(producer_id: int, epoch: int, last_sequence: int, last_timestamp: int = TIMESTAMP_MS) -> ProducerState:
+    return ProducerState(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        last_sequence=last_sequence,
+        last_timestamp=last_timestamp,
+        coordinator_epoch=-1,
+    )
+
+
+def test_leaders_and_followers_know_the_producers_of_their_logs() -> None:
+    """Producers come in the order of their ids, each with its last batch. A retry and a producer without an id change
+    nothing. A new leader knows what the old one knew."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_brokers(cluster)
+        assert await describe(cluster, 1, 0) == [PartitionResponse()]
+        for records in (
+            sent(0, "a", "b"),
+            sent(2, "c", timestamp_ms=TIMESTAMP_MS + 5),
+            sent(0, "d", producer_id=7, epoch=3),
+            sent(0, "a", "b"),
+        ):
+            assert (await produce(cluster, 1, records))[0] is ErrorCode.NONE
+        await cluster.produce(1, "without an id")
+        expected = [PartitionResponse(active_producers=[state(7, 3, 0), state(40, 0, 2, TIMESTAMP_MS + 5)])]
+        assert await describe(cluster, 1, 0, 0) == expected
+        assert await describe(cluster, 2, 0) == expected
+        await elect(cluster, 2, isr=[1, 2])
+        assert await describe(cluster, 2, 0) == expected
+
+    run(scenario)
+
+
+def test_a_partition_that_is_not_here_has_an_error() -> None:
+    """It does not exist, or other brokers have its replicas. A partition without a leader is described."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_brokers(cluster)
+        await cluster.start(3)
+        await produce(cluster, 1, sent(0, "a"))
+        assert [each.error_code for each in await describe(cluster, 1, 0, 9)] == [
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        (unknown,) = await describe(cluster, 1, 0, topic="unknown")
+        assert (unknown.error_code, unknown.active_producers) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+        (elsewhere,) = await describe(cluster, 3, 0)
+        assert (elsewhere.error_code, elsewhere.active_producers) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
+        cluster.controller.change(leader=NO_LEADER)
+        await cluster.until(lambda: not cluster[1].leads())
+        assert await describe(cluster, 1, 0) == [PartitionResponse(active_producers=[state(40, 0, 0)])]
+
+    run(scenario)

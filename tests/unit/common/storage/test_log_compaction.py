@@ -1,0 +1,376 @@
+"""Compaction of a log on a simulated disk: what survives, what is left of the files, and what ends it early."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from common.ids import Offset
+from common.records.batch import (
+    CompressedBatch,
+    InvalidRecordBatch,
+    Record,
+    encode_batch,
+    iterate_records,
+    read_header,
+    replace_records,
+    split_batches,
+)
+from common.records.compression import compress
+from common.records.decompression import decompress
+from common.storage.compaction.log_compaction import Compacted, CompactionEnded, CompactionSettings, LogCompaction
+from common.storage.log import Log
+from common.storage.log_config import LogConfig
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.common.storage.batches import (
+    FOLDER,
+    PATH,
+    all_offsets,
+    append_batches,
+    attached,
+    created,
+    log_files,
+)
+
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)
+SETTINGS = CompactionSettings(
+    segment_bytes=1300,
+    index_interval_bytes=150,
+    delete_retention_ms=1000,
+    producer_expiration_ms=10_000,
+    keys_max=1000,
+    io_buffer_bytes=200,
+)
+Pair = tuple[str, str | None]
+
+
+async def put(
+    log: Log, *pairs: Pair, timestamp: int = 100, compression: int = 0, producer: tuple[int, int] | None = None
+) -> None:
+    """Appends one batch of these keys and values."""
+    producer_id, sequence = producer or (-1, -1)
+    encoded = encode_batch(
+        [Record(key.encode(), None if value is None else value.encode(), timestamp) for key, value in pairs],
+        attributes=compression,
+        compress=(lambda payload: compress(compression, payload)) if compression else None,
+        producer_id=producer_id,
+        producer_epoch=-1 if producer is None else 0,
+        base_sequence=sequence,
+    )
+    await append_batches(log, [(read_header(encoded), memoryview(encoded))], epoch=0).written
+
+
+async def compact(
+    log: Log,
+    first_dirty: int = 0,
+    end: int | None = None,
+    *,
+    now_ms: int = 5000,
+    settings: CompactionSettings = SETTINGS,
+) -> Compacted:
+    """Compacts everything up to the newest segment."""
+
+    async def at_once(_size: int) -> None:
+        return None
+
+    await log.flush()
+    compaction = LogCompaction(log, settings, now_ms=now_ms, pace=at_once, is_wanted=lambda: True, has_room=lambda _: True)
+    return await compaction.run(first_dirty, log.log_end_offset if end is None else end)
+
+
+async def records_of(log: Log) -> dict[int, Pair]:
+    """Reads the whole log and returns the key and the value at each offset."""
+    found: dict[int, Pair] = {}
+    offset = log.log_start_offset
+    while offset < log.written_offset:
+        data = await log.read_bytes(offset, max_bytes=500)
+        for header, view in split_batches(data):
+            for record in iterate_records(view, decompress=lambda code, view: decompress(code, view, size_max=1 << 20)):
+                assert record.key is not None
+                value = None if record.value is None else bytes(record.value).decode()
+                found[record.offset] = (bytes(record.key).decode(), value)
+            offset = Offset(header.next_offset)
+    return found
+
+
+def latest(found: Mapping[int, Pair]) -> dict[str, str | None]:
+    return dict(found[offset] for offset in sorted(found))
+
+
+async def filled(log: Log, count: int = 40, keys: int = 3, producer: tuple[int, int] | None = None) -> None:
+    for number in range(count):
+        await put(log, (f"k{number % keys}", f"v{number}"), producer=producer)
+
+
+def test_the_latest_record_of_each_key_survives_at_its_offset() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log)
+        before, segments = await records_of(log), log.segment_base_offsets
+        result = await compact(log)
+        after = await records_of(log)
+        assert result.end_offset == segments[-1]
+        assert latest(after) == latest(before)
+        assert all(before[offset] == pair for offset, pair in after.items())
+        clean = [offset for offset in after if offset < result.end_offset]
+        assert clean == list(range(result.end_offset - 3, result.end_offset))
+        assert result.records_removed == result.end_offset - 3
+        # Two segments become one.
+        assert len(log.segment_base_offsets) < len(segments)
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("offset", range(40))
+def test_a_read_from_inside_a_hole_returns_what_follows(offset: int) -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log)
+        await compact(log)
+        batches = await all_offsets(log)
+        data = await log.read_bytes(offset, max_bytes=1)
+        assert (read_header(data).base_offset, read_header(data).last_offset) == next(
+            each for each in batches if each[1] >= offset
+        )
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_compacted_log_loads_as_it_was(is_closed: bool) -> None:
+    """Without a clean shutdown and a recovery point, the whole log is validated. The holes must not end it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log)
+        await compact(log)
+        before, bases = await records_of(log), log.segment_base_offsets
+        if is_closed:
+            await log.close()
+        again = await Log.load(await attached(world), FOLDER, CONFIG, clean=is_closed)
+        assert not again.recovery.lost_anything
+        assert await records_of(again) == before
+        assert again.segment_base_offsets == bases
+        assert again.log_end_offset == 40
+        assert not [name for name in log_files(world.disk(PATH)) if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_second_compaction_uses_what_the_first_one_left() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log)
+        first = await compact(log)
+        await filled(log, count=30, keys=2)
+        before = latest(await records_of(log))
+        second = await compact(log, first.end_offset)
+        assert second.end_offset > first.end_offset
+        after = await records_of(log)
+        assert latest(after) == before
+        # Every key has a later record, so no record of the first part is left.
+        assert min(after) > first.end_offset
+        assert (await compact(log, second.end_offset)).records_removed == 0
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_tombstone_goes_after_its_time_and_not_before() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await put(log, ("gone", "value"), ("kept", "value"))
+        await put(log, ("gone", None), timestamp=200)
+        await filled(log, count=20)
+        result = await compact(log, now_ms=5000)
+        found = await records_of(log)
+        assert found[1] == ("kept", "value")
+        assert found[2] == ("gone", None)
+        header = read_header(await log.read_bytes(2, max_bytes=1))
+        assert header.delete_horizon_ms == 6000
+        assert header.max_timestamp == 200
+        await compact(log, result.end_offset, now_ms=5999)
+        assert 2 in await records_of(log)
+        await compact(log, result.end_offset, now_ms=6000)
+        assert 2 not in await records_of(log)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_timestamps_survive_the_delete_horizon() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await put(log, ("a", None), ("b", "x"), timestamp=77)
+        await filled(log, count=20)
+        await compact(log)
+        [record, other] = iterate_records(await log.read_bytes(0, max_bytes=1))
+        assert (record.timestamp_ms, other.timestamp_ms) == (77, 77)
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("compression", [1, 2, 3, 4])
+def test_a_compressed_batch_keeps_its_codec(compression: int) -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await put(log, ("a", "1" * 50), ("b", "2"), ("a", "3"), compression=compression)
+        await filled(log, count=20)
+        await compact(log)
+        data = await log.read_bytes(0, max_bytes=1)
+        header = read_header(data)
+        assert (header.compression, header.record_count, header.last_offset) == (compression, 2, 2)
+        with pytest.raises(CompressedBatch):
+            list(iterate_records(data))
+        assert (await records_of(log))[2] == ("a", "3")
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_the_last_batch_of_a_producer_stays_without_records_until_it_expires() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await put(log, ("k0", "early"), producer=(7, 0))
+        await put(log, ("k0", "late"), producer=(7, 1))
+        await filled(log)
+        result = await compact(log, now_ms=5000)
+        header = read_header(await log.read_bytes(0, max_bytes=1))
+        assert (header.base_offset, header.record_count, header.producer_id, header.base_sequence) == (1, 0, 7, 1)
+        await compact(log, result.end_offset, now_ms=50_000)
+        assert read_header(await log.read_bytes(0, max_bytes=1)).producer_id == -1
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_full_map_compacts_a_part_and_the_next_one_goes_on() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        for number in range(40):
+            await put(log, (f"k{number // 2}", f"v{number}"))
+        before = latest(await records_of(log))
+        small = CompactionSettings(
+            segment_bytes=600,
+            index_interval_bytes=150,
+            delete_retention_ms=1000,
+            producer_expiration_ms=1000,
+            keys_max=4,
+            io_buffer_bytes=200,
+        )
+        first = await compact(log, settings=small)
+        assert first.end_offset == 8
+        dirty, last = 8, 0
+        while dirty != last:
+            last, dirty = dirty, (await compact(log, dirty, settings=small)).end_offset
+        assert dirty == log.segment_base_offsets[-1]
+        found = await records_of(log)
+        assert latest(found) == before
+        assert [offset for offset in found if offset < dirty] == [offset for offset in range(dirty) if offset % 2]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_nothing_at_or_beyond_the_end_is_compacted() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log)
+        bases = log.segment_base_offsets
+        result = await compact(log, end=bases[2] - 1)
+        assert result.end_offset == bases[1]
+        assert set(range(bases[1], 40)) <= set(await records_of(log))
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_the_newest_record_is_found_after_a_newer_one_has_gone() -> None:
+    """The segment keeps the timestamp of what was removed, because retention counts from it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await put(log, ("a", "kept"), timestamp=300)
+        await put(log, ("k0", "removed"), timestamp=900)
+        await log.roll()
+        await put(log, ("b", "kept"), timestamp=500)
+        await filled(log, count=20)
+        await compact(log, settings=replace(SETTINGS, segment_bytes=1))
+        assert 1 not in await records_of(log)
+        found = await log.offset_of_max_timestamp()
+        assert found is not None
+        assert (found.timestamp, found.offset) == (500, 2)
+        assert await log.durable_segments()[0].load_max_timestamp() == 900
+        assert await log.offset_for_timestamp(600) is None
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_records_without_keys_go() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        encoded = encode_batch([Record(None, b"no key"), Record(b"k", b"v")])
+        await append_batches(log, [(read_header(encoded), memoryview(encoded))], epoch=0).written
+        await filled(log, count=20)
+        await compact(log)
+        assert min(await records_of(log)) == 1
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_truncation_ends_the_compaction() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log)
+        await log.flush()
+        is_cut = False
+
+        async def cut_then_go_on(_size: int) -> None:
+            nonlocal is_cut
+            if not is_cut:
+                is_cut = True
+                log.lower_recovery_point(Offset(20))
+                await log.truncate_to(Offset(20))
+
+        compaction = LogCompaction(
+            log, SETTINGS, now_ms=0, pace=cut_then_go_on, is_wanted=lambda: True, has_room=lambda _: True
+        )
+        with pytest.raises(CompactionEnded):
+            await compaction.run(0, 40)
+        assert sorted(await records_of(log)) == list(range(20))
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_group_that_has_lost_a_segment_is_not_swapped_in() -> None:
+    """Retention may remove segments after the last one was read."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log)
+        await log.flush()
+        group = log.durable_segments()[:2]
+        cleaned = await log.create_cleaned(group[0].base_offset)
+        await log.delete_segments_before(Offset(group[1].base_offset))
+        before = log_files(world.disk(PATH)).keys()
+        assert not await log.swap_in(cleaned, group)
+        await log.discard_cleaned(cleaned)
+        assert before - log_files(world.disk(PATH)).keys() == {f"{group[0].base_offset:020}.log.cleaned"}
+        assert len(await records_of(log)) == 40 - group[1].base_offset
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_damaged_record_is_reported_and_nothing_is_replaced() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        encoded = encode_batch([Record(b"k", b"v")])
+        header = read_header(encoded)
+        # The record claims to be longer than it is, and the checksum is right.
+        broken = bytearray(encoded)
+        broken[61] += 2
+        again = replace_records(header, broken[61:])
+        await append_batches(log, [(read_header(again), memoryview(again))], epoch=0).written
+        for number in range(20):
+            await put(log, (f"k{number}", "v"))
+        segments = log.segment_base_offsets
+        with pytest.raises(InvalidRecordBatch):
+            await compact(log)
+        assert log.segment_base_offsets == segments
+        assert not [name for name in log_files(world.disk(PATH)) if "cleaned" in name]
+
+    SimulatedWorld(1).run(scenario)

@@ -1,0 +1,140 @@
+"""Tests kafka-delete-records: its request, its checks of the file, and its output, which equals that of Kafka's tool."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from common.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.unit.tools.fake_broker import FakeBroker
+from tools.kafka.delete_records import main
+
+
+class Tool:
+    """Runs main() against a broker that leads t-0 and t-1, while t-2 has no leader."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], file: Path) -> None:
+        self.errors: dict[int, ErrorCode] = {}
+        self.broker = FakeBroker({ApiKey.METADATA: self._metadata, ApiKey.DELETE_RECORDS: self._delete})
+        self._capsys = capsys
+        self._file = file
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        address = self.broker.address
+        topics = [
+            MetadataResponseTopic(
+                name="t",
+                partitions=[
+                    MetadataResponsePartition(partition_index=index, leader_id=1 if index < 2 else -1) for index in range(3)
+                ],
+            )
+            if topic.name == "t"
+            else MetadataResponseTopic(name=topic.name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for topic in request.topics or ()
+        ]
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host=address.host, port=address.port)], topics=topics
+        )
+
+    def _delete(self, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+        return DeleteRecordsResponse(
+            topics=[
+                DeleteRecordsTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        DeleteRecordsPartitionResult(
+                            partition_index=each.partition_index,
+                            low_watermark=each.offset,
+                            error_code=self.errors.get(each.partition_index, ErrorCode.NONE),
+                        )
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def __call__(self, content: Any) -> tuple[int, list[str], list[str]]:
+        """Returns the exit status and the lines of stdout and stderr."""
+        self._file.write_text(content if isinstance(content, str) else json.dumps(content))
+        status = main(["--bootstrap-server", str(self.broker.address), "--offset-json-file", str(self._file)])
+        captured = self._capsys.readouterr()
+        return status, captured.out.splitlines(), captured.err.splitlines()
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Tool]:
+    made = Tool(capsys, tmp_path / "offsets.json")
+    with made.broker:
+        yield made
+
+
+def offsets(*entries: tuple[str, int, int]) -> dict[str, Any]:
+    return {
+        "partitions": [{"topic": topic, "partition": partition, "offset": offset} for topic, partition, offset in entries],
+        "version": 1,
+    }
+
+
+def test_the_low_watermarks_are_printed(tool: Tool) -> None:
+    assert tool(offsets(("t", 0, 5), ("t", 1, 7))) == (
+        0,
+        [
+            "Executing records delete operation",
+            "Records delete operation completed:",
+            "partition: t-0\tlow_watermark: 5",
+            "partition: t-1\tlow_watermark: 7",
+        ],
+        [],
+    )
+
+
+def test_a_partition_that_refuses_does_not_change_the_exit_status(tool: Tool) -> None:
+    tool.errors[1] = ErrorCode.OFFSET_OUT_OF_RANGE
+    status, out, _ = tool(offsets(("t", 0, 5), ("t", 1, 7), ("t", 2, 0), ("t", 9, 0), ("none", 0, 0)))
+    assert status == 0
+    assert out[2] == "partition: t-0\tlow_watermark: 5"
+    assert out[3].startswith("partition: t-1\terror: org.apache.kafka.common.errors.OffsetOutOfRangeException: ")
+    names = [line.split("errors.")[1].split(":")[0] for line in out[3:]]
+    assert names == [
+        "OffsetOutOfRangeException",
+        "LeaderNotAvailableException",
+        "UnknownTopicOrPartitionException",
+        "UnknownTopicOrPartitionException",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "The input string is not a valid JSON"),
+        ("[]", "The input string is not a valid JSON"),
+        ({"version": 1}, "Missing partitions field"),
+        ({"version": 2, "partitions": []}, "Not supported version field value 2"),
+        (offsets(("t", 0, 1), ("t", 0, 2)), "Offset json file contains duplicate topic partitions: t-0"),
+        ({"partitions": [{"topic": "t", "partition": 0}]}, "has no topic, partition and offset"),
+        ({"partitions": [{"topic": "t", "partition": True, "offset": 1}]}, "has no topic, partition and offset"),
+    ],
+)
+def test_a_file_that_cannot_be_followed_is_an_error(tool: Tool, content: Any, message: str) -> None:
+    status, out, err = tool(content)
+    assert status == 1
+    assert message in err[0]
+    assert out == []
+    assert not [each for each in tool.broker.requests if isinstance(each, DeleteRecordsRequest)]
