@@ -1,7 +1,7 @@
 """What consumer groups know about the topics of the cluster (core).
 
-Counterpart of the metadata image that Kafka hands to its shards. The broker's MetadataState is such a view. It may
-contain changes that the shard has not been notified of yet, but contains all that it has been notified of. Racks are not in it: neither assignor looks at them.
+Counterpart of the metadata image that Kafka hands to its shards. The broker's MetadataState is such a view. It contains all
+changes that the shard has been notified of, and perhaps later ones. Racks are not in it: neither assignor looks at them.
 """
 
 from collections.abc import Collection, Mapping
