@@ -7,6 +7,10 @@ whatever happened, provided that records and position change together or not at 
 A request without a response may still arrive, at any time. With transaction.version 0 only a new epoch keeps it out. So the
 producer starts over then: InitProducerId aborts what it left open, and the position tells how far it came.
 
+A coordinator that is cut off may have been replaced without knowing it, and answers with an old position, as Apache Kafka's
+does. A member of a group is then refused, because its generation is old, but this producer is no member. So it asks again if
+the broker that answered does not lead the group's partition.
+
 Now and then a producer aborts a transaction while a batch of it is still on its way, as a client does when the time for the
 delivery is over. The batch arrives about when the transaction ends, or later, and must have no effect.
 """
@@ -17,6 +21,7 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from broker.coordinator.core.group_partition import OFFSETS_TOPIC, group_partition
 from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -281,8 +286,8 @@ def _require(error_code: int) -> None:
 
 
 async def read_stable_position(client: "WorkloadClient", group: str, topic: str, index: int) -> int | None:
-    """Asks once for a position that no open transaction may change. Returns None without an answer, -1 without a
-    position."""
+    """Asks once for a position that no open transaction may change. Returns None without an answer that can be believed, -1
+    without a position."""
     request = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=[group])
     [found] = (await client.send(client._any_broker(), request)).coordinators
     if found.error_code != ErrorCode.NONE:
@@ -290,10 +295,15 @@ async def read_stable_position(client: "WorkloadClient", group: str, topic: str,
     wanted = [OffsetFetchRequestTopics(name=topic, partition_indexes=[index])]
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=wanted)], require_stable=True)
     [answer] = (await client.send(found.node_id, asked, version=NAMED_OFFSETS_VERSION)).groups
-    if answer.error_code != ErrorCode.NONE:
+    if answer.error_code != ErrorCode.NONE or not _leads_group(client, found.node_id, group):
         return None
     [partition] = answer.topics[0].partitions
     return int(partition.committed_offset) if partition.error_code == ErrorCode.NONE else None
+
+
+def _leads_group(client: "WorkloadClient", broker_id: int, group: str) -> bool:
+    partitions = client._cluster.partitions(OFFSETS_TOPIC)
+    return bool(partitions) and partitions[group_partition(group, len(partitions))].leader == broker_id
 
 
 async def read_committed(client: "WorkloadClient", topic: str, index: int, offset: int) -> CommittedRead | None:
