@@ -12,6 +12,7 @@ from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.partition import Partition
 from broker.hosting.replica_fetcher import Channel, FetcherSettings, ReplicaFetcher
+from broker.hosting.traffic import Traffic
 from common.environment.interface import Environment
 from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicIdPartition
 from common.metadata.state import MetadataState
@@ -35,6 +36,7 @@ class Fetchers:
         connect: Callable[[str, int], Channel],
         settings: FetcherSettings,
         quota: ReplicationQuota,
+        traffic: Traffic,
         task_group: asyncio.TaskGroup,
         lower_checkpoints: Callable[[Partition], Awaitable[None]],
         raise_log_start: Callable[[Partition, Offset], None],
@@ -47,6 +49,7 @@ class Fetchers:
         self._connect = connect
         self._settings = settings
         self._quota = quota
+        self._traffic = traffic
         self._task_group = task_group
         self._lower_checkpoints = lower_checkpoints
         self._raise_log_start = raise_log_start
@@ -117,6 +120,7 @@ class Fetchers:
             connect=lambda: self._connect(*address),
             settings=self._settings,
             quota=self._quota,
+            traffic=self._traffic,
             lower_checkpoints=self._lower_checkpoints,
             raise_log_start=self._raise_log_start,
         )

@@ -7,7 +7,9 @@ of each move, and `ReplicaCopy` copies and swaps. This module schedules the *tur
 2. A turn lasts until the copy has caught up. While a move waits for the controller or for more records, it has no turn, so
    an unreachable controller does not hold up the other moves.
 3. A move ends if its target directory runs out of room. Otherwise the next append would take the whole directory offline.
-4. If the copy's log fails because the process ran out of file descriptors or memory, the copy is deleted and made again.
+4. While records flow through the broker, copying gives way to them: a move copies smaller chunks, and rests after each for
+   as long as the chunk took.
+5. If the copy's log fails because the process ran out of file descriptors or memory, the copy is deleted and made again.
 """
 
 import asyncio
@@ -21,7 +23,8 @@ from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.log_deletion import LogDeletion
 from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import Partition, PlacedLog
-from broker.hosting.replica_copy import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, MoveEnded, ReplicaCopy
+from broker.hosting.replica_copy import CHUNK_BYTES_BUSY, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, MoveEnded, ReplicaCopy
+from broker.hosting.traffic import Traffic
 from common.environment.interface import Environment, LogDirError, SpaceStat
 from common.ids import DirectoryId, TopicIdPartition, uuid_text
 from common.protocol.errors import ErrorCode
@@ -33,6 +36,10 @@ from common.time_units import NS_PER_MS, NS_PER_S
 _RETRY_NS = NS_PER_S
 # A copy that has caught up gets new records at intervals of this length, not after every append.
 _FOLLOW_DELAY_NS = 20 * NS_PER_MS
+# How long the broker counts as busy after records have gone through it.
+_BUSY_NS = 100 * NS_PER_MS
+# The longest rest after a chunk, however long the chunk took.
+_REST_MAX_NS = 20 * NS_PER_MS
 # A move that waits for the rate limit checks the rate again after at most this time, so that a change takes effect soon.
 _PACE_STEP_NS = NS_PER_S
 
@@ -75,6 +82,9 @@ class _Move:
     is_active: bool = False
     """Whether the move has a turn."""
 
+    paced_ns: int = 0
+    """When the last chunk was allowed."""
+
     is_changed: bool = False
     """Whether something changed during the turn that makes another turn necessary."""
 
@@ -94,6 +104,7 @@ class Moves:
         timers: NamedTimers,
         task_group: asyncio.TaskGroup,
         space: Callable[[DirectoryId], SpaceStat | None],
+        traffic: Traffic,
         reconcile: Callable[[TopicIdPartition], None],
         follow: Callable[[Partition], None],
     ) -> None:
@@ -107,6 +118,12 @@ class Moves:
         self._timers = timers
         self._task_group = task_group
         self._space = space
+        self._traffic = traffic
+        # When `_is_busy` was last called, the bytes that had gone through the broker by then, and until when the broker counts
+        # as busy because of them.
+        self._looked_ns = 0
+        self._bytes_seen = 0
+        self._busy_until_ns = 0
         self._reconcile = reconcile
         self._follow = follow
         self._limit = RateLimit()
@@ -366,8 +383,11 @@ class Moves:
         return 0 if future is None else future.log.size_bytes
 
     async def _pace(self, move: _Move, size: int) -> None:
-        """Waits until the rate limit allows another chunk, and counts the chunk. A change of the rate takes effect within a
-        second."""
+        """Waits until rule 4 and the rate limit allow another chunk, and counts the chunk. A change of the rate takes effect
+        within a second."""
+        if self._is_busy():
+            now_ns = self._env.now_ns()
+            await self._env.sleep_until(now_ns + min(now_ns - move.paced_ns, _REST_MAX_NS))
         start_ns = self._env.now_ns()
         while not self._is_stopped:
             now_ns = self._env.now_ns()
@@ -376,12 +396,23 @@ class Moves:
                 break
             await self._env.sleep_until(now_ns + min(_PACE_STEP_NS if delay_ns is None else delay_ns, _PACE_STEP_NS))
         self._limit.take(size)
+        move.paced_ns = self._env.now_ns()
         self._counts(move).throttled_ns += self._env.now_ns() - start_ns
+
+    def _is_busy(self) -> bool:
+        """Whether records flow through the broker, for clients or followers."""
+        now_ns, bytes_total = self._env.now_ns(), self._traffic.bytes_total
+        # After a long time without a look, the bytes may have come at any time since.
+        if bytes_total != self._bytes_seen and now_ns - self._looked_ns < _BUSY_NS:
+            self._busy_until_ns = now_ns + _BUSY_NS
+        self._looked_ns, self._bytes_seen = now_ns, bytes_total
+        return now_ns < self._busy_until_ns
 
     def _chunk_bytes(self) -> int:
         """Returns the size of a chunk. At a low rate, a chunk is what the rate allows in a tenth of a second, so that the
         flow is even."""
-        return max(min(self._settings.bytes_per_s() // 10, CHUNK_BYTES_MAX), CHUNK_BYTES_MIN)
+        max_bytes = CHUNK_BYTES_BUSY if self._is_busy() else CHUNK_BYTES_MAX
+        return max(min(self._settings.bytes_per_s() // 10, max_bytes), CHUNK_BYTES_MIN)
 
     def _has_room_left(self, move: _Move) -> bool:
         space = self._space(move.copy.target.directory_id)
@@ -406,7 +437,7 @@ class Moves:
         self._wake_later(move, _RETRY_NS)
 
     def _make_again(self, move: _Move) -> None:
-        """Deletes a copy whose state is unknown, and copies from the start again (rule 4)."""
+        """Deletes a copy whose state is unknown, and copies from the start again (rule 5)."""
         copy = move.copy
         placed = self._end(move)
         assert placed is not None

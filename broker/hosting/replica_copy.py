@@ -36,6 +36,8 @@ from common.time_units import NS_PER_MS, NS_PER_S
 
 # Large enough to read and write at the disk's speed, small enough to hold up a client's append for a few milliseconds only.
 CHUNK_BYTES_MAX = 1 << 20
+# The same while clients use the broker. Hardly slower, but the chunk holds up a client for a fraction of a millisecond.
+CHUNK_BYTES_BUSY = 1 << 17
 CHUNK_BYTES_MIN = 1 << 16
 # The number of bytes copied between the starts of two syncs (rule 5). Copying waits before the second sync until the first
 # one has ended, so at most twice this much is unsynced.

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.partition import Partition
+from broker.hosting.traffic import Traffic
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId, TopicIdPartition
 from common.net.node_channel import ChannelError
@@ -96,6 +97,7 @@ class ReplicaFetcher:
         connect: Callable[[], Channel],
         settings: FetcherSettings,
         quota: ReplicationQuota,
+        traffic: Traffic,
         lower_checkpoints: Callable[[Partition], Awaitable[None]],
         raise_log_start: Callable[[Partition, Offset], None],
     ) -> None:
@@ -106,6 +108,7 @@ class ReplicaFetcher:
         self._connect = connect
         self._settings = settings
         self._quota = quota
+        self._traffic = traffic
         self._lower_checkpoints = lower_checkpoints
         self._raise_log_start = raise_log_start
         self._followed: dict[TopicIdPartition, _Followed] = {}
@@ -329,6 +332,7 @@ class ReplicaFetcher:
         if batches is None:
             self._follow_leader_marks(followed, data)
             return
+        self._traffic.replicated(partition.topic, size=len(batches))
         if partition.replica.is_follower_throttled:
             self._quota.count(len(batches), self._env.now_ns(), is_paced=partition.replica.is_paced)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

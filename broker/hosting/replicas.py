@@ -169,6 +169,7 @@ class Replicas:
             connect=connect,
             settings=_fetcher_settings(config),
             quota=self.follower_quota,
+            traffic=self.traffic,
             task_group=task_group,
             lower_checkpoints=self._upkeep.lower_checkpoints,
             raise_log_start=self._upkeep.raise_log_start,
@@ -183,6 +184,7 @@ class Replicas:
             timers=self._timers,
             task_group=task_group,
             space=directories.space,
+            traffic=self.traffic,
             reconcile=self.reconcile,
             follow=self._fetchers.follow,
         )

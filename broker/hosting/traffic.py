@@ -16,6 +16,7 @@ HELP = {
     "messages_in": "Records produced.",
     "bytes_in": "Bytes of produced batches.",
     "bytes_out": "Bytes of batches sent to consumers.",
+    "replication_bytes_in": "Bytes of batches fetched from leaders.",
     "replication_bytes_out": "Bytes of batches sent to followers.",
     "total_produce_requests": "Partitions in produce requests.",
     "total_fetch_requests": "Partitions in answered fetch requests.",
@@ -37,6 +38,7 @@ class Counts:
     messages_in: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    replication_bytes_in: int = 0
     replication_bytes_out: int = 0
     total_produce_requests: int = 0
     total_fetch_requests: int = 0
@@ -74,6 +76,17 @@ class Traffic:
                 counts.replication_bytes_out += size
             else:
                 counts.bytes_out += size
+
+    def replicated(self, topic: str, *, size: int) -> None:
+        """Counts batches that a follower here appends."""
+        for counts in (self.all, self._of(topic)):
+            counts.replication_bytes_in += size
+
+    @property
+    def bytes_total(self) -> int:
+        """The bytes of all batches, in and out. Changes only if data flows, unlike the requests of idle consumers."""
+        counts = self.all
+        return counts.bytes_in + counts.bytes_out + counts.replication_bytes_in + counts.replication_bytes_out
 
     def samples(self, topics: Container[str]) -> Iterator[Sample]:
         """Yields all samples, and drops the counts of topics that are not in `topics`."""

@@ -6,10 +6,12 @@ Each test writes the metadata itself, so it decides when the controller acknowle
 import asyncio
 import errno
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from broker.hosting import moves, replica_copy
+from broker.hosting.moves import Moves
 from broker.hosting.replica_copy import ReplicaCopy
 from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
@@ -337,6 +339,7 @@ def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) 
     """The copy is synced in parts. A single sync at the end would block all appends to the target directory."""
     monkeypatch.setattr(replica_copy, "WRITE_BACK_BYTES", 200)
     monkeypatch.setattr(moves, "CHUNK_BYTES_MAX", 100)
+    monkeypatch.setattr(moves, "CHUNK_BYTES_BUSY", 100)
     monkeypatch.setattr(moves, "CHUNK_BYTES_MIN", 100)
     synced: list[int] = []
 
@@ -358,6 +361,40 @@ def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) 
         steps = [after - before for before, after in pairwise([0, *synced, size])]
         assert len(steps) > 5
         assert max(steps) <= 200 + size // 20
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_copy_gives_way_to_the_records_of_clients(monkeypatch: pytest.MonkeyPatch, *, is_busy: bool) -> None:
+    """While records flow, a chunk is small, and a move rests after it for as long as it took."""
+    monkeypatch.setattr(moves, "CHUNK_BYTES_MAX", 500)
+    monkeypatch.setattr(moves, "CHUNK_BYTES_BUSY", 100)
+    monkeypatch.setattr(moves, "CHUNK_BYTES_MIN", 100)
+    paced: list[tuple[int, int, int]] = []
+    pace = Moves._pace
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, *(f"record {number}" * 5 for number in range(20)))
+        await cluster.world.sleep(1)
+
+        async def noted(mover: Moves, move: Any, size: int) -> None:
+            if is_busy:
+                cluster[1].replicas.traffic.produced("u", messages=1, size=1)
+            began_ns = cluster.world.now_ns()
+            await pace(mover, move, size)
+            paced.append((began_ns, cluster.world.now_ns(), size))
+
+        monkeypatch.setattr(Moves, "_pace", noted)
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        assert len(paced) > 3
+        # At the first chunk, the traffic has not been looked at before.
+        for (_, allowed_ns, _), (began_ns, ended_ns, size) in pairwise(paced[1:]):
+            assert ended_ns - began_ns == (began_ns - allowed_ns if is_busy else 0)
+            assert size <= (200 if is_busy else 600)
+        assert is_busy or max(size for _, _, size in paced) > 200
+        assert not is_busy or any(ended_ns > began_ns for began_ns, ended_ns, _ in paced)
 
     run(scenario)
 
