@@ -119,10 +119,10 @@ class Moves:
         self._task_group = task_group
         self._space = space
         self._traffic = traffic
-        # When `_is_busy` was last called, the bytes that had gone through the broker by then, and until when the broker counts
-        # as busy because of them.
+        # When `_is_busy` was last called, and the bytes that had gone through the broker by then.
         self._looked_ns = 0
         self._bytes_seen = 0
+        # Until when the broker counts as busy.
         self._busy_until_ns = 0
         self._reconcile = reconcile
         self._follow = follow

@@ -21,10 +21,13 @@ def test_counts_by_topic_and_in_all() -> None:
     traffic.produced("b", messages=1, size=10)
     traffic.fetched("a", size=100, is_follower=False)
     traffic.fetched("a", size=70, is_follower=True)
+    traffic.replicated("b", size=5)
     assert series(traffic, "messagesin", ["a", "b"]) == {"": 4, "a": 3, "b": 1}
     assert series(traffic, "bytesin", ["a", "b"]) == {"": 110, "a": 100, "b": 10}
     assert series(traffic, "bytesout", ["a", "b"]) == {"": 100, "a": 100, "b": 0}
     assert series(traffic, "replicationbytesout", ["a", "b"]) == {"": 70, "a": 70, "b": 0}
+    assert series(traffic, "replicationbytesin", ["a", "b"]) == {"": 5, "a": 0, "b": 5}
+    assert traffic.bytes_total == 110 + 100 + 70 + 5
     assert series(traffic, "totalfetchrequests", ["a", "b"]) == {"": 2, "a": 2, "b": 0}
 
 
