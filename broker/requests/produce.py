@@ -12,6 +12,7 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
    after the same wait. The first answer may have been lost because the leader died before its followers had the batch.
 5. A transactional batch needs a transactional id in the request and a producer id. Only brokers write control batches. A
    batch that would begin a transaction is held back until the coordinator has confirmed the transaction (KIP-890).
+6. A batch of an idempotent producer that comes after a refused one is refused with the same error (`RefusedSequences`).
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 from broker.coordinator.core.transactions.verification import RETRIABLE, Question, produce_error
 from broker.coordinator.transaction_verifier import TransactionVerifier
+from broker.core.refused_sequences import RefusedSequences
 from broker.core.verification_guards import VerificationGuard
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
@@ -55,6 +57,7 @@ from common.records.batch import (
     CorruptBatch,
     InvalidRecordBatch,
     WrongMagic,
+    read_header,
     set_log_append_time,
     split_batches,
     validate_produced_batch,
@@ -117,6 +120,7 @@ class ProduceHandler:
         self._env = env
         self._replicas = replicas
         self._is_certain = is_certain
+        self._refused_sequences = RefusedSequences()
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> "asyncio.Future[ProduceResponse] | None":
         """Appends and returns a future of the response, or None if the client wants no answer (acks=0).
@@ -130,6 +134,7 @@ class ProduceHandler:
             self._is_certain,
             serves_transactions=self._serves_transactions,
             verifier=self._verifier,
+            refused_sequences=self._refused_sequences,
         )
         produce.append_all(request)
         if request.acks != 0:
@@ -155,8 +160,10 @@ class _Produce:
         *,
         serves_transactions: bool,
         verifier: TransactionVerifier | None,
+        refused_sequences: RefusedSequences,
     ) -> None:
         self._replicas = replicas
+        self._refused_sequences = refused_sequences
         self._serves_transactions = serves_transactions
         self._verifier = verifier
         self._is_certain = is_certain
@@ -190,7 +197,7 @@ class _Produce:
                 try:
                     self._append(topic.name, data.records, answer)
                 except Refused as refused:
-                    answer.error_code = refused.code
+                    answer.error_code = self._judge(topic.name, data.index, data.records, refused.code)
                     answer.error_message = refused.message
                     answer.record_errors = refused.record_errors
                     self._replicas.traffic.produce_refused(topic.name, refused.code)
@@ -202,6 +209,16 @@ class _Produce:
             return
         if request.acks == ACKS_ALL:
             self._watch_deadline()
+
+    def _judge(self, topic: str, index: int, records: object, error: ErrorCode) -> ErrorCode:
+        """Returns the error with which to refuse these records (rule 6)."""
+        if not isinstance(records, memoryview):
+            return error
+        try:
+            header = read_header(records)
+        except BatchError:
+            return error
+        return self._refused_sequences.refuse(topic, index, header, error)
 
     def _watch_deadline(self) -> None:
         """Sets the client's timeout. It limits only the wait for replication; disk operations have their own deadline."""
@@ -308,17 +325,20 @@ class _Produce:
             self._note_end_of_write()
 
     def _refuse_held(self, append: _Append, error: ErrorCode) -> None:
-        self._replicas.traffic.produce_refused(append.partition.topic, error)
+        partition = append.partition
+        error = self._refused_sequences.refuse(partition.topic, partition.index, append.batches[0][0], error)
+        self._replicas.traffic.produce_refused(partition.topic, error)
         self._finish(append.number, error)
         self._note_end_of_write()
 
     def _append_batches(self, append: _Append) -> None:
         number, partition = append.number, append.partition
+        header, view = append.batches[0]
         try:
             first_offset = partition.append_as_leader(
                 append.batches,
                 on_written=lambda end_offset: self._written(number, partition, end_offset),
-                on_failed=lambda: self._failed(number),
+                on_failed=lambda: self._failed(number, partition, header),
                 must_be_verified=append.must_be_verified,
                 guard=append.guard,
             )
@@ -331,7 +351,7 @@ class _Produce:
         except InvalidTransactionState as error:
             raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
         self._unwritten += 1
-        header, view = append.batches[0]
+        self._refused_sequences.appended(partition.topic, partition.index, header.producer_id)
         self._replicas.traffic.produced(partition.topic, messages=header.record_count, size=len(view))
         append.answer.base_offset = first_offset
         append.answer.log_start_offset = partition.log.log_start_offset
@@ -349,8 +369,9 @@ class _Produce:
                 self._finish(number, ErrorCode.NONE)
         self._note_end_of_write()
 
-    def _failed(self, number: int) -> None:
-        self._finish(number, ErrorCode.KAFKA_STORAGE_ERROR)
+    def _failed(self, number: int, partition: Partition, header: BatchHeader) -> None:
+        error = ErrorCode.KAFKA_STORAGE_ERROR
+        self._finish(number, self._refused_sequences.refuse(partition.topic, partition.index, header, error))
         self._note_end_of_write()
 
     def _note_end_of_write(self) -> None:

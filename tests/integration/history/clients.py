@@ -366,13 +366,18 @@ class KafkaPythonMember(Client):
 
 class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]
     """Rebalances happen within `poll`, before it returns records. kafka-python drops what it had fetched before. It calls
-    these methods in its own thread, where nothing can be committed."""
+    these methods in its own thread, where nothing can be committed.
+
+    kafka-python 3 keeps the positions of partitions that it gets again, whatever is committed. This member commits only what
+    it has polled since the rebalance, so the records in between would not be committed until a later one comes. It therefore
+    gives all positions up and begins where the group has committed, as Java's consumer does."""
 
     def __init__(self, member: KafkaPythonMember) -> None:
         self._member = member
 
     def on_partitions_revoked(self, _: Any) -> None:
         self._member.positions = {}
+        self._member.consumer._subscription.assign_from_subscribed([])
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         partitions = sorted(each.partition for each in assigned)

@@ -42,11 +42,11 @@ async def produce(cluster: Cluster, broker_id: int, records: bytearray, **option
     return ErrorCode(answer.error_code), answer.base_offset
 
 
-async def two_brokers(cluster: Cluster) -> None:
+async def two_brokers(cluster: Cluster, **options: Any) -> None:
     """Starts two brokers with one partition, which broker 1 leads."""
     for broker_id in (1, 2):
         await cluster.start(broker_id)
-    cluster.controller.create_topic([1, 2])
+    cluster.controller.create_topic([1, 2], **options)
     await cluster.started()
 
 
@@ -96,6 +96,41 @@ def test_a_batch_out_of_order_is_refused_and_nothing_is_stored(records: Any, exp
         assert await produce(cluster, 1, sent(1, "b", epoch=5)) == (ErrorCode.NONE, 1)
         assert await produce(cluster, 1, sent(0, "c", epoch=6)) == (ErrorCode.NONE, 2)
         assert await cluster.read_all(1) == ["a", "b", "c"]
+
+    run(scenario)
+
+
+def test_after_a_refused_batch_the_next_ones_are_refused_alike() -> None:
+    """They were sent before the client knew. OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka begin a new epoch, and store
+    again what the log has. The batch "b" is in the log already, but its retry is refused all the same."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_brokers(cluster, configs={"min.insync.replicas": "2"})
+        assert await produce(cluster, 1, sent(0, "a")) == (ErrorCode.NONE, 0)
+        assert await produce(cluster, 1, sent(1, "b")) == (ErrorCode.NONE, 1)
+        cluster.controller.change(isr=[1])
+        await cluster.until(lambda: not cluster[1].partition().has_enough_in_sync())
+        for records in (sent(1, "b"), sent(2, "c")):
+            assert await produce(cluster, 1, records) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+        await cluster.until(cluster[1].partition().has_enough_in_sync)
+        assert await produce(cluster, 1, sent(3, "d")) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+        for offset, records in enumerate([sent(1, "b"), sent(2, "c"), sent(3, "d")], start=1):
+            assert await produce(cluster, 1, records) == (ErrorCode.NONE, offset)
+        assert await produce(cluster, 1, sent(5, "gap")) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        assert await cluster.read_all(1) == ["a", "b", "c", "d"]
+
+    run(scenario)
+
+
+def test_a_new_leader_refuses_alike_what_was_sent_before_it_knew() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await two_brokers(cluster)
+        assert await produce(cluster, 1, sent(0, "a")) == (ErrorCode.NONE, 0)
+        assert await produce(cluster, 2, sent(1, "b")) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        await elect(cluster, 2, isr=[1, 2])
+        assert await produce(cluster, 2, sent(2, "c")) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert await produce(cluster, 2, sent(1, "b")) == (ErrorCode.NONE, 1)
+        assert await produce(cluster, 2, sent(2, "c")) == (ErrorCode.NONE, 2)
 
     run(scenario)
 
