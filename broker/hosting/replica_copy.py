@@ -13,7 +13,7 @@ current log, committed or not, so it can contain records that are later truncate
 4. The renames are not jobs of the directories' lanes: such a job would block one directory's lane while it waits for the
    other directory. The lock of each log is enough: a log that was deleted meanwhile cannot be renamed.
 5. The copy is synced while it grows, with `Log.write_back`, which does not hold up the clients' appends. Otherwise one sync
-   of the whole copy would hold up all appends to the target directory.
+   of the whole copy would hold up all appends to the target directory. What is synced leaves the page cache.
 """
 
 import asyncio
@@ -172,7 +172,8 @@ class ReplicaCopy:
             if self._write_back is not None:
                 await self._write_back
             self._unsynced_bytes = 0
-            self._write_back = future.write_back()
+            # Clients do not read the copy, so it must not push what they read out of the page cache.
+            self._write_back = future.write_back(forget=True)
 
     def _was_overtaken(self, generation: int) -> bool:
         """Whether the data just read must be discarded: the current log has been restructured since (rule 2), or the move

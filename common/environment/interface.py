@@ -186,8 +186,9 @@ class LogDir(ABC):
         """
 
     @abstractmethod
-    def write_back(self, file: LogFile) -> Awaitable[None]:
-        """Syncs like `fsync`, but holds up neither appends nor reads. Covers only appends that have completed.
+    def write_back(self, file: LogFile, *, forget: bool = False) -> Awaitable[None]:
+        """Syncs like `fsync`, but holds up neither appends nor reads. Covers only appends that have completed. `forget` then
+        drops the file's pages from the cache.
 
         Use it for a large file that is written in the background: a later `fsync`, which holds up appends, then has little
         left to do.

@@ -268,11 +268,11 @@ class RealLogDir(LogDir):
     def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
         return self._sync("sync_and_forget", file, disk_operations.sync_and_forget)
 
-    def write_back(self, file: LogFile) -> Awaitable[None]:
+    def write_back(self, file: LogFile, *, forget: bool = False) -> Awaitable[None]:
         open_file = _opened(file)
         if open_file is None:
             return self._failed(self._closed_error("write_back", file.name))
-        work = partial(disk_operations.sync_data, open_file.fd)
+        work = partial(disk_operations.sync_and_forget if forget else disk_operations.sync_data, open_file.fd)
         operation = self._operation("write_back", open_file.name, work, open_file)
         self._queue_beside_writer(operation, Lane.SWEEPER, after_writes=False)
         return operation.future

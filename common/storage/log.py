@@ -566,12 +566,12 @@ class Log:
         self._check_not_failed()
         self.recovery_point = max(self.recovery_point, target)
 
-    def write_back(self) -> asyncio.Future[None]:
+    def write_back(self, *, forget: bool = False) -> asyncio.Future[None]:
         """Starts syncing the written part of the newest segment, without holding up appends to the directory.
 
         The recovery point does not move; a later `flush` moves it and has little left to sync. The returned future completes
-        when the sync has ended, even if it failed; a failed sync fails the log. Raises LogClosed, and LogDirError if the log
-        has already failed.
+        when the sync has ended, even if it failed; a failed sync fails the log. `forget` then drops the segment's pages from
+        the cache. Raises LogClosed, and LogDirError if the log has already failed.
         """
         self._check_usable()
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -584,17 +584,17 @@ class Log:
             self._fail(error)
             end()
 
-        self._background.run(self._write_back_steps(end), on_failure=fail)
+        self._background.run(self._write_back_steps(end, forget=forget), on_failure=fail)
         return ended
 
-    def _write_back_steps(self, end: Callable[[], None]) -> Steps:
+    def _write_back_steps(self, end: Callable[[], None], *, forget: bool) -> Steps:
         segment = self._segments.newest
         # A segment that was just added has no file yet, and nothing in it.
         if segment.file is not None:
             # The kernel reports a failed write to only one sync. If it is reported to this one, the recovery point must not
             # pass the segment, even if the segment has been rolled and the sync of the roll succeeds.
             segment.undone += 1
-            yield self.log_dir.write_back(segment.file.handle)
+            yield self.log_dir.write_back(segment.file.handle, forget=forget)
             segment.undone -= 1
             self._advance_recovery_point()
         end()

@@ -562,14 +562,10 @@ class SimulatedLogDir(LogDir):
         return self._queue_on_file("fsync", file, self._sync)
 
     def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
-        def effect(node: FileNode) -> None:
-            self._sync(node)
-            node.drop_clean_pages()
+        return self._queue_on_file("sync_and_forget", file, self._sync_and_forget)
 
-        return self._queue_on_file("sync_and_forget", file, effect)
-
-    def write_back(self, file: LogFile) -> Awaitable[None]:
-        return self._queue_on_file("write_back", file, self._sync)
+    def write_back(self, file: LogFile, *, forget: bool = False) -> Awaitable[None]:
+        return self._queue_on_file("write_back", file, self._sync_and_forget if forget else self._sync)
 
     def _sync(self, node: FileNode) -> None:
         errno_code = self.disk.take_failing_writeback()
@@ -577,6 +573,10 @@ class SimulatedLogDir(LogDir):
             node.fail_writeback()
             raise _fsync_failure(errno_code)
         node.sync()
+
+    def _sync_and_forget(self, node: FileNode) -> None:
+        self._sync(node)
+        node.drop_clean_pages()
 
     # --- names ---------------------------------------------------------------------------------------------------
     def mkdir(self, name: str) -> Awaitable[None]:

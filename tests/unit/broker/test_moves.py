@@ -347,10 +347,10 @@ def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) 
         await with_records(cluster, *(f"record {number}" * 5 for number in range(20)))
         write_back = Log.write_back
 
-        def noted(log: Log) -> asyncio.Future[None]:
+        def noted(log: Log, **options: Any) -> asyncio.Future[None]:
             if log.log_dir.path == path(1, "b"):
                 synced.append(log.size_bytes)
-            return write_back(log)
+            return write_back(log, **options)
 
         monkeypatch.setattr(Log, "write_back", noted)
         assert alter(cluster, path(1, "b")) is ErrorCode.NONE
