@@ -35,7 +35,7 @@ from common.storage.names import FolderKind, marked_partition_folder, partition_
 from common.time_units import NS_PER_MS, NS_PER_S
 
 # Large enough to read and write at the disk's speed, small enough to hold up a client's append for a few milliseconds only.
-CHUNK_BYTES_MAX = 1 << 20
+CHUNK_BYTES_MAX = 1 << 21
 # The same while clients use the broker. Hardly slower, but the chunk holds up a client for a fraction of a millisecond.
 CHUNK_BYTES_BUSY = 1 << 17
 CHUNK_BYTES_MIN = 1 << 16
