@@ -8,7 +8,7 @@ of each move, and `ReplicaCopy` copies and swaps. This module schedules the *tur
    an unreachable controller does not hold up the other moves.
 3. A move ends if its target directory runs out of room. Otherwise the next append would take the whole directory offline.
 4. While records flow through the broker, copying gives way to them: a move copies smaller chunks, and rests after each for
-   as long as the chunk took.
+   twice as long as the chunk took.
 5. If the copy's log fails because the process ran out of file descriptors or memory, the copy is deleted and made again.
 """
 
@@ -387,7 +387,7 @@ class Moves:
         within a second."""
         if self._is_busy():
             now_ns = self._env.now_ns()
-            await self._env.sleep_until(now_ns + min(now_ns - move.paced_ns, _REST_MAX_NS))
+            await self._env.sleep_until(now_ns + min(2 * (now_ns - move.paced_ns), _REST_MAX_NS))
         start_ns = self._env.now_ns()
         while not self._is_stopped:
             now_ns = self._env.now_ns()

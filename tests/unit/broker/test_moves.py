@@ -367,7 +367,7 @@ def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_a_copy_gives_way_to_the_records_of_clients(monkeypatch: pytest.MonkeyPatch, *, is_busy: bool) -> None:
-    """While records flow, a chunk is small, and a move rests after it for as long as it took."""
+    """While records flow, a chunk is small, and a move rests after it for twice as long as it took."""
     monkeypatch.setattr(moves, "CHUNK_BYTES_MAX", 500)
     monkeypatch.setattr(moves, "CHUNK_BYTES_BUSY", 100)
     monkeypatch.setattr(moves, "CHUNK_BYTES_MIN", 100)
@@ -391,7 +391,7 @@ def test_a_copy_gives_way_to_the_records_of_clients(monkeypatch: pytest.MonkeyPa
         assert len(paced) > 3
         # At the first chunk, the traffic has not been looked at before.
         for (_, allowed_ns, _), (began_ns, ended_ns, size) in pairwise(paced[1:]):
-            assert ended_ns - began_ns == (began_ns - allowed_ns if is_busy else 0)
+            assert ended_ns - began_ns == (2 * (began_ns - allowed_ns) if is_busy else 0)
             assert size <= (200 if is_busy else 600)
         assert is_busy or max(size for _, _, size in paced) > 200
         assert not is_busy or any(ended_ns > began_ns for began_ns, ended_ns, _ in paced)
