@@ -6,6 +6,7 @@ reconnects.
 """
 
 import asyncio
+import time
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -18,6 +19,9 @@ from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from common.protocol.schema import Struct
 
 Result = TypeVar("Result")
+
+KNOWN_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.02
 
 
 class BlockingAdmin:
@@ -59,6 +63,18 @@ class BlockingAdmin:
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         response: MetadataResponse = self.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
         return response
+
+    def wait_until_known(self, broker_ids: Sequence[int]) -> None:
+        """Waits until each of these brokers lists all of them. A broker reports that it runs as soon as it lists itself."""
+        deadline = time.monotonic() + KNOWN_SECONDS_MAX
+        for broker_id in broker_ids:
+            while True:
+                response: MetadataResponse = self.send(MetadataRequest(topics=[]), broker_id)
+                known = {broker.node_id for broker in response.brokers}
+                if known.issuperset(broker_ids):
+                    break
+                assert time.monotonic() < deadline, f"broker {broker_id} lists only {sorted(known)}"
+                time.sleep(POLL_SECONDS)
 
     def brokers(self) -> dict[int, HostPort]:
         """Returns the unfenced brokers by id."""

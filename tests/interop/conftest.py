@@ -35,6 +35,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     )
     try:
         made.start()
+        with BlockingAdmin(made.bootstrap) as admin:
+            admin.wait_until_known(range(1, BROKERS + 1))
         yield made
         made.stop()
         critical = [event for node in made.nodes.values() for event in node.events() if event.get("level") == "critical"]
