@@ -40,6 +40,8 @@ BROKERS = 3
 DISKS = 3
 CREATION_SECONDS = 120.0
 LEADERS_SECONDS = 20.0
+# Longer than the 30 s after which clients and followers give a request up.
+FIRST_ACK_SECONDS_MAX = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -164,7 +166,7 @@ def _demonstrate(cluster: LocalCluster, arguments: argparse.Namespace, *, loop: 
         timeline(0.0, f"the disk {path} dies")
         _follow_failure(cluster, broker_id, directory_id, killed_at, report)
         _progress(writer, arguments.after)
-        report.first_ack_ms = _first_ack(writer, led, killed_at, report.leaders_moved_ms)
+        report.first_ack_ms = _await_first_ack(writer, led, killed_at, report.leaders_moved_ms)
         if report.first_ack_ms is not None:
             timeline(report.first_ack_ms, "first record acknowledged by a new leader")
         writer.stop()
@@ -295,6 +297,15 @@ def _follow_failure(cluster: LocalCluster, broker_id: int, directory_id: str, ki
     moved = controller.wait_for("leaders_moved", directory_id=directory_id)
     report.leaders_moved_ms = round(since(moved), 1)
     timeline(since(moved), f"leader changes committed ({moved['partitions']} partitions)")
+
+
+def _await_first_ack(writer: "Writer", led: set[int], killed_at: float, moved_ms: float | None) -> float | None:
+    """Goes on writing until a new leader has acknowledged a record. Returns when the first one was, or None after
+    FIRST_ACK_SECONDS_MAX."""
+    deadline = time.monotonic() + FIRST_ACK_SECONDS_MAX
+    while (found := _first_ack(writer, led, killed_at, moved_ms)) is None and time.monotonic() < deadline:
+        _progress(writer, 0.1)
+    return found
 
 
 def _first_ack(writer: "Writer", led: set[int], killed_at: float, moved_ms: float | None) -> float | None:
