@@ -104,6 +104,8 @@ class RealConnection(Connection):
         self._small_reads = 0
         self._reading = False
         self._paused = False
+        # The socket's error, if data that arrived before it may still be unread, else None.
+        self._pending_error: str | None = None
         # The parts that are not sent yet. `_region_sent` counts bytes of the first region: those already sent, and those
         # that the reader thread has read and that are queued in front of the region.
         self._queue: deque[Part] = deque()
@@ -175,6 +177,21 @@ class RealConnection(Connection):
             return
         cast(Receiver, self._receiver).data_received(view[:size])
         self._adapt_buffer(size, len(view))
+        self._check_for_error()
+
+    def _check_for_error(self) -> None:
+        """Keeps a socket with an error watched until its data is read.
+
+        uvloop reports a socket with an error once and then stops watching it. If data arrived before the error, one read
+        returns only that data, and nothing would ever report the error. Taking the error from the socket and watching it
+        anew delivers the rest of the data, and then the end of the stream.
+        """
+        if self._sock is None or not (error := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
+            return
+        self._pending_error = os.strerror(error)
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+            self._loop.add_reader(self._fd, self._on_readable)
 
     def _adapt_buffer(self, received: int, capacity: int) -> None:
         """Takes a larger receive buffer when a read fills this one, a small one when most stays empty for many reads."""
@@ -191,6 +208,9 @@ class RealConnection(Connection):
             self._small_reads = 0
 
     def _end_of_stream(self) -> None:
+        if self._pending_error is not None:
+            self._lose(self._pending_error)
+            return
         # The peer may have closed only its sending side, so it still gets what is queued.
         self._closing = True
         self._update_reading()

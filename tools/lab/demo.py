@@ -40,8 +40,7 @@ BROKERS = 3
 DISKS = 3
 CREATION_SECONDS = 120.0
 LEADERS_SECONDS = 20.0
-# Longer than the 30 s after which clients and followers give a request up.
-FIRST_ACK_SECONDS_MAX = 60.0
+FIRST_ACK_SECONDS_MAX = 20.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -269,6 +269,54 @@ async def test_a_reset_has_a_reason(pair: Pair) -> None:
     assert pair.recorder.lost == ["Connection reset by peer"]
 
 
+def _send_and_reset(peer: socket.socket, data: bytes) -> None:
+    """Sends data and resets the connection in one event loop step, so that the connection finds both at once."""
+    assert peer.send(data) == len(data)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+
+
+@pytest.mark.parametrize("size", [10, RECEIVE_BUFFER_MIN - 1, RECEIVE_BUFFER_MIN])
+async def test_a_reset_right_behind_data(pair: Pair, size: int) -> None:
+    """uvloop reports a socket with an error once and then stops watching it. The read that this causes returns the data, so
+    the error would never be seen, and a request that waits for the rest of its response would wait until it times out."""
+    _send_and_reset(pair.peer, bytes(size))
+    await pair.recorder.until("lost")
+    assert len(pair.recorder.data) == size
+    assert pair.recorder.lost == ["Connection reset by peer"]
+
+
+async def test_a_reset_while_the_peer_does_not_read(pair: Pair) -> None:
+    """The socket is watched for reading and for writing then. Whichever sees the error ends the connection."""
+    pair.connection.send([bytes(5_000_000)])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert pair.connection.queued_bytes > 0
+    _send_and_reset(pair.peer, b"request")
+    await pair.recorder.until("lost")
+    assert pair.recorder.lost[0] in {"Connection reset by peer", "Broken pipe"}
+
+
+async def test_a_reset_behind_data_that_the_receiver_lets_wait(pair: Pair) -> None:
+    """A receiver that pauses reading in the middle still gets all data that arrived before the reset."""
+
+    def pause_at_first(view: memoryview) -> None:
+        if not pair.recorder.data:
+            pair.connection.pause_reading()
+        Recorder.data_received(pair.recorder, view)
+
+    pair.recorder.data_received = pause_at_first  # type: ignore[method-assign]
+    pair.peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * RECEIVE_BUFFER_MIN)
+    _send_and_reset(pair.peer, bytes(RECEIVE_BUFFER_MIN + 10))
+    await pair.recorder.until("data")
+    assert len(pair.recorder.data) == RECEIVE_BUFFER_MIN
+    assert pair.recorder.lost == []
+    pair.connection.resume_reading()
+    await pair.recorder.until("lost")
+    assert len(pair.recorder.data) == RECEIVE_BUFFER_MIN + 10
+    assert pair.recorder.lost == ["Connection reset by peer"]
+
+
 async def test_a_connection_refused_by_its_owner(env: RealEnvironment) -> None:
     """The owner may abort a connection while it accepts it, before it returns the receiver. A connection limit does this."""
     refused: list[Recorder] = []
