@@ -22,8 +22,7 @@ class ReplicationWaiters:
     """The appends to one partition that are waiting for the high watermark to reach their end."""
 
     def __init__(self) -> None:
-        # The end offset and the callback of each waiting append. Invariant: the offsets ascend, because the appends to a
-        # partition are written in order.
+        # The end offset and the callback of each waiting append. Invariant: the offsets ascend.
         self._waiting: deque[tuple[Offset, Callable[[ErrorCode], None]]] = deque()
 
     def __len__(self) -> int:
@@ -33,7 +32,11 @@ class ReplicationWaiters:
         """Calls `on_done` once, when the high watermark has reached the offset or can no longer do so. Returns a function
         that cancels the wait."""
         waiting = (required_offset, on_done)
-        self._waiting.append(waiting)
+        index = len(self._waiting)
+        # Appends are written in order, but the duplicate of an earlier batch ends before appends that already wait.
+        while index and self._waiting[index - 1][0] > required_offset:
+            index -= 1
+        self._waiting.insert(index, waiting)
         # `remove` does not search long: a request that gives up has usually waited longest and is at the front.
         return lambda: self._waiting.remove(waiting)
 

@@ -45,6 +45,19 @@ def test_replication_waiters_beyond_the_end_of_a_log_fail() -> None:
     assert done[2:] == [(3, ErrorCode.NONE), (5, ErrorCode.NONE)]
 
 
+def test_a_duplicate_does_not_wait_for_later_appends() -> None:
+    """The duplicate of an earlier batch begins to wait after later appends did, and is answered before them."""
+    done: list[int] = []
+    waiters = ReplicationWaiters()
+    for offset in (5, 9, 3, 5):
+        waiters.add(Offset(offset), lambda error, offset=offset: done.append(offset))  # type: ignore[misc]
+    waiters.complete_up_to(Offset(3), ErrorCode.NONE)
+    assert done == [3]
+    waiters.complete_up_to(Offset(6), ErrorCode.NONE)
+    assert done == [3, 5, 5]
+    assert len(waiters) == 1
+
+
 def test_a_wait_for_replication_can_be_given_up() -> None:
     """If a wait is cancelled, its callback is never called, and nothing of it stays behind. The others keep waiting."""
     done: list[int] = []
