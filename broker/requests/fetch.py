@@ -236,7 +236,9 @@ class _Fetch:
                 # A follower whose log has diverged may ask for an offset beyond our log end. The diverging epoch helps it
                 # more than OFFSET_OUT_OF_RANGE would.
                 return ErrorCode.NONE
-        return ErrorCode.NONE if wanted.fetch_offset <= log.written_offset else ErrorCode.OFFSET_OUT_OF_RANGE
+        # A new leader may have appends of the former one still on their way to its disk. A follower that has written them
+        # already must wait here and not truncate.
+        return ErrorCode.NONE if wanted.fetch_offset <= log.log_end_offset else ErrorCode.OFFSET_OUT_OF_RANGE
 
     def _role_error(self, partition: Partition, wanted: FetchPartition) -> ErrorCode:
         if self.is_follower or self._context.api_version < _FOLLOWER_READS_FIRST_VERSION:

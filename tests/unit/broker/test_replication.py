@@ -343,6 +343,33 @@ def test_diverged_follower_is_truncated() -> None:
     run(scenario)
 
 
+def test_a_new_leader_whose_appends_are_still_queued_costs_its_follower_nothing() -> None:
+    """A broker becomes leader while its disk has not yet written the newest record, which the other follower has. That one
+    waits for the new leader's disk; it does not truncate the record, and the high watermark reaches it in the end."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        await cluster.produce(1, "committed")
+        cluster.world.disk(path(2, "a")).hang({"append"})
+        tail = asyncio.ensure_future(cluster.produce(1, "tail"))
+        await cluster.until(lambda: cluster[2].partition().log.log_end_offset == 2)
+        await cluster.until(lambda: cluster[3].partition().log.written_offset == 2)
+        cluster.crash(1)
+        cluster.controller.fence(1)
+        cluster.controller.change(leader=2, isr=[2, 3])
+        await cluster.until(lambda: cluster[2].partition().is_leader)
+        await cluster.world.sleep(1)
+        assert cluster[2].partition().log.written_offset == 1
+        assert cluster[3].partition().log.log_end_offset == 2
+        cluster.world.disk(path(2, "a")).thaw()
+        await cluster.until(lambda: cluster[2].partition().high_watermark == 2)
+        assert cluster.world.events_named("replica_truncated") == []
+        assert await cluster.read_all(2) == ["committed", "tail"]
+        tail.cancel()
+
+    run(scenario)
+
+
 def test_divergence_over_several_epochs_takes_several_rounds() -> None:
     """Each log has epochs that the other does not know. The follower goes back epoch by epoch until the logs agree
     (KIP-279)."""
