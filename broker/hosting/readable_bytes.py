@@ -10,9 +10,9 @@ from typing import Final
 
 from common.ids import Offset
 
-# An open transaction holds back the last stable offset, and everything that is written meanwhile is counted write by write.
+# While a replica in the ISR has stopped, or a transaction is open, everything that is written is counted write by write.
 # With more entries than this, neighbours are counted together. A fetch may then be answered with fewer bytes than min.bytes.
-UNSTABLE_MAX: Final = 1024
+ENTRIES_MAX: Final = 1024
 
 
 class ReadIsolation(Enum):
@@ -63,6 +63,8 @@ class ReadableBytes:
         """Notes that the log is written up to `end_offset`."""
         self._written += size
         self._uncommitted.append((end_offset, self._written))
+        if len(self._uncommitted) > ENTRIES_MAX:
+            self._uncommitted = _thinned(self._uncommitted)
 
     def advanced(self, *, high_watermark: Offset, last_stable_offset: Offset) -> None:
         """Notes that one of the two offsets may have advanced."""
@@ -77,8 +79,12 @@ class ReadableBytes:
 
     def _add_unstable(self, end_offset: Offset) -> None:
         self._unstable.append((end_offset, self._committed))
-        if len(self._unstable) > UNSTABLE_MAX:
-            # The bytes of both count once the last stable offset has passed the first.
-            entries = [*self._unstable]
-            pairs = zip(entries[::2], [*entries[1::2], entries[-1]], strict=False)
-            self._unstable = deque((first[0], second[1]) for first, second in pairs)
+        if len(self._unstable) > ENTRIES_MAX:
+            self._unstable = _thinned(self._unstable)
+
+
+def _thinned(entries: deque[tuple[Offset, int]]) -> deque[tuple[Offset, int]]:
+    """Returns half of the entries. The bytes of two neighbours count once the first of them is passed."""
+    every = [*entries]
+    pairs = zip(every[::2], [*every[1::2], every[-1]], strict=False)
+    return deque((first[0], second[1]) for first, second in pairs)

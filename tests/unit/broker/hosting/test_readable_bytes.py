@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker.hosting.readable_bytes import UNSTABLE_MAX, ReadableBytes, ReadIsolation
+from broker.hosting.readable_bytes import ENTRIES_MAX, ReadableBytes, ReadIsolation
 from common.ids import Offset
 
 
@@ -61,15 +61,34 @@ def test_a_long_transaction_takes_bounded_memory(seed: int) -> None:
     advances in steps. Each step that passes a write counts at least one byte as stable, and in the end all are."""
     rng = random.Random(seed)
     readable = ReadableBytes()
-    end = 10 * UNSTABLE_MAX
+    end = 10 * ENTRIES_MAX
     for offset in range(1, end + 1):
         readable.written(Offset(offset), 1)
         advance(readable, offset, 0)
     assert counts(readable) == (end, end, 0)
-    assert len(readable._unstable) <= UNSTABLE_MAX
+    assert len(readable._unstable) <= ENTRIES_MAX
     stable = 0
     while stable < end:
         stable = min(end, stable + rng.randint(1, end // 20))
         advance(readable, end, stable)
-        assert readable.of(ReadIsolation.TXN_COMMITTED) >= stable - end // UNSTABLE_MAX * 2
+        assert readable.of(ReadIsolation.TXN_COMMITTED) >= stable - end // ENTRIES_MAX * 2
+    assert counts(readable) == (end, end, end)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_follower_that_has_stopped_costs_bounded_memory(seed: int) -> None:
+    """While it holds the high watermark back, ten times as many writes come as are counted one by one. Then the high
+    watermark advances in steps. Each step counts what it passes, and in the end all is committed."""
+    rng = random.Random(seed)
+    readable = ReadableBytes()
+    end = 10 * ENTRIES_MAX
+    for offset in range(1, end + 1):
+        readable.written(Offset(offset), 1)
+    assert counts(readable) == (end, 0, 0)
+    assert len(readable._uncommitted) <= ENTRIES_MAX
+    committed = 0
+    while committed < end:
+        committed = min(end, committed + rng.randint(1, end // 20))
+        advance(readable, committed, committed)
+        assert readable.of(ReadIsolation.HIGH_WATERMARK) >= committed - end // ENTRIES_MAX * 2
     assert counts(readable) == (end, end, end)
