@@ -173,6 +173,7 @@ class _Produce:
         self._knows_abortable = context.api_version >= _ABORTABLE_FIRST_VERSION
         self._client_id = context.client_id
         self._listener_name = context.listener_name
+        self._keep_request = context.keep
         self._release_request = context.release
         self._response = ProduceResponse()
         # The partitions' answers that are not final yet, by the number of the append.
@@ -181,6 +182,8 @@ class _Produce:
         self._give_up: dict[int, Callable[[], None]] = {}
         # The number of appends that the kernel may not have yet. They still need the request's memory.
         self._unwritten = 0
+        # Whether the request was answered before its appends were written (acks=0, or a short timeout).
+        self._is_kept = False
         self._next_number = 0
         self.future: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
         self._env = env
@@ -322,14 +325,15 @@ class _Produce:
         except Refused as refused:
             self._refuse_held(append, refused.code)
         else:
-            self._note_end_of_write()
+            self._unwritten -= 1
 
     def _refuse_held(self, append: _Append, error: ErrorCode) -> None:
         partition = append.partition
         error = self._refused_sequences.refuse(partition.topic, partition.index, append.batches[0][0], error)
         self._replicas.traffic.produce_refused(partition.topic, error)
+        self._unwritten -= 1
         self._finish(append.number, error)
-        self._note_end_of_write()
+        self._release_if_written()
 
     def _append_batches(self, append: _Append) -> None:
         number, partition = append.number, append.partition
@@ -357,6 +361,7 @@ class _Produce:
         append.answer.log_start_offset = partition.log.log_start_offset
 
     def _written(self, number: int, partition: Partition, end_offset: Offset) -> None:
+        self._unwritten -= 1
         if number in self._unanswered:
             # If the process was stopped meanwhile, this broker may no longer be the leader. Then only replicated records
             # survive, so wait for replication even with acks=1.
@@ -367,16 +372,16 @@ class _Produce:
                     self._watch_deadline()
             else:
                 self._finish(number, ErrorCode.NONE)
-        self._note_end_of_write()
+        self._release_if_written()
 
     def _failed(self, number: int, partition: Partition, header: BatchHeader) -> None:
+        self._unwritten -= 1
         error = ErrorCode.KAFKA_STORAGE_ERROR
         self._finish(number, self._refused_sequences.refuse(partition.topic, partition.index, header, error))
-        self._note_end_of_write()
+        self._release_if_written()
 
-    def _note_end_of_write(self) -> None:
-        self._unwritten -= 1
-        if not self._unwritten and self._unanswered:
+    def _release_if_written(self) -> None:
+        if not self._unwritten and (self._unanswered or self._is_kept):
             # Release the request's memory now. If requests that wait for followers kept their memory, there might be none
             # left to receive the followers' fetches.
             self._release_request()
@@ -405,6 +410,9 @@ class _Produce:
             self._cancel_deadline()
         if self.future.done():
             return
+        if self._unwritten:
+            self._is_kept = True
+            self._keep_request()
         self._response.node_endpoints = self._name_leaders()
         self.future.set_result(self._response)
 

@@ -37,7 +37,8 @@ from common.environment.disk_threads import Append, Lane, Queued
 from common.environment.real_timers import Timer
 from common.time_units import NS_PER_S
 
-_OPERATIONS_MAX: Final = 100_000
+# Clients reach the limit of the memory for requests before these limits.
+_OPERATIONS_MAX: Final = 1_000_000
 _BYTES_MAX: Final = 512 * 1024 * 1024
 # If a timer fires this late, it was the whole process that stalled, not just the disk.
 _STALL_NS: Final = 500_000_000

@@ -54,10 +54,12 @@ class RequestContext:
     request_bytes: memoryview
     """The request including its header but not the length before it. Stays valid as long as it is referenced. The request
     message refers to the same memory: its records are views of it."""
+    keep: Callable[[], None]
+    """Keeps the memory of the request counted after the response, until `release` is called."""
     release: Callable[[], None]
-    """Returns the memory of the request's frame to the server before the response is ready. A handler may call this when it
-    no longer refers to the request, its bytes or this context. From then on the handler must not raise
-    ApiError."""
+    """Returns the memory of the request to the server: its frame before the response is ready, or what was kept after it. A
+    handler may call this when it no longer refers to the request, its bytes or this context. From then on the
+    handler must not raise ApiError."""
     client_gone: ClientGone
     """Done as soon as the connection has ended and no response can be sent any more."""
 

@@ -66,24 +66,43 @@ class Server(Protocol):
 class _Exchange:
     """One request and later its response. Leaves the connection's queue when it is done and all earlier ones have left."""
 
-    __slots__ = ("api_key", "correlation_id", "is_done", "parts", "request", "response_size", "size", "version")
+    __slots__ = (
+        "_connection",
+        "api_key",
+        "correlation_id",
+        "frame_size",
+        "is_done",
+        "is_kept",
+        "parts",
+        "request",
+        "response_size",
+        "size",
+        "version",
+    )
 
     def __init__(
         self,
+        connection: "ServedConnection",
         api_key: ApiKey,
         version: int,
         correlation_id: int,
         *,
         request: Struct | None = None,
+        frame_size: int = 0,
         size: int = 0,
         response_size: int = 0,
     ) -> None:
+        self._connection = connection
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
         # The decoded request. None once it is answered or released. Nothing else that outlives the handler may refer to the
         # request; otherwise its frame would stay in memory.
         self.request = request
+        # The part of `size` that is the request's frame. 0 once the frame is released.
+        self.frame_size = frame_size
+        # Whether the handler still needs the request when it has answered. It then calls `release` later.
+        self.is_kept = False
         # The estimated memory of the request while it is handled. Releasing the request subtracts its frame.
         self.size = size
         # The size of the response: estimated until the response is encoded, exact from then on.
@@ -92,6 +111,12 @@ class _Exchange:
         self.parts: list[Part] | None = None
         # Set when the handler has answered. From then on the exchange only waits for the exchanges before it.
         self.is_done = False
+
+    def keep(self) -> None:
+        self.is_kept = True
+
+    def release(self) -> None:
+        self._connection.release(self)
 
 
 class ServedConnection:
@@ -122,7 +147,7 @@ class ServedConnection:
         self._is_advancing = False
         # True from `_recheck_queue` to `_recheck`, so that only one timer runs.
         self._recheck_is_scheduled = False
-        # Invariant: the sum of `size` over all exchanges that are not done.
+        # Invariant: the sum of `size` over all exchanges that are not done, and those that are done and kept.
         self._in_flight_bytes = 0
         # The bytes that RequestMemory counts for this connection: its requests in flight and the buffer of `_reader`, as of
         # the last `_charge`. Zero once the connection has stopped and its handlers are done.
@@ -298,10 +323,12 @@ class ServedConnection:
         header, body = parse_request(frame)
         request, memory = decode_request(api.request, body, version)
         exchange = _Exchange(
+            self,
             api.key,
             version,
             correlation_id,
             request=request,
+            frame_size=len(frame),
             size=_held_bytes(request, frame, memory),
             response_size=_expected_response_size(request),
         )
@@ -316,7 +343,8 @@ class ServedConnection:
             principal=ANONYMOUS,
             received_ns=self._last_use_ns,
             request_bytes=frame,
-            release=partial(self._release, exchange, len(frame)),
+            keep=exchange.keep,
+            release=exchange.release,
             client_gone=self._client_gone,
         )
         self._exchanges.append(exchange)
@@ -340,18 +368,20 @@ class ServedConnection:
         if api_key is not ApiKey.API_VERSIONS:
             raise RemoteProtocolError(f"version {version} of {api_key.name} is not served")
         # Any client can read a version 0 response, which lists the supported versions (KIP-511).
-        exchange = _Exchange(api_key, 0, correlation_id)
+        exchange = _Exchange(self, api_key, 0, correlation_id)
         self._exchanges.append(exchange)
         self._answer(exchange, unsupported_version_response(self._server.advertised))
 
-    def _release(self, exchange: _Exchange, frame_bytes: int) -> None:
-        """Stops counting the frame of a request. The handler will answer the request later but no longer needs its frame.
-        The decoded elements stay counted, because the response will have as many elements."""
-        if exchange.request is not None:
-            exchange.request = None
-            exchange.size -= frame_bytes
-            self._in_flight_bytes -= frame_bytes
-            self._charge()
+    def release(self, exchange: _Exchange) -> None:
+        """Stops counting a request that the handler no longer needs. Before the answer that is only its frame: the decoded
+        elements stay counted, because the response will have as many elements."""
+        freed_bytes = exchange.size if exchange.is_done else exchange.frame_size
+        exchange.request = None
+        exchange.is_kept = False
+        exchange.frame_size = 0
+        exchange.size -= freed_bytes
+        self._in_flight_bytes -= freed_bytes
+        self._charge()
 
     # --- responses -----------------------------------------------------------------------------------------------
     async def _await_result(self, exchange: _Exchange, result: Awaitable[Any]) -> None:
@@ -384,9 +414,9 @@ class ServedConnection:
 
     def _answer(self, exchange: _Exchange, response: Struct | None) -> None:
         exchange.request = None
-        self._in_flight_bytes -= exchange.size
-        self._charge()
         exchange.is_done = True
+        if not exchange.is_kept:
+            self.release(exchange)
         self._response_bytes -= exchange.response_size
         exchange.response_size = 0
         if response is not None and self._is_open:

@@ -200,6 +200,28 @@ def test_a_hung_disk_does_not_slow_down_the_others() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize(("acks", "timeout_ms"), [(0, 10_000), (-1, 1)])
+def test_a_request_counts_as_memory_until_its_records_are_written(acks: int, timeout_ms: int) -> None:
+    """Without acknowledgements, or with a short timeout, a request is answered while its records still wait for the disk.
+    They count as request memory until the disk has them, so a client cannot fill the disk's queue."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        [slow], _ = on_disk(cluster, "a"), on_disk(cluster, "b")
+        cluster.world.disk(path(1, "a")).hang()
+        producing = asyncio.ensure_future(cluster.produce(1, "x" * 50_000, index=slow, acks=acks, timeout_ms=timeout_ms))
+        memory = cluster[1].server.memory
+        await cluster.until(lambda: memory.used_bytes > 50_000)
+        await cluster.world.sleep(1)
+        assert memory.used_bytes > 50_000
+        assert producing.done() == (acks != 0)
+        cluster.world.disk(path(1, "a")).thaw()
+        await cluster.until(lambda: memory.used_bytes == 0)
+        producing.cancel()
+
+    run(scenario)
+
+
 def test_a_hung_disk_of_a_follower_does_not_stop_replication_to_its_other_disk() -> None:
     """Each disk has its own fetchers. Until the hung disk's operation reaches its deadline, acks=all still works for
     partitions that the follower has on its other disk."""

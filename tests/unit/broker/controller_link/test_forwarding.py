@@ -145,6 +145,7 @@ def context_of(request: Struct, version: int, *, peer: str = "10.0.0.9:50000") -
         principal=Principal("User", "alice"),
         received_ns=0,
         request_bytes=memoryview(encode(header, 2 if flexible else 1) + encode(request, version)),
+        keep=lambda: None,
         release=lambda: None,
         client_gone=asyncio.Future(loop=SimulatedLoop()),
     )

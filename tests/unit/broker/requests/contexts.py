@@ -23,6 +23,7 @@ def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") 
         principal=ANONYMOUS,
         received_ns=0,
         request_bytes=memoryview(b""),
+        keep=lambda: None,
         release=lambda: None,
         client_gone=asyncio.Future(loop=SimulatedLoop()),
     )

@@ -586,6 +586,36 @@ def test_a_handler_may_give_back_the_memory_of_a_request_before_its_answer() -> 
     run_on_seeds(scenario)
 
 
+def test_a_handler_may_keep_the_memory_of_a_request_beyond_its_answer() -> None:
+    # A produce request with acks=0 has its answer, none, before its records are written. They count until they are, even if
+    # the client has gone meanwhile.
+    async def scenario(world: World) -> None:
+        size = 100_000
+        releases: list[Callable[[], None]] = []
+
+        def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse:
+            context.keep()
+            releases.append(context.release)
+            return ProduceResponse()
+
+        async with Server(world, {ApiKey.PRODUCE: handle}, limits=ServerLimits(request_memory_bytes=size)) as server:
+            first, second = await server.raw(), await server.raw()
+            first.send(produce_request(bytes(size)))
+            await world.until(lambda: first.frames)
+            assert size < server.server.memory.used_bytes < size + 3000
+            second.send(produce_request(bytes(size)))
+            first.connection.abort()
+            await world.sleep(1)
+            assert len(releases) == 1
+            releases[0]()
+            releases[0]()
+            await world.until(lambda: len(releases) == 2)
+            releases[1]()
+            assert server.server.memory.used_bytes == 0
+
+    run_on_seeds(scenario)
+
+
 def test_requests_keep_their_memory(run: Run) -> None:
     # The record views of large and small pipelined Produce requests are not overwritten by later requests.
     async def scenario(world: World) -> None:
