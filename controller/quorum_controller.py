@@ -463,11 +463,12 @@ class QuorumController:
                 moved = await self._by_itself("elect_preferred_leaders", elect_preferred_leaders)
 
     async def _by_itself(self, name: str, operation: Operation[None, Response]) -> Response | None:
-        """Runs one of the controller's own operations. Returns None if this node is no longer active."""
+        """Runs one of the controller's own operations. Returns None if this node is no longer active, or has just resigned
+        because the change does not fit the metadata log."""
         try:
             return await self.submit(name, operation, None)
         except ApiError as error:
-            if error.code is not ErrorCode.NOT_CONTROLLER:
+            if error.code not in (ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR):
                 raise
             return None
 

@@ -9,6 +9,7 @@ The log must satisfy two rules. A crash can break either rule, and then `load` r
 2. The log reaches at least the end offset of the newest snapshot. The loss of an unsynced tail breaks this.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -83,6 +84,8 @@ class MetadataLog:
         self.snapshots = snapshots
         # The content of the quorum-state file. Changes in `store_election`, after the file is durable.
         self.election = election
+        # Numbers the partial files of snapshots.
+        self._attempts = itertools.count()
 
     # --- start ---------------------------------------------------------------------------------------------------
     @classmethod
@@ -240,11 +243,9 @@ class MetadataLog:
             self.log_dir.close_file(file)
 
     async def begin_snapshot(self, snapshot_id: OffsetAndEpoch) -> "SnapshotFile":
-        """Creates the partial file of a snapshot, after removing the leftover of an earlier attempt."""
-        await self.log_dir.remove(partial_snapshot_path(snapshot_id))
-        return SnapshotFile(
-            self.log_dir, snapshot_id, await self.log_dir.open(partial_snapshot_path(snapshot_id), create=True)
-        )
+        """Creates the partial file of a snapshot. The caller publishes or discards it."""
+        path = partial_snapshot_path(snapshot_id, next(self._attempts))
+        return SnapshotFile(self.log_dir, snapshot_id, path, await self.log_dir.open(path, create=True))
 
     async def publish_snapshot(self, file: "SnapshotFile") -> bool:
         """Durably turns a finished file into a snapshot. If the log now starts past its end, deletes it and returns
@@ -254,7 +255,9 @@ class MetadataLog:
             await self.log_dir.remove(snapshot_path(file.snapshot_id))
             return False
         stored = StoredSnapshot(file.snapshot_id, file.size, self._env.wall_ms())
-        self.snapshots = sorted([*self.snapshots, stored], key=lambda snapshot: snapshot.snapshot_id)
+        # The same snapshot may have been downloaded while it was written here.
+        others = [each for each in self.snapshots if each.snapshot_id != file.snapshot_id]
+        self.snapshots = sorted([*others, stored], key=lambda snapshot: snapshot.snapshot_id)
         return True
 
     async def start_at_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
@@ -289,10 +292,11 @@ class MetadataLog:
 class SnapshotFile:
     """The partial file of a snapshot that is being written. `publish` gives it its final name."""
 
-    def __init__(self, log_dir: LogDir, snapshot_id: OffsetAndEpoch, file: LogFile) -> None:
+    def __init__(self, log_dir: LogDir, snapshot_id: OffsetAndEpoch, path: str, file: LogFile) -> None:
         self.snapshot_id = snapshot_id
         self.size = 0
         self._log_dir = log_dir
+        self._path = path
         self._file = file
 
     async def append(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
@@ -308,13 +312,13 @@ class SnapshotFile:
     async def publish(self) -> None:
         await self._log_dir.fsync(self._file)
         self._log_dir.close_file(self._file)
-        await self._log_dir.rename(partial_snapshot_path(self.snapshot_id), snapshot_path(self.snapshot_id))
+        await self._log_dir.rename(self._path, snapshot_path(self.snapshot_id))
         await self._log_dir.fsync_dir(METADATA_LOG_FOLDER)
 
     async def discard(self) -> None:
         """Closes and deletes the partial file."""
         self._log_dir.close_file(self._file)
-        await self._log_dir.remove(partial_snapshot_path(self.snapshot_id))
+        await self._log_dir.remove(self._path)
 
 
 async def _scan_snapshots(log_dir: LogDir) -> list[StoredSnapshot]:

@@ -9,7 +9,7 @@ log would then continue with the second half of a transaction that never began.
 
 from itertools import islice
 
-from common.environment.interface import Environment
+from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
 from common.metadata.record_reader import MetadataRecordReader
 from common.metadata.snapshot import generate_snapshot_records
@@ -20,7 +20,7 @@ from common.raft.core.offsets import OffsetAndEpoch
 from common.raft.core.record_batches import UnreadableBatch, decode_values
 from common.raft.core.snapshot_content import SnapshotEncoder
 from common.raft.errors import QuorumFailure
-from common.raft.metadata_log import MetadataLog
+from common.raft.metadata_log import MetadataLog, SnapshotFile
 from common.records.batch import BatchHeader
 from common.records.metadata_records import KnownRecord
 from common.storage.errors import OffsetOutOfRange
@@ -134,18 +134,27 @@ class SnapshotWriter:
     async def _write(self, snapshot_id: OffsetAndEpoch, committed: _Committed, numbering: Numbering) -> bool:
         file = await self._log.begin_snapshot(snapshot_id)
         encoder = SnapshotEncoder(epoch=snapshot_id.epoch, numbering=numbering, written_ms=self._env.wall_ms())
-        await file.append([encoder.header(committed.timestamp_ms)])
-        records = generate_snapshot_records(committed.state)
-        while chunk := list(islice(records, RECORDS_PER_SLICE)):
-            await file.append(encoder.records(chunk))
-            await self._pause()
-        await file.append([encoder.footer()])
+        try:
+            await self._fill(file, encoder, committed)
+        except LogDirError:
+            raise
+        except Exception:
+            await file.discard()
+            raise
         if not await self._log.publish_snapshot(file):
             return False
         self._env.log.info(
             "metadata_snapshot_written", end_offset=snapshot_id.offset, epoch=snapshot_id.epoch, bytes=file.size
         )
         return True
+
+    async def _fill(self, file: SnapshotFile, encoder: SnapshotEncoder, committed: _Committed) -> None:
+        await file.append([encoder.header(committed.timestamp_ms)])
+        records = generate_snapshot_records(committed.state)
+        while chunk := list(islice(records, RECORDS_PER_SLICE)):
+            await file.append(encoder.records(chunk))
+            await self._pause()
+        await file.append([encoder.footer()])
 
     async def _pace(self) -> None:
         """Called after each record. Pauses after every slice so that other tasks can run."""

@@ -32,9 +32,10 @@ def snapshot_path(snapshot_id: OffsetAndEpoch) -> str:
     return f"{METADATA_LOG_FOLDER}/{snapshot_file(snapshot_id.offset, snapshot_id.epoch)}"
 
 
-def partial_snapshot_path(snapshot_id: OffsetAndEpoch) -> str:
-    """Returns the path of a snapshot that is still being written. It is renamed once it is complete."""
-    return snapshot_path(snapshot_id) + _PARTIAL_SUFFIX
+def partial_snapshot_path(snapshot_id: OffsetAndEpoch, attempt: int) -> str:
+    """Returns the path of a snapshot that is still being written. It is renamed once it is complete. Each attempt of a node
+    has its own number, because a node may write and download the same snapshot at the same time."""
+    return f"{snapshot_path(snapshot_id).removesuffix(SNAPSHOT_SUFFIX)}-{attempt}{SNAPSHOT_SUFFIX}{_PARTIAL_SUFFIX}"
 
 
 def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:

@@ -501,6 +501,24 @@ def test_preferred_leaders_are_restored_by_their_timer() -> None:
     run(driver, scenario, timers=ControllerTimers(idle_interval_ns=0, preferred_interval_ns=5 * NS_PER_S))
 
 
+def test_an_operation_of_a_timer_that_does_not_fit_the_log_costs_the_term_and_nothing_else() -> None:
+    """The session of the only leader expires, and fencing it changes more partitions than fit. Nobody waits for the response
+    of this operation. The controller resigns, and the daemon goes on."""
+    partitions = [partition([1, 2], 1, [1, 2], index=index) for index in range(3)]
+    driver = FakeDriver(
+        [*FEATURES, registered(1), registered(2), TopicRecord(name="t", topic_id=TOPIC), *partitions], records_max=2
+    )
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        await world.sleep(SESSION_NS / NS_PER_S + 1)
+        assert controller.new_active_count == 2
+        assert controller.is_active
+        assert [event.fields["operation"] for event in world.events_named("operation_too_large")] == ["fence_stale_broker"]
+
+    run(driver, scenario)
+
+
 def test_preferred_leaders_beyond_the_limit_of_a_pass_do_not_wait_for_another_interval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

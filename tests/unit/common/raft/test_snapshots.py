@@ -1,7 +1,7 @@
 """Snapshots of the metadata log: writing, loading at startup, cutting the log, crashes half-way, damage."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -9,11 +9,14 @@ import pytest
 
 from common.ids import LeaderEpoch, Offset
 from common.metadata.record_reader import MetadataRecordReader
+from common.metadata.state import MetadataState
+from common.raft import snapshot_writer
 from common.raft.core.offsets import OffsetAndEpoch, parse_snapshot_name, snapshot_path
 from common.raft.core.record_batches import CommittedBatch
 from common.raft.core.snapshot_content import parse_snapshot
 from common.raft.errors import QuorumFailure
 from common.raft.listener import LoadedSnapshot
+from common.raft.metadata_log import MetadataLog
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
     AbortTransactionRecord,
@@ -304,6 +307,48 @@ def test_a_snapshot_never_ends_within_a_transaction() -> None:
         assert snapshot_id is not None
         assert snapshot_id.offset == node.driver.high_watermark
         assert topics_in(node, snapshot_id) == ["before", "half", "other half"]
+
+    run(scenario)
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer fails in the middle, and not because of the disk. It removes the file that it began, and closes it."""
+
+    def fail(_state: MetadataState) -> Iterator[ApiMessageAndVersion]:
+        yield topic("a")
+        raise QuorumFailure("the state cannot be said in records")
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        before = node.files()
+        monkeypatch.setattr(snapshot_writer, "generate_snapshot_records", fail)
+        with pytest.raises(QuorumFailure):
+            await node.driver.write_snapshot()
+        assert node.files() == before
+
+    run(scenario)
+
+
+def test_a_snapshot_is_written_and_downloaded_at_the_same_time() -> None:
+    """Both attempts have a file of their own. The second one replaces the snapshot that the first one has published, and it
+    is listed once."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        snapshot_id = await node.driver.write_snapshot()
+        assert snapshot_id is not None
+        whole = content_of(node, snapshot_path(snapshot_id))
+        log = await MetadataLog.load(node.env, node.log_dir, Config())
+        first, second = await log.begin_snapshot(snapshot_id), await log.begin_snapshot(snapshot_id)
+        await first.append([whole[:10]])
+        await second.append([whole])
+        await first.append([whole[10:]])
+        for file in (first, second):
+            assert await log.publish_snapshot(file)
+            assert content_of(node, snapshot_path(snapshot_id)) == whole
+        assert [each.snapshot_id for each in log.snapshots] == [snapshot_id]
 
     run(scenario)
 

@@ -19,7 +19,9 @@ def test_a_snapshot_is_found_again_by_its_name() -> None:
     path = snapshot_path(SNAPSHOT)
     assert path == "__cluster_metadata-0/00000000000000000300-0000000007.checkpoint"
     assert parse_snapshot_name(path.partition("/")[2]) == SNAPSHOT
-    assert parse_snapshot_name(partial_snapshot_path(SNAPSHOT).partition("/")[2]) is None
+    partial = [partial_snapshot_path(SNAPSHOT, attempt).partition("/")[2] for attempt in (0, 1)]
+    assert partial[0] != partial[1]
+    assert all(parse_snapshot_name(name) is None and is_leftover(name) for name in partial)
 
 
 @pytest.mark.parametrize(
