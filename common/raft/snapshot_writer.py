@@ -7,6 +7,7 @@ megabytes); each replay also proves that the log can be replayed. A snapshot mus
 log would then continue with the second half of a transaction that never began.
 """
 
+from contextlib import suppress
 from itertools import islice
 
 from common.environment.interface import Environment, LogDirError
@@ -134,13 +135,14 @@ class SnapshotWriter:
     async def _write(self, snapshot_id: OffsetAndEpoch, committed: _Committed, numbering: Numbering) -> bool:
         file = await self._log.begin_snapshot(snapshot_id)
         encoder = SnapshotEncoder(epoch=snapshot_id.epoch, numbering=numbering, written_ms=self._env.wall_ms())
+        is_whole = False
         try:
             await self._fill(file, encoder, committed)
-        except LogDirError:
-            raise
-        except Exception:
-            await file.discard()
-            raise
+            is_whole = True
+        finally:
+            if not is_whole:
+                with suppress(LogDirError):
+                    await file.discard()
         if not await self._log.publish_snapshot(file):
             return False
         self._env.log.info(
