@@ -33,6 +33,12 @@ class CountedMoves(Protocol):
     def bytes_to_go(self, directory_id: DirectoryId) -> int: ...
 
 
+class Suspected(Protocol):
+    """The part of `SuspectedDirectories` that is used here."""
+
+    def __contains__(self, directory_id: object, /) -> bool: ...
+
+
 class CountedReplicas(Protocol):
     """The part of `Replicas` that is used here."""
 
@@ -41,6 +47,9 @@ class CountedReplicas(Protocol):
 
     @property
     def moves(self) -> CountedMoves: ...
+
+    @property
+    def suspected(self) -> Suspected: ...
 
     @property
     def leader_quota(self) -> ReplicationQuota: ...
@@ -124,6 +133,12 @@ def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) 
             "kafka_log_logdir_oldest_operation_age_seconds",
             "How long the oldest unfinished operation has waited.",
             oldest_ns / 1e9,
+            **labels,
+        )
+        yield gauge(
+            "kafka_log_logdir_suspected",
+            "1 while nothing finishes in the directory.",
+            int(directory_id in replicas.suspected),
             **labels,
         )
 

@@ -32,6 +32,7 @@ from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import IsrCounts, Partition
 from broker.hosting.replica_fetcher import Channel, FetcherSettings
 from broker.hosting.replica_loading import ReplicaLoading
+from broker.hosting.suspected_directories import SuspectedDirectories
 from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
 from common.configuration.server import ServerConfig
@@ -144,7 +145,13 @@ class Replicas:
         # Whether `shutdown` has begun. Set once; from then on `reconcile` decides nothing.
         self._is_shut_down = False
         self._timers = NamedTimers(env)
-        self._upkeep = Upkeep(env, config, self._hosted, self._timers)
+        self.suspected = SuspectedDirectories(
+            env,
+            suspect_after_ns=config.diskraft_log_dir_suspect_ms * NS_PER_MS,
+            directories=directories,
+            log_dirs=log_dirs,
+        )
+        self._upkeep = Upkeep(env, config, self._hosted, self._timers, suspected=self.suspected)
         self._cleaner = Cleaner(
             env,
             lambda: configuration.server,

@@ -11,6 +11,7 @@ from functools import partial
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import Partition
+from broker.hosting.suspected_directories import SuspectedDirectories
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
@@ -23,11 +24,20 @@ from common.time_units import NS_PER_MS
 class Upkeep:
     """See the module docstring. Call `start` once, when the logs are loaded."""
 
-    def __init__(self, env: Environment, config: ServerConfig, hosted: Hosted, timers: NamedTimers) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        config: ServerConfig,
+        hosted: Hosted,
+        timers: NamedTimers,
+        *,
+        suspected: SuspectedDirectories,
+    ) -> None:
         self._env = env
         self._config = config
         self._hosted = hosted
         self._timers = timers
+        self._suspected = suspected
 
     def start(self) -> None:
         """Sets the timers. Each fires for the first time after its interval."""
@@ -40,6 +50,7 @@ class Upkeep:
         ):
             self._timers.every(kind, interval_ms, partial(self._in_each_directory, kind, act))
         self._timers.every("producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        self._timers.every("silence", self._suspected.look_interval_ns // NS_PER_MS, self._suspected.look)
         self._timers.every("isr", max(config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs)
 
     async def lower_checkpoints(self, partition: Partition) -> None:
@@ -90,4 +101,6 @@ class Upkeep:
 
     def _shrink_isrs(self) -> None:
         for partition in list(self._hosted.partitions.values()):
-            partition.maybe_shrink_isr()
+            # While nothing can be read from a directory, its followers lag through no fault of theirs.
+            if partition.directory_id not in self._suspected:
+                partition.maybe_shrink_isr()

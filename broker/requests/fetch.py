@@ -298,6 +298,9 @@ class _Fetch:
         paced_left = self._quota.allowed_bytes(now_ns)
         is_empty = True
         for item, partition in self.readable():
+            if partition.directory_id in self._replicas.suspected:
+                # Reading from a disk that hangs would hold up the records of all others.
+                continue
             upper_offset = partition.readable_end(self.isolation)
             if item.wanted.fetch_offset >= upper_offset:
                 continue

@@ -13,6 +13,8 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
 5. A transactional batch needs a transactional id in the request and a producer id. Only brokers write control batches. A
    batch that would begin a transaction is held back until the coordinator has confirmed the transaction (KIP-890).
 6. A batch of an idempotent producer that comes after a refused one is refused with the same error (`RefusedSequences`).
+7. While a directory is suspected of hanging (`broker/core/directory_suspicion.py`), nothing waits for it: what already does
+   is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused.
 """
 
 import asyncio
@@ -35,7 +37,7 @@ from broker.requests.produced_records import (
     untimely_records,
 )
 from common.environment.interface import Environment, LogDirError
-from common.ids import Offset
+from common.ids import DirectoryId, Offset
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import is_internal_topic
@@ -121,6 +123,13 @@ class ProduceHandler:
         self._replicas = replicas
         self._is_certain = is_certain
         self._refused_sequences = RefusedSequences()
+        # The requests with batches that the kernel may not have yet.
+        self._writing: dict[_Produce, None] = {}
+        replicas.suspected.subscribe(self._directory_suspected)
+
+    def _directory_suspected(self, directory_id: DirectoryId) -> None:
+        for produce in [*self._writing]:
+            produce.give_up_on(directory_id)
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> "asyncio.Future[ProduceResponse] | None":
         """Appends and returns a future of the response, or None if the client wants no answer (acks=0).
@@ -135,6 +144,7 @@ class ProduceHandler:
             serves_transactions=self._serves_transactions,
             verifier=self._verifier,
             refused_sequences=self._refused_sequences,
+            writing=self._writing,
         )
         produce.append_all(request)
         if request.acks != 0:
@@ -161,7 +171,10 @@ class _Produce:
         serves_transactions: bool,
         verifier: TransactionVerifier | None,
         refused_sequences: RefusedSequences,
+        writing: "dict[_Produce, None]",
     ) -> None:
+        """`writing` holds this request while `_unwritten` is not empty."""
+        self._writing = writing
         self._replicas = replicas
         self._refused_sequences = refused_sequences
         self._serves_transactions = serves_transactions
@@ -180,8 +193,8 @@ class _Produce:
         self._unanswered: dict[int, PartitionProduceResponse] = {}
         # Functions that cancel the waits for replication, by the same numbers.
         self._give_up: dict[int, Callable[[], None]] = {}
-        # The number of appends that the kernel may not have yet. They still need the request's memory.
-        self._unwritten = 0
+        # The appends that the kernel may not have yet, by number. They still need the request's memory.
+        self._unwritten: dict[int, Partition] = {}
         # Whether the request was answered before its appends were written (acks=0, or a short timeout).
         self._is_kept = False
         self._next_number = 0
@@ -247,6 +260,8 @@ class _Produce:
         error = partition.leader_error()
         if error is not ErrorCode.NONE:
             raise Refused(error)
+        if partition.directory_id in self._replicas.suspected:
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "the directory of this replica finishes nothing")
         if self._acks == ACKS_ALL and not partition.has_enough_in_sync():
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
         batches = _validated(records, partition, may_use_zstd=self._may_use_zstd)
@@ -276,7 +291,7 @@ class _Produce:
                 raise
             return
         # The request keeps its memory while the append is held back.
-        self._unwritten += 1
+        self._begin_write(append.number, partition)
         partition.when_appendable(lambda: self._append_held(append))
 
     def _verify(self, append: _Append, guard: VerificationGuard) -> None:
@@ -287,7 +302,7 @@ class _Produce:
         question = Question(
             self._transactional_id, guard.producer_id, guard.producer_epoch, partition.topic, partition.index
         )
-        self._unwritten += 1
+        self._begin_write(append.number, partition)
         self._verifier.verify(question, guard, lambda error: self._verified(append, guard, error))
 
     def _validate_transactional(self, header: BatchHeader) -> None:
@@ -324,14 +339,12 @@ class _Produce:
             self._append_batches(append)
         except Refused as refused:
             self._refuse_held(append, refused.code)
-        else:
-            self._unwritten -= 1
 
     def _refuse_held(self, append: _Append, error: ErrorCode) -> None:
         partition = append.partition
         error = self._refused_sequences.refuse(partition.topic, partition.index, append.batches[0][0], error)
         self._replicas.traffic.produce_refused(partition.topic, error)
-        self._unwritten -= 1
+        self._end_write(append.number)
         self._finish(append.number, error)
         self._release_if_written()
 
@@ -354,14 +367,14 @@ class _Produce:
             raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
         except InvalidTransactionState as error:
             raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
-        self._unwritten += 1
+        self._begin_write(number, partition)
         self._refused_sequences.appended(partition.topic, partition.index, header.producer_id)
         self._replicas.traffic.produced(partition.topic, messages=header.record_count, size=len(view))
         append.answer.base_offset = first_offset
         append.answer.log_start_offset = partition.log.log_start_offset
 
     def _written(self, number: int, partition: Partition, end_offset: Offset) -> None:
-        self._unwritten -= 1
+        self._end_write(number)
         if number in self._unanswered:
             # If the process was stopped meanwhile, this broker may no longer be the leader. Then only replicated records
             # survive, so wait for replication even with acks=1.
@@ -375,10 +388,24 @@ class _Produce:
         self._release_if_written()
 
     def _failed(self, number: int, partition: Partition, header: BatchHeader) -> None:
-        self._unwritten -= 1
+        self._end_write(number)
         error = ErrorCode.KAFKA_STORAGE_ERROR
         self._finish(number, self._refused_sequences.refuse(partition.topic, partition.index, header, error))
         self._release_if_written()
+
+    def _begin_write(self, number: int, partition: Partition) -> None:
+        self._unwritten[number] = partition
+        self._writing[self] = None
+
+    def _end_write(self, number: int) -> None:
+        del self._unwritten[number]
+        if not self._unwritten:
+            del self._writing[self]
+
+    def give_up_on(self, directory_id: DirectoryId) -> None:
+        """Answers what waits for this directory (rule 7)."""
+        for number in [number for number, partition in self._unwritten.items() if partition.directory_id == directory_id]:
+            self._finish(number, ErrorCode.REQUEST_TIMED_OUT)
 
     def _release_if_written(self) -> None:
         if not self._unwritten and (self._unanswered or self._is_kept):

@@ -90,6 +90,12 @@ class DiskLanes:
         oldest = min((lane[0].queued_ns for lane in self._lanes if lane), default=0)
         return time.monotonic_ns() - oldest if oldest else 0
 
+    @property
+    def silence_ns(self) -> int:
+        """How long no thread has finished anything although an operation waits for the writer or the reader."""
+        waiting = [lane[0].queued_ns for lane in (self._for_writer, self._lanes[Lane.READER]) if lane]
+        return time.monotonic_ns() - max(min(waiting), *self._progress_ns) if waiting else 0
+
     def has_room_for_writer(self, size: int) -> bool:
         return self._bytes + size <= _BYTES_MAX and len(self._for_writer) < _OPERATIONS_MAX
 

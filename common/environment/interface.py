@@ -108,6 +108,12 @@ class LogDir(ABC):
     def oldest_operation_age_ns(self) -> int:
         """How long the oldest unfinished operation has been waiting, 0 if idle. This is the slow-disk signal."""
 
+    @property
+    @abstractmethod
+    def silence_ns(self) -> int:
+        """How long nothing has finished although an operation waits, 0 if none waits. A slow disk is not silent: it finishes
+        one operation after the other. Removals of files finish like others, but nobody waits for them."""
+
     # --- the directory itself ------------------------------------------------------------------------------------
     @abstractmethod
     def attach(self, *, create: bool = False) -> Awaitable[None]:

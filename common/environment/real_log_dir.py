@@ -135,6 +135,10 @@ class RealLogDir(LogDir):
     def oldest_operation_age_ns(self) -> int:
         return self._lanes.oldest_age_ns
 
+    @property
+    def silence_ns(self) -> int:
+        return self._lanes.silence_ns
+
     # --- the directory itself ------------------------------------------------------------------------------------
     def attach(self, *, create: bool = False) -> Awaitable[None]:
         if not self._started and self._refusal is None:

@@ -83,6 +83,37 @@ def test_a_broker_that_is_told_to_end_while_a_disk_hangs(tmp_path: Path) -> None
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
 
 
+def test_a_producer_goes_on_with_the_other_disks_while_one_hangs(tmp_path: Path) -> None:
+    """One producer writes to all disks. A disk freezes for less than the deadline of its operations. Answers leave a
+    connection in order, so without the suspicion nothing of that broker would be acknowledged until the disk thaws. Nothing
+    is lost, and no leader changes."""
+    deadline_ms = 60_000
+    overrides = OVERRIDES | {"diskraft.log.dir.operation.timeout.ms": str(deadline_ms)}
+    with watched_cluster(tmp_path, brokers=2, disks=2, overrides=overrides) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=1)
+        broker = cluster.broker(1)
+        hung = Path(broker.files.data_dirs[1])
+        waiting = {int(folder.name.rpartition("-")[2]) for folder in hung.glob(f"{TOPIC}-*")}
+        healthy = set(range(PARTITIONS)) - waiting
+        assert waiting
+        assert any(Path(broker.files.data_dirs[0]).glob(f"{TOPIC}-*"))
+        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
+            writer.wait_for_acks()
+            writer.forget_pauses()
+            with frozen(hung):
+                broker.wait_for("log_dir_suspected", log_dir=str(hung))
+                for _ in range(20):
+                    writer.wait_for_acks(healthy)
+                pause = writer.longest_pause(healthy)
+            broker.wait_for("log_dir_trusted", log_dir=str(hung))
+            writer.wait_for_acks()
+            writer.stop()
+        print(f"longest pause of a healthy partition: {pause:.2f} s")
+        assert pause < deadline_ms / 1000 / 10
+        assert not any(event["event"] == "log_dir_offline" for event in broker.events())
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
+
+
 def fenced_reason(cluster: WatchedCluster) -> str:
     """Returns why the controller fenced the broker that halted."""
     return str(cluster.controller.wait_for("broker_fenced")["reason"])

@@ -47,6 +47,7 @@ FAST: Mapping[str, str] = {
     "broker.session.timeout.ms": "3000",
     "replica.lag.time.max.ms": "5000",
     "diskraft.log.dir.operation.timeout.ms": "2000",
+    "diskraft.log.dir.suspect.ms": "500",
     "default.replication.factor": "3",
 }
 

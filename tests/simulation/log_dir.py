@@ -155,6 +155,8 @@ class SimulatedLogDir(LogDir):
         self._offline: LogDirError | None = None
         self._pending: deque[Operation] = deque()
         self._deadline_timer: asyncio.TimerHandle | None = None
+        # When an operation was finished last.
+        self._progress_ns = 0
         self._lane_ends: dict[str, int] = {}
         self._barrier_end = 0
         self._removals_end = 0
@@ -166,6 +168,12 @@ class SimulatedLogDir(LogDir):
     def oldest_operation_age_ns(self) -> int:
         self._forget_finished()
         return self._loop.now_ns - self._pending[0].queued_ns if self._pending else 0
+
+    @property
+    def silence_ns(self) -> int:
+        self._forget_finished()
+        waiting = next((each.queued_ns for each in self._pending if not each.is_removal and not each.future.done()), None)
+        return 0 if waiting is None else self._loop.now_ns - max(waiting, self._progress_ns)
 
     # --- the queue -----------------------------------------------------------------------------------------------
     def _queue(
@@ -252,6 +260,7 @@ class SimulatedLogDir(LogDir):
             self._finish(operation)
 
     def _finish(self, operation: Operation) -> None:
+        self._progress_ns = self._loop.now_ns
         try:
             self._fail_if_broken(operation)
             result = operation.effect()

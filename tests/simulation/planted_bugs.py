@@ -16,6 +16,7 @@ from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.open_shard import OpenShard
 from broker.core import compaction, future_at_start, placement, reconcile
 from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.directory_suspicion import DirectorySuspicion
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
 from broker.core.replica_movement import ReplicaMovement
@@ -111,6 +112,16 @@ _DISKS = (
         "Somebody will notice when somebody writes.",
         Edit(probe.probe_log_dir, "while is_online():", "while False:"),
         seed=13,
+    ),
+    _bug(
+        "nobody suspects a silent disk",
+        "It will go offline soon enough.",
+        Edit(DirectorySuspicion.look, "if silent_ns >= self._suspect_after_ns and", "if False and"),
+    ),
+    _bug(
+        "a suspicion is for ever",
+        "A disk that has hung once will hang again.",
+        Edit(DirectorySuspicion.look, "if silence_ns.get(each, 0) < self._suspect_after_ns", "if each not in silence_ns"),
     ),
     _bug(
         "an empty log for a member of the ISR",

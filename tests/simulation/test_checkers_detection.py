@@ -47,6 +47,34 @@ def test_a_broker_finds_every_unusable_disk_within_the_bound(break_it: Callable[
     SimulatedWorld(seed=1).run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("bug_name", "match"),
+    [
+        ("nobody suspects a silent disk", "does not suspect /b1/d2"),
+        ("a suspicion is for ever", "suspects /b1/d2"),
+        (None, None),
+    ],
+)
+def test_a_silent_disk_that_is_misjudged_is_found_out(bug_name: str | None, match: str | None) -> None:
+    """I13: a disk hangs for a while, not long enough to be given up. The broker must suspect it, and trust it afterwards."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        checkers.install()
+        cluster.disk(1, 2).hang()
+        await world.sleep(1.9)
+        cluster.disk(1, 2).thaw()
+        await world.sleep(2)
+        checkers.stop()
+
+    planted = nullcontext() if bug_name is None else next(bug for bug in PLANTED_BUGS if bug.name == bug_name).planted()
+    expected = nullcontext() if match is None else pytest.raises(InvariantViolated, match=match)
+    with planted, expected:
+        SimulatedWorld(seed=1).run(scenario)
+
+
 @pytest.mark.parametrize("harmed", [(), ("/b1/d2",)])
 def test_a_healthy_disk_that_is_given_up_is_found_out(harmed: Collection[str]) -> None:
     """I12: a directory may go offline only if its path is in `harmed`, the paths of the disks that the run has harmed."""

@@ -72,6 +72,7 @@ class Checkers:
             cluster.world.disk,
             probe_interval_ns=config.diskraft_log_dir_probe_interval_ms * NS_PER_MS,
             operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * NS_PER_MS,
+            suspect_after_ns=config.diskraft_log_dir_suspect_ms * NS_PER_MS,
         )
         self.copies = CopiesChecker(history)
         self.moves = MoveChecker(cluster.world.disk)
@@ -218,6 +219,7 @@ class Checkers:
         brokers = {id_: each for id_, each in self.brokers().items() if not self._cluster.env(id_).is_paused}
         self.replicas.look_at_offline_directories(brokers, now_ns)
         self.detection.look(brokers, now_ns)
+        self.detection.look_at_suspicions(brokers, now_ns)
         self._undisturbed.look_at_creations(brokers, now_ns)
         self._undisturbed.look_at_failures(brokers, self.image.image, now_ns, is_controller_well=self._is_controller_well())
         metadata_disk = self._cluster.world.disk(self._metadata_dir)

@@ -26,10 +26,19 @@ class DetectionChecker:
     mounted there."""
 
     def __init__(
-        self, disk_at: Callable[[str], SimulatedDisk], *, probe_interval_ns: int, operation_timeout_ns: int
+        self,
+        disk_at: Callable[[str], SimulatedDisk],
+        *,
+        probe_interval_ns: int,
+        operation_timeout_ns: int,
+        suspect_after_ns: int,
     ) -> None:
         self._disk_at = disk_at
         self._bound_ns = probe_interval_ns + 2 * operation_timeout_ns + SLACK_NS
+        self._suspect_after_ns = suspect_after_ns
+        # How long a broker may be wrong about the silence of a directory. It looks four times in `suspect_after_ns`.
+        self._misjudged_bound_ns = suspect_after_ns * 7 // 10
+        self._misjudged_since: dict[BrokerAndPath, int] = {}
         self._unusable_since: dict[BrokerAndPath, int] = {}
         # How many fsyncs had failed on the disk when this broker was first seen using it.
         self._failed_before: dict[BrokerAndPath, int] = {}
@@ -48,6 +57,27 @@ class DetectionChecker:
                             f"broker {broker_id} has {path} online; its disk has been unusable for "
                             f"{(now_ns - since_ns) / 1e9:.1f} s",
                         )
+
+    def look_at_suspicions(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
+        """Checks that these running brokers suspect the directories that are silent, and no others. Raises
+        InvariantViolated."""
+        before, self._misjudged_since = self._misjudged_since, {}
+        for broker_id, broker in brokers.items():
+            replicas = broker.replicas
+            if not replicas._is_loaded or replicas._is_shut_down:
+                continue
+            for directory_id, path in broker._directories.known.online.items():
+                silent_ns = broker._directories.log_dirs[directory_id].silence_ns
+                is_suspected = directory_id in replicas.suspected
+                if is_suspected == (silent_ns >= self._suspect_after_ns):
+                    continue
+                since_ns = self._misjudged_since[broker, path] = before.get((broker, path), now_ns)
+                if now_ns - since_ns > self._misjudged_bound_ns:
+                    judgement = "suspects" if is_suspected else "does not suspect"
+                    raise InvariantViolated(
+                        "I13",
+                        f"broker {broker_id} {judgement} {path}, in which nothing has finished for {silent_ns / 1e9:.1f} s",
+                    )
 
     def _is_to_be_given_up(self, broker: BrokerDaemon, path: str) -> bool:
         disk = self._disk_at(path)

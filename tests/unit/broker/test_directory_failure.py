@@ -10,8 +10,9 @@ from common.ids import NO_LEADER, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.time_units import NS_PER_S
-from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
+from tests.unit.broker.cluster import TOPIC, Cluster, batch, directory, path, run
 
 OTHER = TopicId(Uuid(b"O" * 16))
 
@@ -175,8 +176,8 @@ def test_pipelined_appends_behind_a_failed_one_are_not_acknowledged() -> None:
 
 
 def test_a_hung_disk_does_not_slow_down_the_others() -> None:
-    """A produce request hangs on one disk until the operation's deadline has passed and the disk goes offline. Meanwhile
-    produce, fetch and topic creation on the other disk take milliseconds."""
+    """A produce request hangs on one disk until the disk is suspected. Meanwhile produce, fetch and topic creation on the
+    other disk take milliseconds. Once the operation's deadline has passed, the disk goes offline."""
 
     async def scenario(cluster: Cluster) -> None:
         await two_disks(cluster, partitions=2)
@@ -192,10 +193,66 @@ def test_a_hung_disk_does_not_slow_down_the_others() -> None:
         cluster.controller.create_topic([1], [1], name="u", topic_id=other)
         await cluster.until(lambda: cluster[1].leads(0, other) or cluster[1].leads(1, other), within_seconds=0.1)
         assert not hanging.done()
-        assert (await hanging).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await hanging).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert 1_000_000_000 < cluster.world.now_ns() - begun_ns < 1_300_000_000
+        await cluster.until(lambda: not on_disk(cluster, "a"))
         assert 1_900_000_000 < cluster.world.now_ns() - begun_ns < 2_500_000_000
         # The replica whose creation hung never held any data, so it is created on the remaining disk.
         await cluster.until(lambda: cluster[1].leads(0, other) and cluster[1].leads(1, other), within_seconds=1)
+
+    run(scenario)
+
+
+def test_nobody_waits_for_a_suspected_disk() -> None:
+    """A disk hangs for 1.8 seconds, which is not long enough to give it up. Meanwhile one request for partitions on both
+    disks, with acks=1, is answered: the hung one's part with REQUEST_TIMED_OUT, although its record is stored in the end.
+    New records for the disk are refused at once, and a fetch from both disks brings the records of the healthy one. Then the
+    disk serves again, with the same leader epoch and ISR."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2, brokers=2)
+        [hung], [alive] = on_disk(cluster, "a"), on_disk(cluster, "b")
+        for index in (hung, alive):
+            assert (await cluster.produce(1, "before", index=index)).error_code == ErrorCode.NONE
+        before = cluster.controller.partition(hung)
+        world, disk = cluster.world, cluster.world.disk(path(1, "a"))
+        disk.hang()
+        begun_ns = world.now_ns()
+        mixed = ProduceRequest(
+            acks=1,
+            timeout_ms=10_000,
+            topic_data=[
+                TopicProduceData(
+                    name="t",
+                    partition_data=[PartitionProduceData(index=index, records=batch("mixed")) for index in (hung, alive)],
+                )
+            ],
+        )
+        response = await cluster.request(1, mixed)
+        codes = {each.index: each.error_code for each in response.responses[0].partition_responses}
+        assert codes == {hung: ErrorCode.REQUEST_TIMED_OUT, alive: ErrorCode.NONE}
+        assert world.now_ns() - begun_ns < 1_300_000_000
+        before_ns = world.now_ns()
+        assert (await cluster.produce(1, "refused", index=hung)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        both = FetchRequest(
+            max_wait_ms=1000,
+            min_bytes=1,
+            topics=[
+                FetchTopic(topic_id=TOPIC, partitions=[FetchPartition(partition=index) for index in (hung, alive)]),
+            ],
+        )
+        fetched = {each.partition_index: each for each in (await cluster.request(1, both)).responses[0].partitions}
+        assert [fetched[index].error_code for index in (hung, alive)] == [ErrorCode.NONE, ErrorCode.NONE]
+        assert (len(fetched[hung].records), len(fetched[alive].records) > 0) == (0, True)
+        assert world.now_ns() - before_ns < 100_000_000
+        await world.sleep(1.8 - (world.now_ns() - begun_ns) / NS_PER_S)
+        disk.thaw()
+        await cluster.until(lambda: bool(world.events_named("log_dir_trusted")))
+        assert (await cluster.produce(1, "after", index=hung)).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1, index=hung) == ["before", "mixed", "after"]
+        after = cluster.controller.partition(hung)
+        assert (after.leader_epoch, after.isr) == (before.leader_epoch, before.isr)
+        assert len(world.events_named("log_dir_suspected")) == 1
 
     run(scenario)
 

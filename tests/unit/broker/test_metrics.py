@@ -41,6 +41,7 @@ class Replicas:
 
     def __init__(self) -> None:
         self.moves = Moves()
+        self.suspected = {D2}
         self.isr_counts = IsrCounts()
         self.isr_counts.shrinks = 4
         self.isr_counts.expands = 5
@@ -147,6 +148,7 @@ def test_directories_show_their_id_what_they_hold_and_their_space() -> None:
     assert broker.values("kafka_log_logdir_total_bytes") == {"/d1": 1000}
     assert broker.values("kafka_log_logdir_usable_bytes") == {"/d1": 100}
     assert broker.values("kafka_log_logdir_oldest_operation_age_seconds") == {"/d1": 0, "/d2": 0}
+    assert broker.values("kafka_log_logdir_suspected") == {"/d1": 0, "/d2": 1}
     assert broker.values("kafka_log_logdir_io_errors") == {"/d1": 14}
     labels = [dict(each.labels) for each in broker.samples() if each.name == "kafka_log_logdir_partitions"]
     assert labels == [

@@ -1,0 +1,51 @@
+"""Decides which directories are suspected of hanging (core).
+
+A hung disk is certain only after the deadline of its operations. Until then, answers that wait for it hold up all later
+answers on their connections, those from healthy disks included. So a directory in which nothing finishes for
+diskraft.log.dir.suspect.ms is suspected: clients get an answer at once, but the replicas stay where they are. The suspicion
+ends with the first operation that finishes, or when the directory goes offline.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from common.ids import DirectoryId
+
+# A look that comes later than this many intervals after the one before says that the process was stopped. Its disks had no
+# chance to finish anything.
+_LATE_LOOK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The directories that a look began or ceased to suspect."""
+
+    suspected: list[DirectoryId]
+    trusted: list[DirectoryId]
+
+
+class DirectorySuspicion:
+    """See the module docstring. Call `look` every `look_interval_ns`."""
+
+    def __init__(self, suspect_after_ns: int) -> None:
+        self._suspect_after_ns = suspect_after_ns
+        self.look_interval_ns = suspect_after_ns // 4
+        # The suspected directories. Changes in `look`.
+        self.suspected: dict[DirectoryId, None] = {}
+        self._looked_ns: int | None = None
+
+    def look(self, now_ns: int, silence_ns: Mapping[DirectoryId, int]) -> Changes:
+        """Takes for each online directory how long it has been silent (`LogDir.silence_ns`)."""
+        before_ns, self._looked_ns = self._looked_ns, now_ns
+        trusted = [each for each in self.suspected if silence_ns.get(each, 0) < self._suspect_after_ns]
+        for directory_id in trusted:
+            del self.suspected[directory_id]
+        suspected: list[DirectoryId] = []
+        if before_ns is None or now_ns - before_ns <= _LATE_LOOK * self.look_interval_ns:
+            suspected = [
+                directory_id
+                for directory_id, silent_ns in silence_ns.items()
+                if silent_ns >= self._suspect_after_ns and directory_id not in self.suspected
+            ]
+        self.suspected.update(dict.fromkeys(suspected))
+        return Changes(suspected, trusted)

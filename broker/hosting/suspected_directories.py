@@ -1,0 +1,54 @@
+"""Looks for silent directories among the online ones (shell). `broker/core/directory_suspicion.py` decides."""
+
+from collections.abc import Callable, Mapping
+
+from broker.core.directory_suspicion import DirectorySuspicion
+from common.environment.interface import Environment, LogDir
+from common.ids import DirectoryId
+from common.log_dirs.log_directories import LogDirectories
+
+
+class SuspectedDirectories:
+    """The directories in which nothing finishes. `look` is to be called every `look_interval_ns`."""
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        suspect_after_ns: int,
+        directories: LogDirectories,
+        log_dirs: Mapping[DirectoryId, LogDir],
+    ) -> None:
+        self._env = env
+        self._suspicion = DirectorySuspicion(suspect_after_ns)
+        self._directories = directories
+        self._log_dirs = log_dirs
+        self._listeners: list[Callable[[DirectoryId], None]] = []
+
+    def __contains__(self, directory_id: object) -> bool:
+        return directory_id in self._suspicion.suspected
+
+    def subscribe(self, on_suspected: Callable[[DirectoryId], None]) -> None:
+        """Calls `on_suspected` with each directory that becomes suspected."""
+        self._listeners.append(on_suspected)
+
+    @property
+    def look_interval_ns(self) -> int:
+        return self._suspicion.look_interval_ns
+
+    def look(self) -> None:
+        """Finds out which directories are suspected now, and notifies the subscribers of each new one."""
+        online = self._directories.online
+        changes = self._suspicion.look(
+            self._env.now_ns(), {directory_id: self._log_dirs[directory_id].silence_ns for directory_id in online}
+        )
+        for directory_id in changes.trusted:
+            if directory_id in online:
+                self._env.log.warning("log_dir_trusted", log_dir=online[directory_id], directory_id=directory_id)
+        for directory_id in changes.suspected:
+            silent_ms = self._log_dirs[directory_id].silence_ns // 1_000_000
+            self._env.log.warning(
+                "log_dir_suspected", log_dir=online[directory_id], directory_id=directory_id, silent_ms=silent_ms
+            )
+            for on_suspected in self._listeners:
+                on_suspected(directory_id)

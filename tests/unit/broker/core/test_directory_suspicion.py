@@ -1,0 +1,40 @@
+"""When a directory is suspected of hanging, and when it is trusted again."""
+
+from broker.core.directory_suspicion import Changes, DirectorySuspicion
+from common.ids import DirectoryId, Uuid
+from common.time_units import NS_PER_MS, NS_PER_S
+
+A, B = DirectoryId(Uuid(b"a" * 16)), DirectoryId(Uuid(b"b" * 16))
+NOTHING = Changes([], [])
+
+
+def suspicion() -> DirectorySuspicion:
+    return DirectorySuspicion(NS_PER_S)
+
+
+def test_a_directory_is_suspected_while_it_is_silent() -> None:
+    """It is suspected once its silence has lasted long enough, and trusted as soon as something finishes. Another directory
+    is not affected."""
+    known = suspicion()
+    assert known.look_interval_ns == 250 * NS_PER_MS
+    assert known.look(0, {A: 999 * NS_PER_MS, B: 0}) == NOTHING
+    assert known.look(250 * NS_PER_MS, {A: NS_PER_S, B: 0}) == Changes([A], [])
+    assert known.look(500 * NS_PER_MS, {A: 2 * NS_PER_S, B: 0}) == NOTHING
+    assert [*known.suspected] == [A]
+    assert known.look(750 * NS_PER_MS, {A: 5, B: 0}) == Changes([], [A])
+    assert [*known.suspected] == []
+
+
+def test_an_offline_directory_is_no_longer_suspected() -> None:
+    """Its replicas are gone, so nobody waits for it."""
+    known = suspicion()
+    known.look(0, {A: NS_PER_S})
+    assert known.look(1, {}) == Changes([], [A])
+
+
+def test_a_stopped_process_suspects_nobody() -> None:
+    """After a pause of the whole process, every operation looks old. The disks get until the next look to finish them."""
+    known = suspicion()
+    known.look(0, {A: 0})
+    assert known.look(60 * NS_PER_S, {A: 60 * NS_PER_S}) == NOTHING
+    assert known.look(60 * NS_PER_S + known.look_interval_ns, {A: 60 * NS_PER_S}) == Changes([A], [])
