@@ -1,5 +1,6 @@
 """aiokafka with ApiVersions 0 and old message versions: no idempotent producer, and consumers without a group."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from tests.interop.topics import wait_until_listed
 from tools.lab.local_cluster import LocalCluster
 
 MS_MAX = 60_000
@@ -91,6 +93,7 @@ async def test_topics_and_the_cluster(bootstrap: str, cluster: LocalCluster, new
     try:
         created = await admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=3)])
         assert [entry[:2] for entry in created.topic_errors] == [(name, 0)]
+        await asyncio.to_thread(wait_until_listed, bootstrap, name)
         assert name in await admin.list_topics()
         deleted = await admin.delete_topics([name])
         assert deleted.topic_error_codes == [(name, 0)]

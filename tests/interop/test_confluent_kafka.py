@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from tests.interop.topics import wait_until_listed
 from tools.lab.local_cluster import LocalCluster
 
 SECONDS_MAX = 60.0
@@ -176,7 +177,9 @@ def test_a_time_is_answered_with_the_first_record_at_or_after_it(
     assert (newest.offset, newest.timestamp) == (len(sent) - 1, FIRST_TIMESTAMP + len(sent) - 1)
 
 
-def test_topics_are_created_described_and_deleted(admin: AdminClient, new_topic_name: Callable[[], str]) -> None:
+def test_topics_are_created_described_and_deleted(
+    bootstrap: str, admin: AdminClient, new_topic_name: Callable[[], str]
+) -> None:
     """A topic with configuration is created, described, listed and deleted. Creating or deleting it again is refused."""
     name = new_topic_name()
     new = NewTopic(
@@ -187,6 +190,7 @@ def test_topics_are_created_described_and_deleted(admin: AdminClient, new_topic_
         admin.create_topics([new])[name].result(SECONDS_MAX)
     assert again.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
+    wait_until_listed(bootstrap, name)
     described = admin.describe_topics(TopicCollection([name]))[name].result(SECONDS_MAX)
     assert [partition.id for partition in described.partitions] == [0, 1, 2, 3]
     assert all(len(partition.replicas) == 2 and partition.leader is not None for partition in described.partitions)

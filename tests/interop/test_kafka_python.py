@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.interop.topics import wait_until_listed
 from tools.lab.local_cluster import LocalCluster
 
 with warnings.catch_warnings():
@@ -127,7 +128,7 @@ def test_every_replica_is_described_in_one_directory_with_the_size_of_its_files(
             assert (part["partition_size"] > 0) == (index == 0)
 
 
-def test_topics_are_created_listed_and_deleted(admin: Any, new_topic_name: Callable[[], str]) -> None:
+def test_topics_are_created_listed_and_deleted(admin: Any, bootstrap: str, new_topic_name: Callable[[], str]) -> None:
     """The topic gets the configuration that the response shows. Creating or deleting it again is an error."""
     name = new_topic_name()
     wanted = {name: {"num_partitions": 4, "replication_factor": 2, "configs": {"retention.ms": "5000000"}}}
@@ -136,6 +137,7 @@ def test_topics_are_created_listed_and_deleted(admin: Any, new_topic_name: Calla
     assert created["configs"]["retention.ms"]["value"] == "5000000"
     with pytest.raises(TopicAlreadyExistsError):
         admin.create_topics(wanted)
+    wait_until_listed(bootstrap, name)
     assert name in admin.list_topics()
     (described,) = admin.describe_topics([name])
     assert [part["partition_index"] for part in described["partitions"]] == [0, 1, 2, 3]

@@ -22,7 +22,12 @@ from common.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from common.protocol.messages.metadata import MetadataResponsePartition
+from common.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
 from tests.blocking_admin import BlockingAdmin
 
 READY_SECONDS = 120.0
@@ -66,6 +71,21 @@ def delete_topic(bootstrap: str, name: str) -> None:
         response: DeleteTopicsResponse = admin.send(request)
         (result,) = response.responses
         assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_message}"
+
+
+def wait_until_listed(bootstrap: str, name: str) -> None:
+    """Waits until every broker lists the topic. The controller answers CreateTopics before the brokers have fetched the
+    records, and a client may ask any broker next."""
+    deadline = time.monotonic() + READY_SECONDS
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    with BlockingAdmin(bootstrap) as admin:
+        for broker_id in admin.brokers():
+            while True:
+                response: MetadataResponse = admin.send(request, broker_id)
+                if response.topics[0].error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    break
+                assert time.monotonic() < deadline, f"broker {broker_id} does not list {name} after {READY_SECONDS:g} s"
+                time.sleep(POLL_SECONDS)
 
 
 def wait_until_in_sync(
