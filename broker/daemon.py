@@ -51,6 +51,7 @@ from broker.hosting.partition import Partition
 from broker.hosting.replica_loading import ReplicasNotLoaded
 from broker.hosting.replicas import Replicas
 from broker.requests.api_versions import ApiVersionsRequests
+from broker.requests.fetch_session import fetch_sessions
 from broker.requests.handlers import request_handlers
 from broker.requests.write_txn_markers import WriteTxnMarkersRequests
 from broker.serving import Serving
@@ -125,6 +126,7 @@ class BrokerDaemon:
         self.groups = self._make_groups()
         self.transactions = self._make_transactions()
         self.replicas = self._make_replicas()
+        self.fetch_sessions = fetch_sessions(config.max_incremental_fetch_session_cache_slots)
         self._markers = WriteTxnMarkersRequests(env, self.replicas, self.groups)
         self.marker_sender = self._make_marker_sender()
         self.verifier = self._make_verifier()
@@ -462,6 +464,7 @@ class BrokerDaemon:
             state=self.state,
             directories=self._directories,
             replicas=self.replicas,
+            fetch_sessions=self.fetch_sessions,
             groups=self.groups,
             transactions=self.transactions,
             markers=self._markers,

@@ -119,8 +119,17 @@ class AlterPartitionResult:
 
 
 @dataclass(slots=True)
+class SessionClock:
+    """When a follower's fetch session (KIP-227) fetched last. Its fetches name only the partitions with something new, but
+    each of them says that the follower is where it was in all others."""
+
+    last_fetch_ns: int
+
+
+@dataclass(slots=True)
 class FollowerState:
-    """What the leader knows about one follower. All fields change only when the follower fetches or is answered."""
+    """What the leader knows about one follower. All fields change only when the follower fetches or is answered, or when
+    its last fetches are looked up in the clock."""
 
     # The offset of the last fetch: the follower has written everything below it.
     log_end_offset: Offset = UNKNOWN_OFFSET
@@ -135,6 +144,15 @@ class FollowerState:
     broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
     # The high watermark in the last answer to this follower. It may be above the follower's log end.
     sent_high_watermark: Offset = UNKNOWN_OFFSET
+    # The clock of the session that the partition is part of. While the follower is at the log end, the session need not name
+    # the partition.
+    clock: SessionClock | None = None
+
+    def take_over_clock(self, leader_end: Offset) -> None:
+        """Notes the fetches of the session that did not name the partition. To be called before the log end moves."""
+        if self.clock is not None and self.log_end_offset >= leader_end and self.clock.last_fetch_ns > self.last_fetch_ns:
+            self.last_fetch_ns = self.last_caught_up_ns = self.clock.last_fetch_ns
+            self.leader_end_at_last_fetch = leader_end
 
 
 @dataclass(slots=True)
@@ -233,11 +251,17 @@ class PartitionReplica:
 
     def written(self, log_end_offset: Offset, now_ns: int) -> list[Effect]:
         """Notes that the log is written up to `log_end_offset`."""
+        self._take_over_clocks()
         self.log_end_offset = max(self.log_end_offset, log_end_offset)
         return self._maybe_advance_high_watermark(now_ns) if self.role is Role.LEADER else []
 
+    def _take_over_clocks(self) -> None:
+        for follower in self.followers.values():
+            follower.take_over_clock(self.log_end_offset)
+
     def truncated(self, log_end_offset: Offset) -> None:
         """Notes that the log was truncated. The high watermark goes back if it was beyond the new end."""
+        self._take_over_clocks()
         self.log_end_offset = log_end_offset
         # A leader gets here when its log was reloaded. Its epoch began at the end of the log in memory. Some appends below
         # that end may have failed since, so the epoch start may lie beyond the new log end.
@@ -278,11 +302,15 @@ class PartitionReplica:
         log_start_offset: Offset,
         broker_epoch: BrokerEpoch,
         now_ns: int,
+        clock: SessionClock | None = None,
     ) -> list[Effect]:
-        """Notes that a follower asked for `fetch_offset`, so the follower has written everything below that offset."""
+        """Notes that a follower asked for `fetch_offset`, so the follower has written everything below that offset. If the
+        fetch belongs to a session, its `clock` tells of the later fetches that do not name the partition."""
         follower = self.followers.get(broker_id)
         if self.role is not Role.LEADER or follower is None or self.is_stale_fetch(broker_id, broker_epoch):
             return []
+        follower.take_over_clock(self.log_end_offset)
+        follower.clock = clock
         if fetch_offset >= self.log_end_offset:
             follower.last_caught_up_ns = now_ns
         elif follower.leader_end_at_last_fetch != UNKNOWN_OFFSET and fetch_offset >= follower.leader_end_at_last_fetch:
@@ -294,6 +322,13 @@ class PartitionReplica:
         follower.broker_epoch = broker_epoch
         # Expand first, so that the maximal ISR contains the new member when the high watermark is computed.
         return self._maybe_expand_isr(broker_id, follower) + self._maybe_advance_high_watermark(now_ns)
+
+    def left_session(self, clock: SessionClock) -> None:
+        """Notes that the partition is no longer part of the session with this clock, so its later fetches do not count."""
+        for follower in self.followers.values():
+            if follower.clock is clock:
+                follower.take_over_clock(self.log_end_offset)
+                follower.clock = None
 
     def brokers_changed(self, now_ns: int) -> list[Effect]:
         """Notes that registrations changed. A replica that is no longer eligible must not hold back the high watermark."""

@@ -121,6 +121,7 @@ class Fetchers:
             settings=self._settings,
             quota=self._quota,
             traffic=self._traffic,
+            task_group=self._task_group,
             lower_checkpoints=self._lower_checkpoints,
             raise_log_start=self._raise_log_start,
         )

@@ -27,10 +27,11 @@ from broker.core.partition_replica import (
     PartitionReplica,
     ProposeIsr,
     Role,
+    SessionClock,
 )
 from broker.core.replication_quota import is_throttled
 from broker.core.verification_guards import VerificationGuard, VerificationGuards
-from broker.hosting.purgatory import FetchWaiters, ReplicationWaiters
+from broker.hosting.purgatory import FetchWatchers, ReplicationWaiters
 from broker.hosting.readable_bytes import ReadableBytes, ReadIsolation
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment
@@ -121,8 +122,10 @@ class Partition:
         self.is_restructuring = False
         # The transactional batches that are being verified. Empty unless this broker leads.
         self.verification_guards = VerificationGuards()
-        # Called after each write. Set while a fetcher replicates this follower, None otherwise.
-        self.on_written: Callable[[], None] | None = None
+        # Called when a fetch of this follower may have to ask for something else: after a write or a restructuring, when the
+        # log start moved, and when the topic's configuration changed. Set while a fetcher replicates this follower, None
+        # otherwise.
+        self.on_fetch_changed: Callable[[], None] | None = None
         # The newest metadata that arrived while restructuring; None at any other time.
         self._waiting_metadata: PartitionRegistration | None = None
         self._env = env
@@ -134,7 +137,7 @@ class Partition:
         self._replication_waiters = ReplicationWaiters()
         # Called when the low watermark may have risen. Invariant: empty unless a DeleteRecords request waits.
         self._low_watermark_watchers: list[Callable[[], None]] = []
-        self._fetch_waiters = FetchWaiters()
+        self.fetch_watchers = FetchWatchers()
         self._readable = ReadableBytes()
         self._count_from_here()
 
@@ -188,7 +191,10 @@ class Partition:
             self.verification_guards.clear()
         if self._readers_view() != before:
             # The waiting fetches were sent to this broker in another role or leader epoch, or while it was in the ISR.
-            self._fetch_waiters.complete_all()
+            self.fetch_watchers.end_waits()
+        else:
+            # A follower may join the ISR now with its next fetch, although nothing else has changed for it.
+            self.fetch_watchers.changed()
         self._carry_out(effects)
         self._note_low_watermark()
         self._on_role(self)
@@ -217,13 +223,11 @@ class Partition:
         self.replica.log_start_offset = self.log.log_start_offset
         self.first_dirty_offset = min(self.first_dirty_offset, self.log.log_end_offset)
         self._count_from_here()
-        self._fetch_waiters.complete_all()
+        self.fetch_watchers.end_waits()
         registration, self._waiting_metadata = self._waiting_metadata, None
         if registration is not None and self.gone is ErrorCode.NONE:
             self.apply(registration)
-        if self.on_written is not None:
-            # The fetcher skipped this partition meanwhile; wake it up.
-            self.on_written()
+        self._note_fetch_changed()
         self._note_log_changed()
 
     def begin_swap(self) -> None:
@@ -246,6 +250,10 @@ class Partition:
             self._held_appends.append(append)
         else:
             append()
+
+    def _note_fetch_changed(self) -> None:
+        if self.on_fetch_changed is not None:
+            self.on_fetch_changed()
 
     def _note_log_changed(self) -> None:
         if self.on_log_changed is not None:
@@ -276,13 +284,16 @@ class Partition:
         self._note_log_changed()
         self.replica.role = Role.NONE
         self._replication_waiters.complete_all(error)
-        self._fetch_waiters.complete_all()
+        self.fetch_watchers.end_waits()
         self._on_role(self)
         self._note_low_watermark()
 
     def brokers_changed(self) -> None:
-        """Notes that broker registrations changed, which may release the high watermark."""
+        """Notes that broker registrations changed, which may release the high watermark, or let a follower join the ISR with
+        its next fetch."""
         self._carry_out(self.replica.brokers_changed(self._env.now_ns()))
+        if self.replica.role is Role.LEADER and len(self.replica.committed_isr) < len(self.replica.replicas):
+            self.fetch_watchers.changed()
 
     def set_config(self, config: TopicConfig) -> None:
         """Applies a change of the topic's configuration. Calls `on_role`."""
@@ -291,6 +302,7 @@ class Partition:
         if self.future is not None:
             self.future.log.config = config
         self._take_over_throttles()
+        self._note_fetch_changed()
         self._carry_out(self.replica.set_min_insync_replicas(config.min_insync_replicas, self._env.now_ns()))
         # A coordinator may be waiting until the ISR has enough members.
         self._on_role(self)
@@ -328,7 +340,8 @@ class Partition:
         self.log.raise_log_start_offset(Offset(min(offset, self.replica.high_watermark)))
         self.replica.log_start_offset = self.log.log_start_offset
         self._note_readable()
-        self._fetch_waiters.complete_followers()
+        self._note_fetch_changed()
+        self.fetch_watchers.end_waits_of_followers()
         self._note_log_changed()
 
     def watch_low_watermark(self, look: Callable[[], None]) -> Callable[[], None]:
@@ -350,6 +363,7 @@ class Partition:
     def _note_deleted(self, deleted: Sequence[DeletedSegment]) -> None:
         self.replica.log_start_offset = self.log.log_start_offset
         self._note_readable()
+        self._note_fetch_changed()
         if deleted:
             self._note_log_changed()
             self._env.log.info(
@@ -514,10 +528,9 @@ class Partition:
             return
         self._readable.written(end_offset, size)
         effects = self.replica.written(self.log.written_offset, self._env.now_ns())
-        self._fetch_waiters.readable(self._readable)
+        self.fetch_watchers.readable(self._readable)
         self._carry_out(effects)
-        if self.on_written is not None:
-            self.on_written()
+        self._note_fetch_changed()
         self._note_log_changed()
 
     def wait_until_replicated(self, end_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None] | None:
@@ -531,9 +544,15 @@ class Partition:
         return None
 
     def follower_fetched(
-        self, broker_id: BrokerId, *, fetch_offset: Offset, log_start_offset: Offset, broker_epoch: BrokerEpoch
+        self,
+        broker_id: BrokerId,
+        *,
+        fetch_offset: Offset,
+        log_start_offset: Offset,
+        broker_epoch: BrokerEpoch,
+        clock: SessionClock | None,
     ) -> None:
-        """Notes that a follower has everything below `fetch_offset`."""
+        """Notes that a follower has everything below `fetch_offset`. Without a session, `clock` is None."""
         self._carry_out(
             self.replica.follower_fetched(
                 broker_id,
@@ -541,6 +560,7 @@ class Partition:
                 log_start_offset=log_start_offset,
                 broker_epoch=broker_epoch,
                 now_ns=self._env.now_ns(),
+                clock=clock,
             )
         )
         if self._low_watermark_watchers:
@@ -569,10 +589,6 @@ class Partition:
             case ReadIsolation.TXN_COMMITTED:
                 return self.last_stable_offset
 
-    @property
-    def fetch_waiters(self) -> FetchWaiters:
-        return self._fetch_waiters
-
     # --- effects -------------------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: list[Effect]) -> None:
@@ -586,6 +602,8 @@ class Partition:
                     self._isr_committed(before, after)
                 case IsrRejected(isr, error):
                     self._isr_counts.failed_updates += 1
+                    # The next fetch of the follower may propose it again.
+                    self.fetch_watchers.changed()
                     self._env.log.info("isr_change_refused", partition=self.name, isr=list(isr), error=error.name)
 
     def _high_watermark_advanced(self, high_watermark: Offset) -> None:
@@ -595,11 +613,11 @@ class Partition:
             assert result is not None
             self._replication_waiters.complete_up_to(high_watermark, result)
         self._note_readable()
-        self._fetch_waiters.high_watermark_advanced()
+        self.fetch_watchers.high_watermark_advanced()
 
     def _note_readable(self) -> None:
         self._readable.advanced(high_watermark=self.replica.high_watermark, last_stable_offset=self.last_stable_offset)
-        self._fetch_waiters.readable(self._readable)
+        self.fetch_watchers.readable(self._readable)
 
     def _send_proposal(self, proposal: IsrProposal) -> None:
         def answered(result: AlterPartitionResult) -> None:

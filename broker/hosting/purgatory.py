@@ -4,13 +4,18 @@ Counterpart of Kafka's DelayedOperationPurgatory with DelayedProduce and Delayed
 its waiters when its high watermark, its last stable offset or its written end moves, and each request has one timer for its
 deadline.
 
-A waiting request must be notified of everything that can end the wait, including a lost leadership and a failed directory.
-Otherwise its client waits for the whole timeout. A finished request must be removed from every partition it waited at.
+1. A waiting request must be notified of everything that can end the wait, including a lost leadership and a failed
+   directory. Otherwise its client waits for the whole timeout.
+2. A fetch is also notified of everything that its answer would tell. A fetch session looks only at the partitions that
+   changed (KIP-227); a change that it is not notified of would never reach its client.
+3. Between two requests of a session, a partition notifies it of the first change only. What has changed is looked at again
+   anyway, and the sessions of clients that went away must not make later appends slower.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from broker.hosting.readable_bytes import ReadableBytes, ReadIsolation
 from common.environment.interface import Environment
@@ -59,94 +64,132 @@ class ReplicationWaiters:
             on_done(error)
 
 
-class FetchWaiter:
-    """A fetch that waits until `min_bytes` more have become readable in its partitions."""
+class FetchWait:
+    """The wait of one fetch until `min_bytes` more have become readable in its partitions."""
 
-    def __init__(self, env: Environment, *, min_bytes: int, deadline_ns: int, isolation: ReadIsolation) -> None:
-        self.isolation = isolation
-        """Which bytes end the wait."""
+    def __init__(self, env: Environment, *, min_bytes: int, deadline_ns: int) -> None:
         self._missing_bytes = min_bytes
-        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._cancel_deadline = env.call_at(deadline_ns, self.complete)
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._cancel_deadline = env.call_at(deadline_ns, self.end)
 
     @property
-    def is_complete(self) -> bool:
-        return self._answered.done()
+    def is_over(self) -> bool:
+        return self._ended.done()
 
     def more_bytes(self, count: int) -> None:
         """Notes that a partition of the fetch has `count` more bytes to read."""
         self._missing_bytes -= count
         if self._missing_bytes <= 0:
-            self.complete()
+            self.end()
 
-    def complete(self) -> None:
+    def end(self) -> None:
         """Ends the wait, because there are enough bytes, the deadline passed, or a partition changed. The fetch then reads
         again and answers."""
         self._cancel_deadline()
-        if not self._answered.done():
-            self._answered.set_result(None)
+        if not self._ended.done():
+            self._ended.set_result(None)
 
-    async def wait(self) -> None:
-        await self._answered
+    async def until_over(self) -> None:
+        await self._ended
 
 
-class FetchWaiters:
-    """The fetches that wait at one partition. Each is stored with the partition's count of readable bytes as of the fetch's
-    last notification."""
+WatcherT = TypeVar("WatcherT", bound="PartitionWatcher")
+
+
+class WatchedPartitions(Generic[WatcherT]):
+    """The partitions of one fetch, or of one fetch session."""
+
+    __slots__ = ("changed", "wait")
 
     def __init__(self) -> None:
-        # None in place of the count: no new bytes end that wait.
-        self._waiting: dict[FetchWaiter, int | None] = {}
-        # Those that also end when the high watermark advances. Invariant: a subset of `_waiting`.
-        self._for_high_watermark: dict[FetchWaiter, None] = {}
+        # The partitions that have changed since they were looked at, in the order in which they are to be read.
+        self.changed: dict[WatcherT, None] = {}
+        # The fetch that waits for these partitions. None while no fetch waits.
+        self.wait: FetchWait | None = None
+
+    def end_wait(self) -> None:
+        if self.wait is not None:
+            self.wait.end()
+
+
+class PartitionWatcher:
+    """Watches one partition for a fetch or a fetch session, from `FetchWatchers.add` on."""
+
+    __slots__ = ("ends_with_high_watermark", "is_held_back", "isolation", "seen_bytes", "watched")
+
+    def __init__(self, watched: WatchedPartitions[Any], isolation: ReadIsolation) -> None:
+        self.watched = watched
+        # Which bytes end a wait.
+        self.isolation = isolation
+        # The partition's count of readable bytes as of the last look or notification.
+        self.seen_bytes = 0
+        # Whether the client gets no records of this partition for now, so that new bytes must not end a wait.
+        self.is_held_back = False
+        # Whether a wait ends as soon as the high watermark advances (KIP-392).
+        self.ends_with_high_watermark = False
+
+    def note_change(self) -> None:
+        """Notes that the partition has to be looked at again."""
+        self.watched.changed[self] = None
+
+    def note_readable(self, counts: ReadableBytes) -> None:
+        """Notes that one of the counts may have changed, or the high watermark or the log start."""
+        self.note_change()
+        if self.is_held_back or self.watched.wait is None:
+            return
+        now_bytes = counts.of(self.isolation)
+        if now_bytes > self.seen_bytes:
+            more, self.seen_bytes = now_bytes - self.seen_bytes, now_bytes
+            self.watched.wait.more_bytes(more)
+
+    def end_wait(self) -> None:
+        """Notes a change that the client has to learn at once."""
+        self.note_change()
+        self.watched.end_wait()
+
+
+class FetchWatchers:
+    """The watchers of one partition. Each leaves when it was notified while no fetch waits for its partitions."""
+
+    def __init__(self) -> None:
+        # A dict used as an ordered set.
+        self._watchers: dict[PartitionWatcher, None] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._watchers)
 
-    def add(self, waiter: FetchWaiter, *, seen_bytes: int, readable_bytes: int) -> None:
-        """Adds a fetch. `seen_bytes` is the count of readable bytes when the fetch read the partition. Bytes that became
-        readable since then count at once."""
-        self._waiting[waiter] = readable_bytes
-        if readable_bytes > seen_bytes:
-            waiter.more_bytes(readable_bytes - seen_bytes)
+    def add(self, watcher: PartitionWatcher) -> None:
+        self._watchers[watcher] = None
 
-    def add_held_back(self, waiter: FetchWaiter) -> None:
-        """Adds a fetch that gets no records of this partition for now, so that new bytes must not end its wait."""
-        self._waiting[waiter] = None
+    def discard(self, watcher: PartitionWatcher) -> None:
+        self._watchers.pop(watcher, None)
 
-    def end_with_high_watermark(self, waiter: FetchWaiter) -> None:
-        """Ends the wait of a fetch that was added before as soon as the high watermark advances (KIP-392)."""
-        self._for_high_watermark[waiter] = None
+    def changed(self) -> None:
+        """Notes that a fetch may have something to do at the partition, which it may learn with its next request."""
+        self._notify(PartitionWatcher.note_change)
 
-    def discard(self, waiter: FetchWaiter) -> None:
-        self._waiting.pop(waiter, None)
-        self._for_high_watermark.pop(waiter, None)
+    def readable(self, counts: ReadableBytes) -> None:
+        """Notes that one of the counts may have changed, or the high watermark or the log start."""
+        self._notify(lambda watcher: watcher.note_readable(counts))
 
     def high_watermark_advanced(self) -> None:
         """Ends the waits of the followers that are to learn the high watermark at once."""
-        waiting, self._for_high_watermark = self._for_high_watermark, {}
-        for waiter in waiting:
-            waiter.complete()
+        for watcher in list(self._watchers):
+            if watcher.ends_with_high_watermark:
+                watcher.end_wait()
 
-    def readable(self, counts: ReadableBytes) -> None:
-        """Notifies the fetches of new readable bytes. Called when one of the counts may have changed."""
-        # Iterate over a copy, because a completed fetch is removed from the dictionary. Today that happens only after this
-        # loop, but we do not want to depend on that.
-        for waiter, seen_bytes in list(self._waiting.items()):
-            now_bytes = counts.of(waiter.isolation)
-            if seen_bytes is not None and now_bytes > seen_bytes:
-                self._waiting[waiter] = now_bytes
-                waiter.more_bytes(now_bytes - seen_bytes)
-
-    def complete_followers(self) -> None:
+    def end_waits_of_followers(self) -> None:
         """Ends the waits of the followers, which have something else than records to learn. Consumers go on waiting."""
-        for waiter in list(self._waiting):
-            if waiter.isolation is ReadIsolation.LOG_END:
-                waiter.complete()
+        for watcher in list(self._watchers):
+            if watcher.isolation is ReadIsolation.LOG_END:
+                watcher.end_wait()
 
-    def complete_all(self) -> None:
+    def end_waits(self) -> None:
         """Ends all waits, because the partition changed and every waiting fetch can be answered."""
-        waiting, self._waiting = self._waiting, {}
-        self._for_high_watermark.clear()
-        for waiter in waiting:
-            waiter.complete()
+        self._notify(PartitionWatcher.end_wait)
+
+    def _notify(self, notify: Callable[[PartitionWatcher], None]) -> None:
+        for watcher in list(self._watchers):
+            notify(watcher)
+            if watcher.watched.wait is None:
+                del self._watchers[watcher]

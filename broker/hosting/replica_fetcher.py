@@ -7,9 +7,12 @@ connection, so a hung disk stalls only the replicas on it.
    the diverging epoch; the follower truncates its log there and fetches again.
 2. A fetch offset promises that everything below it is written here. So a partition is fetched again only once its last
    append has completed.
-3. When a partition is added, a poll without this partition may be waiting at the leader. We abandon such a poll. Otherwise
-   the new leader's first acks=all produce would have to wait until the poll ends.
+3. When a partition is added, a poll without this partition may be waiting at the leader. The next request of the session is
+   sent at once then, and the leader answers both. Otherwise the new leader's first acks=all produce would have to wait until
+   the poll ends. (Apache Kafka's brokers do not look at the second request before the poll has ended.)
 4. A partition that waits for the follower's replication quota (KIP-73) is left out of the fetch, like one that backs off.
+5. A fetch costs what has changed. Only the partitions in `_changed` are looked at before a request
+   (`broker/core/fetcher_session.py`).
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from broker.core.fetcher_session import FetcherSession, SessionRequest
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.partition import Partition
@@ -29,7 +33,6 @@ from common.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
     ReplicaState,
 )
@@ -49,8 +52,16 @@ from common.time_units import NS_PER_MS
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 _FIRST_BACKOFF_NS = 20_000_000
-# Partitions are added in bursts. The poll is interrupted once for all partitions that are added within this time.
-_INTERRUPT_DELAY_NS = 5_000_000
+# Partitions are added in bursts. One request overtakes the poll for all that are added within this time.
+_OVERTAKING_DELAY_NS = 5_000_000
+# After these errors the session is over, but nothing is wrong with the leader.
+_SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
 
 
 class Channel(Protocol):
@@ -85,7 +96,8 @@ class _Followed:
 
 
 class ReplicaFetcher:
-    """See the module docstring. Runs in a single task, `run`. Partitions may be added and removed at any time."""
+    """See the module docstring. Runs in one task, `run`, and another one for each request that overtakes. Partitions may be
+    added and removed at any time."""
 
     def __init__(
         self,
@@ -98,10 +110,12 @@ class ReplicaFetcher:
         settings: FetcherSettings,
         quota: ReplicationQuota,
         traffic: Traffic,
+        task_group: asyncio.TaskGroup,
         lower_checkpoints: Callable[[Partition], Awaitable[None]],
         raise_log_start: Callable[[Partition, Offset], None],
     ) -> None:
         self._env = env
+        self._task_group = task_group
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._leader_id = leader_id
@@ -112,13 +126,23 @@ class ReplicaFetcher:
         self._lower_checkpoints = lower_checkpoints
         self._raise_log_start = raise_log_start
         self._followed: dict[TopicIdPartition, _Followed] = {}
+        self._session = FetcherSession()
+        # The partitions, followed or not, for which the session may have to ask for something else.
+        self._changed: dict[TopicIdPartition, None] = {}
+        # Those that back off, and those of which the topic's configuration throttles this replica.
+        self._delayed: dict[TopicIdPartition, None] = {}
+        self._throttled: dict[TopicIdPartition, None] = {}
         self._channel: Channel | None = None
+        # Whether the answer to a request is awaited.
         self._is_polling = False
-        self._was_interrupted = False
-        self._cancel_interrupt: Callable[[], None] | None = None
+        # The request that overtakes the poll. None if there is none.
+        self._overtaking: tuple[SessionRequest, asyncio.Task[FetchResponse | None]] | None = None
+        self._cancel_overtaking: Callable[[], None] | None = None
         self._is_stopped = False
         self._wake = asyncio.Event()
         self._channel_backoff_ns = _FIRST_BACKOFF_NS
+        # Why the last request was not answered.
+        self._last_failure = ""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -131,39 +155,53 @@ class ReplicaFetcher:
         if known is not None and known.partition is partition and known.leader_epoch == partition.replica.leader_epoch:
             return
         self._followed[partition.key] = _Followed(partition, partition.replica.leader_epoch)
+        # What the session asks for in this partition belongs to the former epoch.
+        self._session.forget(partition.key)
+        self._delayed.pop(partition.key, None)
         # An append begun by a previous fetcher may end while this fetcher polls. The partition is not ready until that
-        # append has ended, so a completed write interrupts the poll.
-        partition.on_written = self._interrupt_soon
-        self._interrupt_soon()
+        # append has ended.
+        partition.on_fetch_changed = lambda: self._partition_changed(partition.key)
+        self._partition_changed(partition.key)
 
     def remove(self, partition: Partition) -> None:
         """Stops following. A response in flight has no effect on this partition any more."""
         known = self._followed.get(partition.key)
         if known is not None and known.partition is partition:
             del self._followed[partition.key]
-            partition.on_written = None
+            self._changed[partition.key] = None
+            partition.on_fetch_changed = None
 
     def stop(self) -> None:
         """Ends `run` at its next step. We never cancel the task, because a truncation that has begun must complete."""
         self._is_stopped = True
         for followed in self._followed.values():
-            followed.partition.on_written = None
+            followed.partition.on_fetch_changed = None
         self._followed.clear()
-        if self._cancel_interrupt is not None:
-            self._cancel_interrupt()
+        if self._cancel_overtaking is not None:
+            self._cancel_overtaking()
         self._wake.set()
         self._drop_channel()
 
-    def _interrupt_soon(self) -> None:
+    def _partition_changed(self, key: TopicIdPartition) -> None:
+        """Notes that something else may have to be asked for in the partition. If the session does not ask for it yet, that
+        cannot wait until the poll ends (rule 3)."""
+        self._changed[key] = None
         self._wake.set()
-        if self._is_polling and self._cancel_interrupt is None:
-            self._cancel_interrupt = self._env.call_at(self._env.now_ns() + _INTERRUPT_DELAY_NS, self._interrupt)
+        if self._is_polling and key not in self._session:
+            self._overtake_soon()
 
-    def _interrupt(self) -> None:
-        self._cancel_interrupt = None
-        if self._is_polling and self._channel is not None:
-            self._was_interrupted = True
-            self._drop_channel()
+    def _overtake_soon(self) -> None:
+        if self._cancel_overtaking is None:
+            self._cancel_overtaking = self._env.call_at(self._env.now_ns() + _OVERTAKING_DELAY_NS, self._overtake)
+
+    def _overtake(self) -> None:
+        """Sends the next request of the session while the one before waits at the leader."""
+        self._cancel_overtaking = None
+        if self._is_polling and self._overtaking is None and self._session.is_established:
+            self._look_at_changed()
+            if self._session.has_changes and len(self._session):
+                request = self._session.next_request()
+                self._overtaking = request, self._task_group.create_task(self._fetch(request))
 
     def _drop_channel(self) -> None:
         channel, self._channel = self._channel, None
@@ -176,26 +214,64 @@ class ReplicaFetcher:
         """Fetches until stopped."""
         while not self._is_stopped:
             self._wake.clear()
-            ready = self._ready()
-            if not ready:
+            self._look_at_changed()
+            if not len(self._session):
                 await self._wait_until_ready()
                 continue
-            response = await self._fetch(ready)
-            if response is not None:
-                await self._process(ready, response)
+            request = self._session.next_request()
+            await self._take(request, await self._poll(self._fetch(request)))
+            while self._overtaking is not None:
+                (request, fetching), self._overtaking = self._overtaking, None
+                if self._changed:
+                    # What changed since this request was sent waits for the next one.
+                    self._overtake_soon()
+                response = await self._poll(fetching)
+                if self._session.is_established:
+                    await self._take(request, response)
 
-    def _ready(self) -> list[_Followed]:
+    def _look_at_changed(self) -> None:
+        """Brings the session up to date with the partitions."""
         now_ns = self._env.now_ns()
-        is_quota_exceeded = self._quota.allowed_bytes(now_ns) == 0
-        return [
-            followed
-            for followed in self._followed.values()
-            if followed.not_before_ns <= now_ns
-            and not (is_quota_exceeded and followed.partition.replica.is_paced)
+        self._changed.update(self._delayed)
+        self._changed.update(self._throttled)
+        changed, self._changed = self._changed, {}
+        for key in changed:
+            followed = self._followed.get(key)
+            self._throttled.pop(key, None)
+            self._delayed.pop(key, None)
+            if followed is not None:
+                if followed.partition.replica.is_follower_throttled:
+                    self._throttled[key] = None
+                if followed.not_before_ns > now_ns:
+                    self._delayed[key] = None
+            if followed is not None and self._is_ready(followed, now_ns):
+                self._session.ask(key, self._wanted(followed, now_ns))
+            else:
+                self._session.forget(key)
+
+    def _is_ready(self, followed: _Followed, now_ns: int) -> bool:
+        partition = followed.partition
+        return (
+            followed.not_before_ns <= now_ns
+            and not (partition.replica.is_paced and self._quota.allowed_bytes(now_ns) == 0)
             and not followed.is_appending
-            and not followed.partition.is_restructuring
-            and followed.partition.log.written_offset == followed.partition.log.log_end_offset
-        ]
+            and not partition.is_restructuring
+            and partition.log.written_offset == partition.log.log_end_offset
+        )
+
+    def _wanted(self, followed: _Followed, now_ns: int) -> FetchPartition:
+        partition, log = followed.partition, followed.partition.log
+        bytes_max = self._settings.partition_max_bytes
+        if partition.replica.is_paced:
+            bytes_max = min(bytes_max, self._quota.allowed_bytes(now_ns))
+        return FetchPartition(
+            partition=partition.index,
+            current_leader_epoch=followed.leader_epoch,
+            fetch_offset=log.written_offset,
+            last_fetched_epoch=log.leader_epochs.latest_epoch,
+            log_start_offset=log.log_start_offset,
+            partition_max_bytes=bytes_max,
+        )
 
     async def _wait_until_ready(self) -> None:
         times = self._due_times()
@@ -209,90 +285,90 @@ class ReplicaFetcher:
     def _due_times(self) -> list[int]:
         """Returns when partitions that back off or wait for the quota may be fetched again."""
         now_ns = self._env.now_ns()
-        times = [each.not_before_ns for each in self._followed.values() if each.not_before_ns > now_ns]
-        if self._quota.allowed_bytes(now_ns) == 0 and any(
-            each.partition.replica.is_paced for each in self._followed.values()
-        ):
+        followed = (self._followed.get(key) for key in self._delayed)
+        times = [each.not_before_ns for each in followed if each is not None and each.not_before_ns > now_ns]
+        if self._throttled and self._quota.allowed_bytes(now_ns) == 0 and self._is_any_paced():
             times.append(self._quota.resume_ns(now_ns))
         return times
 
-    async def _fetch(self, ready: list[_Followed]) -> FetchResponse | None:
-        request = self._request(ready)
-        try:
-            response: FetchResponse = await self._send(request, FETCH_VERSION, is_poll=True)
-        except ChannelError as error:
-            await self._channel_failed(error)
-            return None
-        self._channel_backoff_ns = _FIRST_BACKOFF_NS
-        if response.error_code != ErrorCode.NONE:
-            await self._channel_failed(error_name(response.error_code))
-            return None
-        return response
+    def _is_any_paced(self) -> bool:
+        throttled = (self._followed.get(key) for key in self._throttled)
+        return any(each is not None and each.partition.replica.is_paced for each in throttled)
 
-    async def _send(self, request: Any, version: int, *, is_poll: bool = False) -> Any:
-        if self._channel is None:
-            self._channel = self._connect()
-        self._is_polling = is_poll
+    async def _poll(self, fetching: "Awaitable[FetchResponse | None]") -> FetchResponse | None:
+        """Awaits the answer of the leader. Meanwhile another request may overtake this one."""
+        self._is_polling = True
         try:
-            return await self._channel.send(
-                request, version=version, deadline_ns=self._env.now_ns() + self._settings.request_timeout_ns
-            )
+            return await fetching
         finally:
             self._is_polling = False
 
-    async def _channel_failed(self, reason: object) -> None:
-        if self._was_interrupted or self._is_stopped:
-            self._was_interrupted = False
-            return
-        self._drop_channel()
-        self._env.log.info("replica_fetch_failed", leader=self._leader_id, reason=str(reason))
-        await self._env.sleep_until(self._env.now_ns() + self._channel_backoff_ns)
-        self._channel_backoff_ns = min(2 * self._channel_backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
-
-    def _request(self, ready: list[_Followed]) -> FetchRequest:
-        topics: dict[TopicId, FetchTopic] = {}
-        bytes_max = self._settings.partition_max_bytes
-        paced_bytes_max = min(bytes_max, self._quota.allowed_bytes(self._env.now_ns()))
-        for followed in ready:
-            partition = followed.partition
-            log = partition.log
-            topic = topics.get(partition.topic_id)
-            if topic is None:
-                topic = topics[partition.topic_id] = FetchTopic(topic_id=partition.topic_id)
-            topic.partitions.append(
-                FetchPartition(
-                    partition=partition.index,
-                    current_leader_epoch=followed.leader_epoch,
-                    fetch_offset=log.written_offset,
-                    last_fetched_epoch=log.leader_epochs.latest_epoch,
-                    log_start_offset=log.log_start_offset,
-                    partition_max_bytes=paced_bytes_max if partition.replica.is_paced else bytes_max,
-                )
-            )
+    async def _fetch(self, request: SessionRequest) -> FetchResponse | None:
+        """Sends the request. Returns None if it was not answered."""
         epoch = self._broker_epoch()
-        return FetchRequest(
+        message = FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=-1 if epoch is None else epoch),
-            max_wait_ms=self._wait_ms(),
+            max_wait_ms=self._wait_ms(request),
             min_bytes=self._settings.min_bytes,
             max_bytes=self._settings.response_max_bytes,
-            topics=list(topics.values()),
+            session_id=request.session_id,
+            session_epoch=request.session_epoch,
+            topics=request.topics,
+            forgotten_topics_data=request.forgotten_topics,
         )
+        try:
+            response: FetchResponse = await self._send(message, FETCH_VERSION)
+        except ChannelError as error:
+            self._last_failure = str(error)
+            return None
+        return response
 
-    def _wait_ms(self) -> int:
+    def _wait_ms(self, request: SessionRequest) -> int:
         """Returns how long the leader may hold the poll: at most until the first partition left out is due again."""
+        if request.begins_session and not self._session.is_refused:
+            # Nothing can overtake this request, because only its answer has the session's id.
+            return 0
         now_ns = self._env.now_ns()
         waits = [(due_ns - now_ns) // NS_PER_MS + 1 for due_ns in self._due_times()]
         return min([self._settings.wait_max_ms, *waits])
 
+    async def _take(self, request: SessionRequest, response: FetchResponse | None) -> None:
+        """Handles the answer to a request."""
+        if self._is_stopped:
+            return
+        if response is None:
+            self._session.failed()
+            await self._channel_failed(self._last_failure)
+        elif self._session.answered(request, response):
+            self._channel_backoff_ns = _FIRST_BACKOFF_NS
+            await self._process(request, response)
+        elif response.error_code not in _SESSION_ERRORS:
+            await self._channel_failed(error_name(response.error_code))
+
+    async def _channel_failed(self, reason: str) -> None:
+        self._drop_channel()
+        self._env.log.info("replica_fetch_failed", leader=self._leader_id, reason=reason)
+        await self._env.sleep_until(self._env.now_ns() + self._channel_backoff_ns)
+        self._channel_backoff_ns = min(2 * self._channel_backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
+
+    async def _send(self, request: Any, version: int) -> Any:
+        if self._channel is None:
+            self._channel = self._connect()
+        return await self._channel.send(
+            request, version=version, deadline_ns=self._env.now_ns() + self._settings.request_timeout_ns
+        )
+
     # --- the response --------------------------------------------------------------------------------------------
 
-    async def _process(self, ready: list[_Followed], response: FetchResponse) -> None:
-        asked = {followed.partition.key: followed for followed in ready}
+    async def _process(self, request: SessionRequest, response: FetchResponse) -> None:
         appends: list[asyncio.Future[None]] = []
         for topic in response.responses:
             for data in topic.partitions:
-                followed = asked.get(TopicIdPartition(TopicId(topic.topic_id), data.partition_index))
-                if followed is None or not self._is_current(followed):
+                key = TopicIdPartition(TopicId(topic.topic_id), data.partition_index)
+                # Unless the session learns something else of the partition, the leader repeats the answer.
+                self._changed[key] = None
+                followed = self._followed.get(key)
+                if followed is None or not self._is_answer(request, followed):
                     continue
                 try:
                     await self._process_one(followed, data, appends)
@@ -302,6 +378,15 @@ class ReplicaFetcher:
         for append in appends:
             # All appends of a directory go through one writer, so they complete together. The next fetch confirms them all.
             await append
+
+    def _is_answer(self, request: SessionRequest, followed: _Followed) -> bool:
+        """Whether the answer to this request belongs to what the partition lacks now."""
+        wanted = self._session.asked(followed.partition.key, request)
+        return (
+            wanted is not None
+            and wanted.fetch_offset == followed.partition.log.log_end_offset
+            and self._is_current(followed)
+        )
 
     def _is_current(self, followed: _Followed) -> bool:
         partition = followed.partition
@@ -344,9 +429,6 @@ class ReplicaFetcher:
             if not done.done():
                 done.set_result(None)
 
-        # Move this partition to the end of the queue. The leader always sends the first batch whole, whatever its size, so
-        # the first partition of a fetch has an advantage.
-        self._followed[partition.key] = self._followed.pop(partition.key)
         partition.append_as_follower(batches, on_done=appended)
         followed.is_appending = True
         appends.append(done)
@@ -362,6 +444,7 @@ class ReplicaFetcher:
     def _back_off(self, followed: _Followed, reason: str) -> None:
         self._env.log.info("replica_fetch_delayed", partition=followed.partition.name, leader=self._leader_id, reason=reason)
         followed.not_before_ns = self._env.now_ns() + followed.backoff_ns
+        self._changed[followed.partition.key] = None
         followed.backoff_ns = min(2 * followed.backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
 
     # --- truncation ----------------------------------------------------------------------------------------------

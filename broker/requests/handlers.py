@@ -28,6 +28,7 @@ from broker.requests.describe_producers import DescribeProducersRequests
 from broker.requests.describe_topic_partitions import DescribeTopicPartitionsRequests
 from broker.requests.describe_user_scram_credentials import DescribeUserScramCredentialsRequests
 from broker.requests.fetch import FetchHandler
+from broker.requests.fetch_session import FetchSessions
 from broker.requests.find_coordinator import FindCoordinatorHandler
 from broker.requests.forwarded import ForwardedRequests
 from broker.requests.group_offsets import GroupOffsetsRequests
@@ -59,6 +60,7 @@ def request_handlers(
     state: MetadataState,
     directories: NodeDirectories,
     replicas: Replicas,
+    fetch_sessions: FetchSessions,
     groups: GroupCoordinator,
     transactions: TransactionCoordinator,
     markers: WriteTxnMarkersRequests,
@@ -101,6 +103,7 @@ def request_handlers(
             env,
             replicas,
             response_bytes_max=config.fetch_max_bytes,
+            sessions=fetch_sessions,
             selector=replica_selector(config.replica_selector_class),
         ).handle,
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(replicas).handle,

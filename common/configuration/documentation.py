@@ -160,6 +160,7 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "log.segment.delete.delay.ms": "How long the files of a deleted segment or log stay on disk, in milliseconds.",
         "max.connections": "How many connections a listener accepts.",
         "max.connections.per.ip": "How many connections a listener accepts from one address.",
+        "max.incremental.fetch.session.cache.slots": "How many fetch sessions a broker keeps.",
         "max.connections.per.ip.overrides": "Addresses with a limit of their own, as ADDRESS:NUMBER separated by commas.",
         "max.request.partition.size.limit": "How many partitions one response to DescribeTopicPartitions may have.",
         "message.max.bytes": "The size of the largest batch that producers may send, after compression.",

@@ -325,6 +325,7 @@ class ServerConfig:
         _parse_replica_selector, f"{RACK_AWARE_SELECTOR}, {LEADER_SELECTORS[0]} or nothing", None
     )
     replica_socket_timeout_ms: int = integer(30_000, at_least=1, at_most=INT_MAX)
+    max_incremental_fetch_session_cache_slots: int = integer(1_000, at_most=INT_MAX)
     fetch_max_bytes: int = integer(55 * 1024 * 1024, at_least=1024, at_most=INT_MAX)
     leader_imbalance_per_broker_percentage: int = integer(10, at_least=0, at_most=INT_MAX)
 

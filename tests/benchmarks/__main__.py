@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "memory": ([], ["--quick"]),
     "startup": ([], ["--quick"]),
     "moves": ([], ["--quick"]),
+    "idle": ([], ["--quick"]),
     "disk_failure": ([], ["--quick"]),
     "clients": ([], ["--quick"]),
     "fault_detection": (["--rounds", "2"], ["--quick", "--only", "power cut"]),

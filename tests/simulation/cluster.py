@@ -48,6 +48,8 @@ FAST: Mapping[str, str] = {
     "replica.lag.time.max.ms": "5000",
     "diskraft.log.dir.operation.timeout.ms": "2000",
     "diskraft.log.dir.suspect.ms": "500",
+    # So small that not all partitions fit into one answer.
+    "replica.fetch.response.max.bytes": "500",
     "default.replication.factor": "3",
 }
 

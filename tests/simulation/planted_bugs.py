@@ -25,7 +25,7 @@ from broker.hosting.partition import Partition
 from broker.hosting.replica_copy import ReplicaCopy
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
-from broker.requests import fetch, produce
+from broker.requests import fetched_partitions, produce
 from broker.requests.groups import GroupRequests
 from common.environment import disk_errors
 from common.log_dirs import probe
@@ -154,8 +154,8 @@ _REPLICATION = (
         "reading beyond the high watermark",
         "What is in the log can be read.",
         Edit(
-            fetch._Fetch.read_all,
-            "partition.readable_end(self.isolation)",
+            fetched_partitions.Fetch.read,
+            "partition.readable_end(self._isolation)",
             "partition.log.written_offset",
         ),
     ),
@@ -172,22 +172,40 @@ _REPLICATION = (
         "a follower confirms what it has only queued",
         "It is in the queue of the disk, that is as good as written.",
         Edit(
-            ReplicaFetcher._ready,
-            "        and followed.partition.log.written_offset == followed.partition.log.log_end_offset\n",
+            ReplicaFetcher._is_ready,
+            "        and partition.log.written_offset == partition.log.log_end_offset\n",
             "",
         ),
-        Edit(ReplicaFetcher._request, "fetch_offset=log.written_offset", "fetch_offset=log.log_end_offset"),
+        Edit(ReplicaFetcher._wanted, "fetch_offset=log.written_offset", "fetch_offset=log.log_end_offset"),
         Edit(ReplicaFetcher._append, "    followed.is_appending = True\n    appends.append(done)\n", ""),
     ),
     _bug(
         "no truncation where logs part",
         "A follower's log is a prefix of the leader's.",
         Edit(
-            fetch._diverging_epoch,
+            fetched_partitions._diverging_epoch,
             "if known.epoch < wanted.last_fetched_epoch or known.end_offset < wanted.fetch_offset:",
             "if False:",
         ),
         seed=53,
+    ),
+    _bug(
+        "what changed while a fetch waited is settled",
+        "The fetch has looked at it, and the answer is on its way.",
+        Edit(
+            fetched_partitions.Fetch._put_off_unsettled,
+            "    self.watched.changed.update(self._unconfirmed)\n",
+            "",
+        ),
+    ),
+    _bug(
+        "what does not fit into an answer is settled",
+        "The client was answered.",
+        Edit(
+            fetched_partitions.Fetch._put_off_unsettled,
+            "    self.watched.changed.update((item, None) for item in unsettled if not item.size)\n",
+            "",
+        ),
     ),
     _bug(
         "into the ISR before it has caught up",

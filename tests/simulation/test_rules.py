@@ -480,7 +480,7 @@ def test_a_broker_without_its_metadata_log_begins_with_a_snapshot() -> None:
         (FetchHandler, "handle"),
         (Replicas, "apply"),
         (Upkeep, "_shrink_isrs"),
-        (ReplicaFetcher, "_request"),
+        (ReplicaFetcher, "_wanted"),
         (MetadataState, "replay"),
         (LogDirectories, "step"),
         (BrokerLifecycle, "step"),

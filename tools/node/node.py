@@ -17,6 +17,7 @@ from broker.daemon import BrokerDaemon
 from broker.hosting.cleaner_metrics import cleaner_samples
 from broker.hosting.log_metrics import LogSizes
 from broker.metrics import broker_samples
+from broker.requests.fetch_session import fetch_session_samples
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, ListenFailed, LogDirError, SpaceStat
 from common.ids import BrokerId, DirectoryId
@@ -254,6 +255,7 @@ class Node:
                         io_errors=channel.io_errors,
                     )
                 )
+                found.extend(fetch_session_samples(self.broker.fetch_sessions))
                 found.extend(group_samples(self.broker.groups))
                 found.extend(
                     transaction_samples(self.broker.transactions, self.broker.marker_sender, self.broker.verifier.counts)

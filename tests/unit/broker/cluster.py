@@ -28,6 +28,7 @@ from broker.requests.consumer_groups import ConsumerGroupRequests
 from broker.requests.delete_records import DeleteRecordsHandler
 from broker.requests.describe_producers import DescribeProducersRequests
 from broker.requests.fetch import FetchHandler
+from broker.requests.fetch_session import fetch_sessions
 from broker.requests.group_offsets import GroupOffsetsRequests
 from broker.requests.groups import GroupRequests
 from broker.requests.list_offsets import ListOffsetsHandler
@@ -207,6 +208,7 @@ class TestBroker:
                         env,
                         self.replicas,
                         response_bytes_max=self.config.fetch_max_bytes,
+                        sessions=fetch_sessions(self.config.max_incremental_fetch_session_cache_slots),
                         selector=replica_selector(self.config.replica_selector_class),
                     ).handle,
                     ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.replicas).handle,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from common.ids import Offset
+from common.ids import Offset, TopicId, Uuid
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import PartitionData
@@ -48,6 +48,34 @@ def test_acks_all_needs_no_more_than_a_few_round_trips() -> None:
         begun_ns = cluster.world.now_ns()
         await cluster.produce(1, "a")
         assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_partitions_that_are_added_all_the_time_do_not_hold_up_the_others() -> None:
+    """Topics are created faster than a fetch takes to the leader and back. A batch of another topic still needs only a few
+    round trips."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.world.network.set_latency(4_000_000, 4_000_000)
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+
+        async def create_topics() -> None:
+            for number in range(100):
+                cluster.controller.create_topic([1, 2], name=f"new-{number}", topic_id=TopicId(Uuid(b"%016d" % number)))
+                await cluster.world.sleep(0.006)
+
+        creating = asyncio.ensure_future(create_topics())
+        done = 0
+        while not creating.done():
+            begun_ns = cluster.world.now_ns()
+            await cluster.produce(1, "a")
+            assert cluster.world.now_ns() - begun_ns < 150_000_000
+            done += 1
+        assert done >= 4
 
     run(scenario)
 

@@ -200,7 +200,7 @@ def test_a_fetch_that_the_leader_holds_back_has_everything_but_records() -> None
         assert (data.error_code, data.high_watermark, data.log_start_offset) == (ErrorCode.NONE, 4, 0)
         assert values(data.records) == []
         assert cluster[1].partition().replica.followers[BrokerId(2)].log_end_offset == 1
-        assert len(cluster[1].partition().fetch_waiters) == 0
+        assert len(cluster[1].partition().fetch_watchers) == 0
 
     run(scenario)
 

@@ -16,6 +16,7 @@ from broker.core.partition_replica import (
     PartitionReplica,
     ProposeIsr,
     Role,
+    SessionClock,
 )
 from common.ids import (
     ZERO_UUID,
@@ -95,13 +96,16 @@ class LeaderContext:
             registration, now_ns=self.now_ns, leader_epoch_start_offset=self.replica.log_end_offset
         )
 
-    def fetch(self, broker_id: BrokerId, offset: int, *, epoch: int | None = None) -> list[Effect]:
+    def fetch(
+        self, broker_id: BrokerId, offset: int, *, epoch: int | None = None, clock: SessionClock | None = None
+    ) -> list[Effect]:
         return self.replica.follower_fetched(
             broker_id,
             fetch_offset=Offset(offset),
             log_start_offset=Offset(0),
             broker_epoch=BrokerEpoch(100 + broker_id if epoch is None else epoch),
             now_ns=self.now_ns,
+            clock=clock,
         )
 
     def configure(self, min_insync: int) -> list[Effect]:
@@ -332,6 +336,59 @@ def test_a_member_that_never_fetched_has_the_lag_time_from_the_election_on() -> 
     leader.now_ns += 1
     [proposal] = proposed(leader.replica.maybe_shrink_isr(leader.now_ns))
     assert proposal.isr == (ONE,)
+
+
+def test_a_session_that_goes_on_fetching_confirms_what_it_does_not_name() -> None:
+    """For ten minutes nothing is written and the session does not name the partition. The record after that does not cost
+    the follower its place in the ISR, unless it lags from now on."""
+    context = LeaderContext((1, 2))
+    clock = SessionClock(context.now_ns)
+    context.fetch(TWO, 10, clock=clock)
+    context.now_ns += 600 * NS_PER_S
+    clock.last_fetch_ns = context.now_ns
+    context.write(11)
+    context.now_ns += LAG_MAX
+    assert proposed(context.replica.maybe_shrink_isr(context.now_ns)) == []
+    context.now_ns += 1
+    (proposal,) = proposed(context.replica.maybe_shrink_isr(context.now_ns))
+    assert proposal.isr == (1,)
+
+
+def test_a_session_that_no_longer_fetches_confirms_nothing() -> None:
+    """The follower died ten minutes ago, with everything that there was. It lags as soon as there is more."""
+    context = LeaderContext((1, 2))
+    context.fetch(TWO, 10, clock=SessionClock(context.now_ns))
+    context.now_ns += 600 * NS_PER_S
+    assert proposed(context.replica.maybe_shrink_isr(context.now_ns)) == []
+    context.write(11)
+    assert len(proposed(context.replica.maybe_shrink_isr(context.now_ns))) == 1
+
+
+def test_a_session_confirms_nothing_beyond_what_the_follower_has() -> None:
+    """The session goes on fetching, but the follower does not get on with this partition."""
+    context = LeaderContext((1, 2))
+    clock = SessionClock(context.now_ns)
+    context.fetch(TWO, 9, clock=clock)
+    context.now_ns += LAG_MAX + 1
+    clock.last_fetch_ns = context.now_ns
+    context.write(11)
+    assert len(proposed(context.replica.maybe_shrink_isr(context.now_ns))) == 1
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_partition_outside_the_session_is_not_confirmed_by_it(leaves: bool) -> None:
+    """The follower has taken the partition out of its session, or fetches it without a session."""
+    context = LeaderContext((1, 2))
+    clock = SessionClock(context.now_ns)
+    context.fetch(TWO, 10, clock=clock)
+    if leaves:
+        context.replica.left_session(clock)
+    else:
+        context.fetch(TWO, 10)
+    context.now_ns += LAG_MAX + 1
+    clock.last_fetch_ns = context.now_ns
+    context.write(11)
+    assert len(proposed(context.replica.maybe_shrink_isr(context.now_ns))) == 1
 
 
 def test_a_follower_that_reaches_where_the_leader_was_counts_as_caught_up() -> None:

@@ -1,6 +1,6 @@
 """Waiting requests: each is completed once, by the right event, and leaves nothing behind."""
 
-from broker.hosting.purgatory import FetchWaiter, FetchWaiters, ReplicationWaiters
+from broker.hosting.purgatory import FetchWait, FetchWatchers, PartitionWatcher, ReplicationWaiters, WatchedPartitions
 from broker.hosting.readable_bytes import ReadableBytes, ReadIsolation
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
@@ -69,34 +69,40 @@ def test_a_wait_for_replication_can_be_given_up() -> None:
     assert done == [0, 2]
 
 
+class Fetch:
+    """A fetch that watches some partitions and may wait."""
+
+    def __init__(self, *partitions: FetchWatchers, isolation: ReadIsolation = ReadIsolation.LOG_END, seen: int = 0) -> None:
+        self.watched: WatchedPartitions[PartitionWatcher] = WatchedPartitions()
+        self.watchers = [PartitionWatcher(self.watched, isolation) for _ in partitions]
+        for watcher, partition in zip(self.watchers, partitions, strict=True):
+            watcher.seen_bytes = seen
+            partition.add(watcher)
+
+    def begin_wait(self, world: SimulatedWorld, *, min_bytes: int = 1, within_ms: int = 1000) -> FetchWait:
+        deadline_ns = world.now_ns() + within_ms * NS_PER_MS
+        self.watched.wait = FetchWait(world.node("a"), min_bytes=min_bytes, deadline_ns=deadline_ns)
+        return self.watched.wait
+
+
 def test_a_fetch_waits_for_bytes_of_its_own_kind() -> None:
-    """Consumers wait for committed or stable bytes, followers for written ones. Bytes that arrived after the fetch read the
-    partition and before it began to wait count."""
+    """Consumers wait for committed or stable bytes, followers for written ones. Each byte counts once."""
 
     async def scenario(world: SimulatedWorld) -> None:
-        env = world.node("a")
-        deadline_ns = world.now_ns() + 1000 * NS_PER_MS
-        consumer = FetchWaiter(env, min_bytes=10, deadline_ns=deadline_ns, isolation=ReadIsolation.HIGH_WATERMARK)
-        follower = FetchWaiter(env, min_bytes=10, deadline_ns=deadline_ns, isolation=ReadIsolation.LOG_END)
-        careful = FetchWaiter(env, min_bytes=10, deadline_ns=deadline_ns, isolation=ReadIsolation.TXN_COMMITTED)
-        waiters = FetchWaiters()
-        waiters.add(consumer, seen_bytes=100, readable_bytes=104)
-        waiters.add(follower, seen_bytes=200, readable_bytes=200)
-        waiters.add(careful, seen_bytes=100, readable_bytes=100)
-        waiters.readable(counts(written=209, committed=109, stable=109))
-        assert not consumer.is_complete
-        assert not follower.is_complete
-        waiters.readable(counts(written=210, committed=109, stable=109))
-        assert follower.is_complete
-        assert not consumer.is_complete
-        waiters.readable(counts(written=210, committed=110, stable=109))
-        assert consumer.is_complete
-        assert not careful.is_complete
-        waiters.readable(counts(written=210, committed=110, stable=110))
-        assert careful.is_complete
-        await consumer.wait()
-        await follower.wait()
-        assert world.now_ns() < deadline_ns
+        partition = FetchWatchers()
+        follower, consumer, careful = (
+            Fetch(partition, isolation=isolation, seen=100).begin_wait(world, min_bytes=10)
+            for isolation in (ReadIsolation.LOG_END, ReadIsolation.HIGH_WATERMARK, ReadIsolation.TXN_COMMITTED)
+        )
+        partition.readable(counts(written=109, committed=104, stable=100))
+        assert not follower.is_over
+        partition.readable(counts(written=110, committed=109, stable=109))
+        assert [wait.is_over for wait in (follower, consumer, careful)] == [True, False, False]
+        partition.readable(counts(written=110, committed=110, stable=109))
+        assert [wait.is_over for wait in (consumer, careful)] == [True, False]
+        partition.readable(counts(written=110, committed=110, stable=110))
+        assert careful.is_over
+        await careful.until_over()
 
     SimulatedWorld(1).run(scenario)
 
@@ -105,38 +111,40 @@ def test_bytes_of_a_partition_that_is_held_back_end_no_wait() -> None:
     """Ten bytes in that partition change nothing; one byte in another partition, or a change of the partition, does."""
 
     async def scenario(world: SimulatedWorld) -> None:
-        env = world.node("a")
-        deadline_ns = world.now_ns() + 1000 * NS_PER_MS
-        one, two = (
-            FetchWaiter(env, min_bytes=1, deadline_ns=deadline_ns, isolation=ReadIsolation.LOG_END) for _ in range(2)
-        )
-        held_back, other = FetchWaiters(), FetchWaiters()
-        for waiter in (one, two):
-            held_back.add_held_back(waiter)
-        other.add(one, seen_bytes=0, readable_bytes=0)
+        held_back, other = FetchWatchers(), FetchWatchers()
+        fetches = Fetch(held_back, other), Fetch(held_back)
+        one, two = (fetch.begin_wait(world) for fetch in fetches)
+        for fetch in fetches:
+            fetch.watchers[0].is_held_back = True
         held_back.readable(counts(written=10, committed=10, stable=10))
-        assert not one.is_complete
+        assert not one.is_over
         other.readable(counts(written=1, committed=0, stable=0))
-        assert one.is_complete
-        assert not two.is_complete
-        held_back.complete_all()
-        assert two.is_complete
+        assert (one.is_over, two.is_over) == (True, False)
+        held_back.end_waits()
+        assert two.is_over
 
     SimulatedWorld(1).run(scenario)
 
 
 def test_followers_are_woken_without_consumers() -> None:
     async def scenario(world: SimulatedWorld) -> None:
-        env = world.node("a")
-        follower, consumer = (
-            FetchWaiter(env, min_bytes=1, deadline_ns=world.now_ns() + NS_PER_MS, isolation=isolation)
-            for isolation in (ReadIsolation.LOG_END, ReadIsolation.HIGH_WATERMARK)
-        )
-        waiters = FetchWaiters()
-        for waiter in (follower, consumer):
-            waiters.add(waiter, seen_bytes=0, readable_bytes=0)
-        waiters.complete_followers()
-        assert (follower.is_complete, consumer.is_complete) == (True, False)
+        partition = FetchWatchers()
+        follower = Fetch(partition, isolation=ReadIsolation.LOG_END).begin_wait(world)
+        consumer = Fetch(partition, isolation=ReadIsolation.HIGH_WATERMARK).begin_wait(world)
+        partition.end_waits_of_followers()
+        assert (follower.is_over, consumer.is_over) == (True, False)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_the_high_watermark_ends_the_waits_of_those_who_ask_for_it() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        partition = FetchWatchers()
+        asking, other = Fetch(partition), Fetch(partition)
+        asking.watchers[0].ends_with_high_watermark = True
+        waits = asking.begin_wait(world), other.begin_wait(world)
+        partition.high_watermark_advanced()
+        assert [wait.is_over for wait in waits] == [True, False]
 
     SimulatedWorld(1).run(scenario)
 
@@ -145,26 +153,44 @@ def test_a_fetch_ends_at_its_deadline() -> None:
     """The fetch ends exactly at its deadline."""
 
     async def scenario(world: SimulatedWorld) -> None:
-        deadline_ns = world.now_ns() + 300 * NS_PER_MS
-        waiter = FetchWaiter(world.node("a"), min_bytes=1, deadline_ns=deadline_ns, isolation=ReadIsolation.LOG_END)
-        await waiter.wait()
-        assert world.now_ns() == deadline_ns
+        begun_ns = world.now_ns()
+        await Fetch(FetchWatchers()).begin_wait(world, within_ms=300).until_over()
+        assert world.now_ns() == begun_ns + 300 * NS_PER_MS
 
     SimulatedWorld(1).run(scenario)
 
 
-def test_a_change_of_the_partition_completes_every_fetch() -> None:
-    """`complete_all` ends every wait, whatever its conditions, and the list of waiters is empty then."""
+def test_every_change_is_noted_whether_a_fetch_waits_or_not() -> None:
+    """A change that ends no wait is noted, too: the next answer of the session has to tell it."""
 
     async def scenario(world: SimulatedWorld) -> None:
-        waiters = FetchWaiters()
-        deadline_ns = world.now_ns() + 1
-        waiter = FetchWaiter(
-            world.node("a"), min_bytes=1000, deadline_ns=deadline_ns, isolation=ReadIsolation.HIGH_WATERMARK
-        )
-        waiters.add(waiter, seen_bytes=0, readable_bytes=0)
-        waiters.complete_all()
-        assert waiter.is_complete
-        assert len(waiters) == 0
+        for change in (
+            FetchWatchers.changed,
+            FetchWatchers.end_waits,
+            lambda partition: partition.readable(counts(written=0, committed=0, stable=0)),
+        ):
+            partition = FetchWatchers()
+            idle, waiting = Fetch(partition), Fetch(partition)
+            waiting.begin_wait(world)
+            change(partition)
+            assert list(idle.watched.changed) == idle.watchers
+            assert list(waiting.watched.changed) == waiting.watchers
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_between_two_fetches_a_partition_notifies_once() -> None:
+    """The watcher of a fetch that waits stays, because it counts bytes. The other one has nothing more to learn."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        partition = FetchWatchers()
+        idle, waiting = Fetch(partition), Fetch(partition)
+        waiting.begin_wait(world)
+        assert len(partition) == 2
+        partition.changed()
+        assert len(partition) == 1
+        idle.watched.changed.clear()
+        partition.changed()
+        assert not idle.watched.changed
 
     SimulatedWorld(1).run(scenario)

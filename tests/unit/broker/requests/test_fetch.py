@@ -59,7 +59,7 @@ def test_a_fetch_without_news_is_answered_empty_at_its_deadline() -> None:
         data = await cluster.fetch(1, 1, max_wait_ms=700)
         assert (data.error_code, data.high_watermark, values(data.records)) == (ErrorCode.NONE, 1, [])
         assert 700_000_000 <= cluster.world.now_ns() - begun_ns < 720_000_000
-        assert len(cluster[1].partition().fetch_waiters) == 0
+        assert len(cluster[1].partition().fetch_watchers) == 0
 
     run(scenario)
 
@@ -73,9 +73,9 @@ def test_a_client_that_waits_for_weeks_and_goes_away_is_forgotten() -> None:
         with pytest.raises(ExceptionGroup, match="unhandled"):
             # This client gives up after 40 seconds.
             await cluster.fetch(1, max_wait_ms=0x7FFF_FFFF)
-        assert len(cluster[1].partition().fetch_waiters) == 1
+        assert len(cluster[1].partition().fetch_watchers) == 1
         await cluster.world.sleep(25)
-        assert len(cluster[1].partition().fetch_waiters) == 0
+        assert len(cluster[1].partition().fetch_watchers) == 0
         assert cluster[1].server.memory.used_bytes == 0
 
     run(scenario)
@@ -300,20 +300,6 @@ def test_an_unknown_topic_is_refused_by_id_and_by_name() -> None:
         message = FetchRequest(topics=[FetchTopic(topic="nowhere", partitions=[wanted()])])
         response = await cluster.request(1, message, version=12)
         assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    run(scenario)
-
-
-def test_sessions_are_never_given_out() -> None:
-    """A request for a new session gets a full answer with session id 0. A request with a session id is refused."""
-
-    async def scenario(cluster: Cluster) -> None:
-        await one_broker(cluster)
-        await cluster.produce(1, "a")
-        response = await cluster.request(1, request(wanted(), session_id=0, session_epoch=0))
-        assert (response.session_id, texts(response)) == (0, [["a"]])
-        response = await cluster.request(1, request(wanted(), session_id=77, session_epoch=1))
-        assert (response.error_code, response.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
 
     run(scenario)
 

@@ -1,0 +1,123 @@
+"""One fetch session: the partitions that a client fetches, kept from request to request (shell). See KIP-227.
+
+Counterpart of Kafka's FetchSession. The first request of a session names all partitions. Each later one names only those
+that are new or are to be fetched differently, and those that are no longer to be fetched. Requests are numbered by epochs:
+after a request with an unexpected epoch, the client starts over.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from broker.core.fetch_session_cache import INITIAL_EPOCH, FetchSessionCache, next_epoch
+from broker.core.partition_replica import SessionClock
+from broker.hosting.purgatory import WatchedPartitions
+from broker.requests.fetched_partitions import FetchedPartition, fetching_replica
+from common.ids import Uuid
+from common.metrics_exposition import Sample, counter, gauge
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+
+# A topic's name and id, one of which has its default depending on the version, and the index of a partition.
+_Key = tuple[str, Uuid, int]
+
+
+class FetchSession:
+    """See the module docstring. `len` is the number of partitions."""
+
+    def __init__(
+        self, session_id: int, request: FetchRequest, *, by_id: bool, asked_as: tuple[object, ...], now_ns: int
+    ) -> None:
+        """Begins with the partitions of `request`. `by_id` is whether requests name topics by their ids. For `asked_as` see
+        `take_over`."""
+        self.session_id = session_id
+        self.by_id = by_id
+        self.is_follower = fetching_replica(request)[0] >= 0
+        self.created_ns = self.used_ns = now_ns
+        self.watched: WatchedPartitions[FetchedPartition] = WatchedPartitions()
+        self.clock = SessionClock(now_ns)
+        # Held by the request that is being handled. At most one of a session is, in the order of their arrival.
+        self.lock = asyncio.Lock()
+        # The number of requests that wait for the lock.
+        self.queued = 0
+        self.is_closed = False
+        self._epoch = next_epoch(INITIAL_EPOCH)
+        self._items: dict[_Key, FetchedPartition] = {}
+        # What the answers depend on apart from the partitions, as of the last request.
+        self._asked_as = asked_as
+        self._update(request.topics)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def advance(self, epoch: int, now_ns: int) -> bool:
+        """Notes the arrival of a request. Returns False if it does not have the epoch that comes next."""
+        if epoch != self._epoch:
+            return False
+        self._epoch = next_epoch(epoch)
+        self.used_ns = now_ns
+        return True
+
+    def take_over(self, request: FetchRequest, *, asked_as: tuple[object, ...]) -> None:
+        """Applies the changes that a later request makes. If `asked_as` differs from that of the last request, every
+        partition has to be looked at again."""
+        self._forget(request.forgotten_topics_data)
+        if asked_as != self._asked_as:
+            for item in self._items.values():
+                item.note_change()
+        self._asked_as = asked_as
+        self._update(request.topics)
+
+    def _update(self, topics: Iterable[FetchTopic]) -> None:
+        for topic in topics:
+            for wanted in topic.partitions:
+                self._want(topic, wanted)
+
+    def _want(self, topic: FetchTopic, wanted: FetchPartition) -> None:
+        key = (topic.topic, topic.topic_id, wanted.partition)
+        item = self._items.get(key)
+        if item is None:
+            item = self._items[key] = FetchedPartition(self.watched, topic.topic, topic.topic_id, wanted)
+        item.wanted = wanted
+        item.note_change()
+
+    def _forget(self, topics: Iterable[ForgottenTopic]) -> None:
+        for topic in topics:
+            for index in topic.partitions:
+                item = self._items.pop((topic.topic, topic.topic_id, index), None)
+                if item is not None:
+                    self._stop_fetching(item)
+
+    def _stop_fetching(self, item: FetchedPartition) -> None:
+        if item.partition is not None:
+            item.partition.replica.left_session(self.clock)
+        item.unwatch()
+        self.watched.changed.pop(item, None)
+
+    def close(self) -> None:
+        """Stops watching the partitions. A request that is being handled ends soon."""
+        self.is_closed = True
+        for item in self._items.values():
+            item.unwatch()
+        self._items.clear()
+        self.watched.changed.clear()
+        self.watched.end_wait()
+
+
+FetchSessions = FetchSessionCache[FetchSession]
+
+
+def fetch_sessions(slots: int) -> FetchSessions:
+    """Returns the place for at most `slots` sessions (max.incremental.fetch.session.cache.slots)."""
+    return FetchSessionCache(slots, on_removed=FetchSession.close)
+
+
+def fetch_session_samples(sessions: FetchSessions) -> list[Sample]:
+    """Returns Kafka's metrics of the FetchSessionCache."""
+    name = "kafka_server_fetchsessioncache_"
+    partitions = sum(len(session) for session in sessions)
+    return [
+        gauge(f"{name}numincrementalfetchsessions", "Fetch sessions.", len(sessions)),
+        gauge(f"{name}numincrementalfetchpartitionscached", "Partitions in all fetch sessions.", partitions),
+        counter(
+            f"{name}incrementalfetchsessionevictions", "Fetch sessions that had to leave for others.", sessions.evictions
+        ),
+    ]

@@ -1,0 +1,316 @@
+"""Fetch sessions (KIP-227): what an answer names, what it leaves out, and how a session ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from broker.hosting.replicas import Replicas
+from common.ids import TopicId
+from common.net.node_channel import ChannelError, NodeChannel
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from common.time_units import NS_PER_S
+from tests.unit.broker.cluster import TOPIC, Cluster, run, values
+
+
+class Client:
+    """A client with one connection and one session."""
+
+    def __init__(self, cluster: Cluster, channel: NodeChannel) -> None:
+        self._cluster = cluster
+        self._channel = channel
+        self.session_id = 0
+        self.epoch = 0
+
+    async def fetch(self, *wanted: FetchPartition, forgotten: tuple[int, ...] = (), **fields: Any) -> FetchResponse:
+        """Sends the next request of the session, and takes over the session of the answer."""
+        topics = [FetchTopic(topic="t", topic_id=TOPIC, partitions=list(wanted))] if wanted else []
+        gone = [ForgottenTopic(topic="t", topic_id=TOPIC, partitions=list(forgotten))] if forgotten else []
+        named = {"session_id": self.session_id, "session_epoch": self.epoch, "topics": topics, "forgotten_topics_data": gone}
+        self.epoch += 1
+        response = await self.send(FetchRequest(**{**named, **fields}))
+        self.session_id = response.session_id
+        return response
+
+    async def send(self, request: FetchRequest, version: int = 17) -> FetchResponse:
+        deadline_ns = self._cluster.world.now_ns() + 40 * NS_PER_S
+        response: FetchResponse = await self._channel.send(request, version=version, deadline_ns=deadline_ns)
+        return response
+
+
+@asynccontextmanager
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    """A client that is connected to broker 1."""
+    async with asyncio.TaskGroup() as group:
+        node = cluster.world.node("client")
+        channel = NodeChannel(node, host="broker-1", port=cluster[1].port, client_id="test", task_group=group)
+        yield Client(cluster, channel)
+        channel.close()
+
+
+def wanted(index: int = 0, offset: int = 0, *, max_bytes: int = 1 << 20) -> FetchPartition:
+    return FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
+
+
+def named(response: FetchResponse) -> dict[int, list[str]]:
+    """Returns the records of each partition that the answer names."""
+    assert response.error_code == ErrorCode.NONE
+    return {data.partition_index: values(data.records) for topic in response.responses for data in topic.partitions}
+
+
+def errors(response: FetchResponse) -> dict[int, int]:
+    return {data.partition_index: data.error_code for topic in response.responses for data in topic.partitions}
+
+
+async def one_broker(cluster: Cluster, partitions: int = 3) -> None:
+    await cluster.start(1)
+    cluster.controller.create_topic(*([[1]] * partitions))
+    for index in range(partitions):
+        await cluster.started(index)
+
+
+def test_an_answer_names_only_what_has_changed() -> None:
+    """The first answer names all partitions. Later ones name the partition with a new record, and none if there is none."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        async with client(cluster) as session:
+            assert named(await session.fetch(wanted(0), wanted(1), wanted(2))) == {0: [], 1: [], 2: []}
+            assert session.session_id > 0
+            assert named(await session.fetch(max_wait_ms=100, min_bytes=1)) == {}
+            await cluster.produce(1, "a", index=1)
+            assert named(await session.fetch()) == {1: ["a"]}
+            assert named(await session.fetch(wanted(1, 1), max_wait_ms=100, min_bytes=1)) == {}
+
+    run(scenario)
+
+
+def test_a_waiting_fetch_of_a_session_is_answered_with_new_records() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        async with client(cluster) as session:
+            await session.fetch(wanted(0), wanted(1), wanted(2))
+            fetching = asyncio.ensure_future(session.fetch(max_wait_ms=30_000, min_bytes=1))
+            await cluster.world.sleep(1)
+            begun_ns = cluster.world.now_ns()
+            await cluster.produce(1, "a", index=2)
+            assert named(await fetching) == {2: ["a"]}
+            assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_what_the_client_does_not_confirm_is_sent_again() -> None:
+    """The next request asks for no other offset, so it gets the same records."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=1)
+        await cluster.produce(1, "a")
+        async with client(cluster) as session:
+            for _ in range(3):
+                assert named(await session.fetch(*([wanted()] if not session.epoch else []))) == {0: ["a"]}
+
+    run(scenario)
+
+
+def test_partitions_come_and_go() -> None:
+    """A partition that the client forgets is not in the next answer, whatever is written. One that it adds is."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        async with client(cluster) as session:
+            await session.fetch(wanted(0), wanted(1))
+            for index in range(3):
+                await cluster.produce(1, str(index), index=index)
+            assert named(await session.fetch(wanted(2), forgotten=(0,))) == {1: ["1"], 2: ["2"]}
+            assert len(cluster[1].partition(0).fetch_watchers) == 0
+            await session.fetch(wanted(1, 1), wanted(2, 1))
+            assert named(await session.fetch(wanted(0))) == {0: ["0"]}
+
+    run(scenario)
+
+
+def test_a_partition_that_had_no_room_comes_first_the_next_time() -> None:
+    """Only one batch fits into an answer. Each partition gets its turn, although the first one has more and more to say."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        for index in range(3):
+            await cluster.produce(1, f"{index}a", index=index)
+        await cluster.produce(1, "0b")
+        async with client(cluster) as session:
+            found = [await session.fetch(wanted(0), wanted(1), wanted(2), max_bytes=1)]
+            for offsets in ((1, 0, 0), (1, 1, 0)):
+                changed = [wanted(index, offset) for index, offset in enumerate(offsets)]
+                found.append(await session.fetch(*changed, max_bytes=1))
+            records = [{index: texts for index, texts in named(each).items() if texts} for each in found]
+            assert records == [{0: ["0a"]}, {1: ["1a"]}, {2: ["2a"]}]
+
+    run(scenario)
+
+
+def test_an_error_is_repeated_until_it_is_over() -> None:
+    """The topic of one partition does not exist yet. Each answer says so, until the topic exists."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=1)
+        async with client(cluster) as session:
+            assert errors(await session.fetch(wanted(0), wanted(1))) == {0: 0, 1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            assert errors(await session.fetch()) == {1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            cluster.controller.remove_topic()
+            assert errors(await session.fetch()) == {0: ErrorCode.UNKNOWN_TOPIC_ID, 1: ErrorCode.UNKNOWN_TOPIC_ID}
+
+    run(scenario)
+
+
+def test_a_change_that_is_not_a_record_is_told() -> None:
+    """The log start moves. The next answer names the partition without records."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=2)
+        await cluster.produce(1, "a")
+        async with client(cluster) as session:
+            await session.fetch(wanted(0, 1), wanted(1))
+            assert named(await session.fetch()) == {}
+            cluster[1].partition().raise_log_start(cluster[1].partition().high_watermark)
+            response = await session.fetch()
+            assert named(response) == {0: []}
+            assert response.responses[0].partitions[0].log_start_offset == 1
+
+    run(scenario)
+
+
+def test_the_next_request_ends_the_wait_of_the_one_before() -> None:
+    """While a fetch waits for half a minute, the client adds a partition. Both requests are answered at once."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        await cluster.produce(1, "a", index=1)
+        async with client(cluster) as session:
+            await session.fetch(wanted(0))
+            waiting = asyncio.ensure_future(session.fetch(max_wait_ms=30_000, min_bytes=1))
+            await cluster.world.sleep(1)
+            begun_ns = cluster.world.now_ns()
+            assert named(await session.fetch(wanted(1), max_wait_ms=30_000, min_bytes=1)) == {1: ["a"]}
+            assert waiting.done()
+            assert named(await waiting) == {}
+            assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+def test_a_fetch_looks_only_at_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 100 partitions, a fetch after one write looks one of them up, before and after the wait."""
+    looked_up: list[int] = []
+    find = Replicas.find
+
+    def counted(self: Replicas, topic_id: TopicId, index: int) -> Any:
+        looked_up.append(index)
+        return find(self, topic_id, index)
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=100)
+        monkeypatch.setattr(Replicas, "find", counted)
+        async with client(cluster) as session:
+            await session.fetch(*(wanted(index) for index in range(100)))
+            assert sorted(looked_up) == [*range(100)]
+            looked_up.clear()
+            fetching = asyncio.ensure_future(session.fetch(max_wait_ms=30_000, min_bytes=1))
+            await cluster.world.sleep(1)
+            assert looked_up == []
+            await cluster.produce(1, "a", index=7)
+            assert named(await fetching) == {7: ["a"]}
+            assert set(looked_up) == {7}
+
+    run(scenario)
+
+
+# --- the end of a session ----------------------------------------------------------------------------------------
+
+
+def test_wrong_sessions_are_refused() -> None:
+    """An unknown id, an epoch that was used before, and a version that names topics in the other way."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        async with client(cluster) as session:
+            await session.fetch(wanted(0))
+            known = session.session_id
+            for version, session_id, epoch, error in (
+                (17, known + 1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+                (17, known, 2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+                (12, known, 1, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+            ):
+                response = await session.send(FetchRequest(session_id=session_id, session_epoch=epoch), version)
+                assert (response.error_code, response.session_id, response.responses) == (error, 0, [])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("last_epoch", [-1, 0])
+def test_a_session_ends_at_the_wish_of_the_client(last_epoch: int) -> None:
+    """Epoch -1 ends the session without a new one, epoch 0 with a new one. Both get a full answer."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        async with client(cluster) as session:
+            await session.fetch(wanted(0))
+            former = session.session_id
+            assert named(await session.fetch(wanted(1), session_epoch=last_epoch)) == {1: []}
+            assert (session.session_id == 0) == (last_epoch == -1)
+            response = await session.send(FetchRequest(session_id=former, session_epoch=1))
+            assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            assert len(cluster[1].partition(0).fetch_watchers) == 0
+
+    run(scenario)
+
+
+def test_a_session_ends_with_its_connection() -> None:
+    """Nothing of the session is left, also if its fetch waits for a minute."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        async with client(cluster) as session:
+            await session.fetch(wanted(0))
+            waiting = asyncio.ensure_future(session.fetch(max_wait_ms=60_000, min_bytes=1))
+            await cluster.world.sleep(1)
+        with pytest.raises(ChannelError):
+            await waiting
+        await cluster.world.sleep(1)
+        assert len(cluster[1].partition(0).fetch_watchers) == 0
+        async with client(cluster) as other:
+            response = await other.send(FetchRequest(session_id=session.session_id, session_epoch=1))
+            assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(scenario)
+
+
+def test_a_session_without_partitions_ends() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        async with client(cluster) as session:
+            await session.fetch(wanted(0))
+            former = session.session_id
+            assert named(await session.fetch(forgotten=(0,), max_wait_ms=30_000, min_bytes=1)) == {}
+            assert session.session_id == 0
+            response = await session.send(FetchRequest(session_id=former, session_epoch=2))
+            assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(scenario)
+
+
+def test_without_a_slot_every_answer_is_full() -> None:
+    """The second consumer gets no session, and loses nothing by it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=1)
+        await cluster.produce(1, "a")
+        async with client(cluster) as first, client(cluster) as second:
+            await first.fetch(wanted())
+            assert named(await second.fetch(wanted())) == {0: ["a"]}
+            assert (first.session_id > 0, second.session_id) == (True, 0)
+
+    run(scenario, max_incremental_fetch_session_cache_slots="1")
