@@ -1,4 +1,4 @@
-"""Checks whether the event loop can sendfile a range without waiting for a disk (shell).
+"""Reads small ranges of files without waiting for a disk, and checks whether sendfile of a large one would wait (shell).
 
 `cachestat` (Linux 6.5) counts how many pages of a range are in the page cache. A page counts as soon as its read has
 *started*, so a full count alone proves nothing. `preadv2(RWF_NOWAIT)` must also succeed in reading the last byte: this call
@@ -24,6 +24,15 @@ class PageCache:
         self._range = (ctypes.c_uint64 * 2)()  # offset, length
         self._counts = (ctypes.c_uint64 * 5)()  # cached, dirty, writeback, evicted, recently evicted
         self._byte = bytearray(1)
+
+    def read(self, fd: int, position: int, size: int) -> bytearray | None:
+        """Returns the bytes of the range, or None if reading all of them might block or fails."""
+        data = bytearray(size)
+        try:
+            return data if os.preadv(fd, (data,), position, os.RWF_NOWAIT) == size else None
+        except OSError:
+            # As in `is_resident`.
+            return None
 
     def is_resident(self, fd: int, position: int, size: int) -> bool:
         """Returns whether every page of the range is in the cache and the last one can be read without blocking."""

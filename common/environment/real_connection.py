@@ -1,8 +1,9 @@
 """A TCP connection on its own socket, driven by the event loop's readiness callbacks (shell).
 
 docs/DESIGN.md, "The environment", explains why this module does not use asyncio's transports. Bytes are sent with sendmsg.
-File regions are sent with sendfile if the call cannot block on a disk; otherwise the log directory's reader thread reads
-them first. The socket stays writable during that read, so the writer callback must be removed, or the event loop would spin.
+Small file regions are read into memory and sent with the bytes around them, large ones are sent with sendfile, if these
+calls cannot block on a disk; otherwise the log directory's reader thread reads the region first. The socket stays writable
+during that read, so the writer callback must be removed, or the event loop would spin.
 """
 
 import asyncio
@@ -24,6 +25,9 @@ RECEIVE_BUFFER_MIN: Final = 64 * 1024
 RECEIVE_BUFFER_MAX: Final = 1024 * 1024
 # The receive buffer shrinks again after this many consecutive reads that left most of it empty.
 _SMALL_READS_MAX: Final = 64
+# A region up to this size is read and sent along with the other parts: one system call costs less than the three for
+# sendfile, and the copy is small.
+REGION_COPY_MAX: Final = 16 * 1024
 # The most that one sendfile call sends. The residency check before it covers the same range.
 _SENDFILE_MAX: Final = 1024 * 1024
 _PARTS_PER_SEND_MAX: Final = 64
@@ -226,7 +230,10 @@ class RealConnection(Connection):
         for part in parts:
             part_size = part.nbytes if isinstance(part, memoryview) else len(part)
             if part_size:
-                queue.append(part)
+                copy: Part | None = None
+                if isinstance(part, RealFileRegion) and part_size <= REGION_COPY_MAX:
+                    copy = part.log_dir.read_resident(part)
+                queue.append(part if copy is None else copy)
                 size += part_size
         self._queued_bytes += size
         # Flush at the end of this event loop step, so that responses that are ready together go out in one call.

@@ -335,11 +335,16 @@ class RealLogDir(LogDir):
     # --- for connections that send regions -----------------------------------------------------------------------
     def is_resident(self, region: RealFileRegion, position: int, size: int) -> bool:
         """Returns True only if sendfile of the range is certain not to block on the disk."""
-        return (
-            region.file.reads_in_flight == 0
-            and self.oldest_operation_age_ns < _SUSPICIOUS_AGE_NS
-            and self._page_cache.is_resident(region.file.fd, position, size)
-        )
+        return self._is_responsive(region) and self._page_cache.is_resident(region.file.fd, position, size)
+
+    def read_resident(self, region: RealFileRegion) -> bytearray | None:
+        """Returns the bytes of a region if reading them is certain not to block on the disk, else None."""
+        if region.is_valid and self._is_responsive(region):
+            return self._page_cache.read(region.file.fd, region.position, region.size)
+        return None
+
+    def _is_responsive(self, region: RealFileRegion) -> bool:
+        return region.file.reads_in_flight == 0 and self.oldest_operation_age_ns < _SUSPICIOUS_AGE_NS
 
     def read_region(self, region: RealFileRegion, position: int, size: int) -> "asyncio.Future[bytes]":
         """Reads part of a region on the reader thread. Errors are reported like those of any other operation."""

@@ -15,11 +15,22 @@ from common.environment import disk_operations, real_connection
 from common.environment.interface import ConnectFailed, Connection, ListenFailed, LogDirError, Receiver
 from common.environment.page_cache import PageCache
 from common.environment.real import RealEnvironment
-from common.environment.real_connection import RECEIVE_BUFFER_MAX, RECEIVE_BUFFER_MIN, RealConnection
+from common.environment.real_connection import (
+    RECEIVE_BUFFER_MAX,
+    RECEIVE_BUFFER_MIN,
+    REGION_COPY_MAX,
+    RealConnection,
+)
 from common.environment.real_log_dir import RealLogDir
 from common.parts import Part
 from common.time_units import NS_PER_S
 from tests.unit.common.environment.conftest import MakeLogDir, Reports
+
+
+@pytest.fixture(autouse=True)
+def every_region_counts_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests are about regions that are sent from the file, and use small ones."""
+    monkeypatch.setattr(real_connection, "REGION_COPY_MAX", 0)
 
 
 class Recorder:
@@ -347,6 +358,64 @@ class CountedSendfile:
         sent = os.sendfile(*arguments)
         self.bytes += sent
         return sent
+
+
+@pytest.fixture
+def copied_bytes(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Lets small regions be copied again (`every_region_counts_as_large`). The value is the largest size that is copied."""
+    monkeypatch.setattr(real_connection, "REGION_COPY_MAX", REGION_COPY_MAX)
+    return REGION_COPY_MAX
+
+
+async def test_a_small_region_is_sent_along_with_the_bytes_around_it(
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, copied_bytes: int
+) -> None:
+    """One region is as large as may be copied, the other one byte larger. Only the second one is sent by sendfile."""
+    sendfile = CountedSendfile(monkeypatch)
+    content = os.urandom(2 * copied_bytes)
+    file = await written_file(log_dir, content)
+    pair.connection.send([b"header", log_dir.region(file, 1, copied_bytes), b"trailer"])
+    expected = b"header" + content[1 : copied_bytes + 1] + b"trailer"
+    assert pair.connection.queued_bytes == len(expected)
+    assert await pair.receive(len(expected)) == expected
+    assert sendfile.bytes == 0
+    pair.connection.send([log_dir.region(file, 0, copied_bytes + 1)])
+    assert await pair.receive(copied_bytes + 1) == content[: copied_bytes + 1]
+    if page_cache_is_answered():
+        assert sendfile.bytes == copied_bytes + 1
+
+
+@pytest.mark.usefixtures("copied_bytes")
+@pytest.mark.parametrize("reason", ["not in the cache", "the disk is slow"])
+async def test_a_small_region_is_not_copied_if_that_might_wait_for_the_disk(
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """The reader thread reads it. The peer gets the same bytes."""
+    file = await written_file(log_dir, b"content")
+    read: list[int] = []
+    copied = PageCache.read
+
+    def counted(self: PageCache, fd: int, position: int, size: int) -> bytearray | None:
+        read.append(size)
+        return None if reason == "not in the cache" else copied(self, fd, position, size)
+
+    monkeypatch.setattr(PageCache, "read", counted)
+    monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
+    if reason == "the disk is slow":
+        monkeypatch.setattr(RealLogDir, "oldest_operation_age_ns", NS_PER_S)
+    pair.connection.send([b"header", log_dir.region(file, 0, 7)])
+    assert await pair.receive(13) == b"headercontent"
+    assert read == ([7] if reason == "not in the cache" else [])
+
+
+@pytest.mark.usefixtures("copied_bytes")
+async def test_a_small_region_of_a_truncated_file_ends_the_connection(pair: Pair, log_dir: RealLogDir) -> None:
+    file = await written_file(log_dir, b"content")
+    region = log_dir.region(file, 0, 7)
+    await log_dir.truncate(file, 3)
+    pair.connection.send([b"header", region])
+    await pair.recorder.until("lost")
+    assert pair.recorder.lost == ["a was truncated or its log directory closed while it was being sent"]
 
 
 async def written_file(log_dir: RealLogDir, content: bytes) -> Any:
