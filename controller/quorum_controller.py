@@ -105,8 +105,8 @@ class _Term:
     # The brokers' sessions. A term starts with a full session for every unfenced broker. Changed by broker requests and
     # fencing. Extended when this process resumes after having been suspended.
     sessions: BrokerSessions
-    # The controller's `change_count` before the last leaderless sweep that elected no leader; -1 if there was no such sweep.
-    # While `change_count` still has this value, another sweep would elect no leader either.
+    # The state's `election_changes` before the last leaderless sweep that elected no leader; -1 if there was no such sweep.
+    # While it still has this value, another sweep would elect no leader either.
     swept_count: int = -1
     # The time of the last append in this term, or of the start of the term if there was none. Decides whether the log is
     # idle.
@@ -442,14 +442,14 @@ class QuorumController:
                 await self._by_itself("no_op", _no_op)
 
     async def _sweep_leaderless(self) -> None:
-        """Elects leaders for leaderless partitions once per interval. Skips the sweep if the metadata has not changed since
-        a sweep that elected no leader: only a metadata change can make such a partition electable."""
+        """Elects leaders for leaderless partitions once per interval. Skips the sweep if nothing that their elections depend
+        on has changed since a sweep that elected no leader."""
         while True:
             await self._env.sleep_until(self._env.now_ns() + LEADERLESS_SWEEP_INTERVAL_NS)
             term = self._term
-            if term is None or term.swept_count == self.change_count or not self.state.leads_any(NO_LEADER):
+            if term is None or term.swept_count == self.state.election_changes or not self.state.leads_any(NO_LEADER):
                 continue
-            seen_count = self.change_count
+            seen_count = self.state.election_changes
             elected = await self._by_itself("elect_leaderless", elect_leaderless)
             if not elected:
                 term.swept_count = seen_count

@@ -119,6 +119,13 @@ class MetadataState:
         # The offset of each broker's last RegisterBrokerRecord. If that record came from a snapshot, the offset of the last
         # record that the snapshot covers. Invariant: the keys are the keys of `brokers`.
         self.registration_offsets: dict[BrokerId, Offset] = {}
+        # Counts the changes after which a partition that could not be helped before may be helped: a partition without a
+        # leader, or one with a replica in a lost directory or on a broker in controlled shutdown. While it stays the same,
+        # none of these partitions and nothing that their elections depend on has changed. Never decreases.
+        self.election_changes = 0
+        # The lost directories of all brokers, and the brokers in controlled shutdown that are not fenced.
+        self._lost: frozenset[DirectoryId] = frozenset()
+        self._leaving: frozenset[BrokerId] = frozenset()
         # Partitions by broker, directory, ISR member and leader. Invariant: indexes exactly the partitions in `topics`.
         self._index = PartitionIndex()
         # Intern tables: they make most equal tuples and ids the same object. This saves memory and speeds up comparisons.
@@ -243,6 +250,9 @@ class MetadataState:
         self.partition_count = other.partition_count
         self.last_offset = other.last_offset
         self.registration_offsets = other.registration_offsets
+        self.election_changes = max(self.election_changes, other.election_changes) + 1
+        self._lost = other._lost
+        self._leaving = other._leaving
         self._index = other._index
         self._interned_brokers = other._interned_brokers
         self._interned_directories = other._interned_directories
@@ -295,6 +305,7 @@ class MetadataState:
         if delta is not None:
             delta.changed_brokers.setdefault(broker.broker_id, broker)
         del self.brokers[broker.broker_id]
+        self._note_broker_change()
         self.registration_offsets.pop(broker.broker_id, None)
 
     def _replay_broker_registration_change(
@@ -424,6 +435,7 @@ class MetadataState:
 
     def _replay_config(self, record: ConfigRecord, _offset: Offset, delta: MetadataDelta | None) -> None:
         resource = (record.resource_type, record.resource_name)
+        self.election_changes += 1
         if delta is not None and resource not in delta.changed_configs:
             delta.changed_configs[resource] = dict(self.config(*resource))
         if record.value is not None:
@@ -445,6 +457,7 @@ class MetadataState:
                 f"offset {offset}: feature {record.name} is finalized at level {record.feature_level}, "
                 f"this node supports {supported}"
             )
+        self.election_changes += 1
         if delta is not None:
             delta.changed_features.setdefault(record.name, self.features.get(record.name, 0))
         if record.feature_level == 0:
@@ -487,6 +500,13 @@ class MetadataState:
         if delta is not None:
             delta.changed_brokers.setdefault(broker.broker_id, self.brokers.get(broker.broker_id))
         self.brokers[broker.broker_id] = broker
+        self._note_broker_change()
+
+    def _note_broker_change(self) -> None:
+        brokers = self.brokers.values()
+        self._lost = frozenset(each for broker in brokers for each in broker.lost_directories)
+        self._leaving = frozenset(each.broker_id for each in brokers if each.in_controlled_shutdown and not each.fenced)
+        self.election_changes += 1
 
     def _sorted_ids(
         self, ids: list[Uuid] | tuple[Uuid, ...], without: tuple[DirectoryId, ...] = ()
@@ -507,6 +527,12 @@ class MetadataState:
         _check_partition(topic.name, index, before, partition, offset)
         key = TopicIdPartition(topic.id, index)
         topic.partitions[index] = partition
+        if (
+            partition.leader == NO_LEADER
+            or (self._lost and not self._lost.isdisjoint(partition.directories))
+            or (self._leaving and not self._leaving.isdisjoint(partition.replicas))
+        ):
+            self.election_changes += 1
         if delta is not None:
             delta.note_partition(key, before, offset)
         if before is None:

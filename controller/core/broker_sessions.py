@@ -9,9 +9,9 @@ that session has no consequences.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from common.ids import BrokerId, Offset
+from common.ids import BrokerId, DirectoryId, Offset
 
 NO_OFFSET = Offset(-1)
 
@@ -33,6 +33,9 @@ class BrokerSession:
     # later heartbeat writes more records. None outside controlled shutdown; also None between a change of controller and the
     # next heartbeat.
     controlled_shutdown_offset: Offset | None = None
+    # What the broker asked for when there was nothing to change in any partition, and the state's `election_changes` then. A
+    # lost directory, or None for the controlled shutdown.
+    settled: dict[DirectoryId | None, int] = field(default_factory=dict)
 
 
 class BrokerSessions:
@@ -89,6 +92,18 @@ class BrokerSessions:
         session = self._sessions.get(broker_id)
         if session is not None:
             session.controlled_shutdown_offset = offset
+
+    def is_settled(self, broker_id: BrokerId, what: DirectoryId | None, election_changes: int) -> bool:
+        """Whether nothing has changed since there was nothing to change. `what` is a lost directory, or None for the
+        controlled shutdown."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.settled.get(what) == election_changes
+
+    def note_settled(self, broker_id: BrokerId, what: DirectoryId | None, election_changes: int) -> None:
+        """Notes that there is nothing to change in any partition."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.settled[what] = election_changes
 
     def longest_silent(self, broker_ids: Iterable[BrokerId], now_ns: int) -> BrokerId | None:
         """Returns the broker whose session expired first (the lowest id if several expired at the same time). None if all

@@ -9,14 +9,18 @@ later. The records, in order:
 2. its registration change,
 3. elections that need the broker unfenced. Each partition is changed at most once.
 
+Brokers repeat what they report and ask for. If the last look at the partitions found nothing to change, they are not looked
+at again before something changes (`MetadataState.election_changes`): a repeated heartbeat costs by its directories, not by
+the partitions in them.
+
 A heartbeat with a directory id that the broker never registered gets LOG_DIR_NOT_FOUND. It still renews the session, and the
 known failures in it are still recorded, but it does not unfence the broker.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
-from common.ids import BrokerId, DirectoryId, Offset
+from common.ids import BrokerId, DirectoryId, Offset, TopicIdPartition
 from common.metadata import metadata_version
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState
@@ -99,8 +103,9 @@ def handle_broker_heartbeat(turn: Turn, request: BrokerHeartbeatRequest) -> Cont
         lost_directories=tuple(sorted({*registration.lost_directories, *reported.news})),
     )
     changes = PartitionChanges(state, turn.settings, Eligibility(state, subject=broker_id, after=after))
-    failures = [handle_directory_failure(state, changes, broker_id, directory) for directory in reported.known]
-    records = _records(state, changes, registration, after, failures)
+    unsettled = _Unsettled(turn, registration, after)
+    failures = unsettled.failures(changes, reported.known)
+    records = _records(state, changes, registration, after, failures, unsettled)
     _follow_shutdown(turn, broker_id, following, records)
     response = BrokerHeartbeatResponse(
         error_code=ErrorCode.LOG_DIR_NOT_FOUND if reported.unknown else ErrorCode.NONE,
@@ -110,6 +115,42 @@ def handle_broker_heartbeat(turn: Turn, request: BrokerHeartbeatRequest) -> Cont
     )
     events = _events(registration, after, reported, failures)
     return ControllerResult(records, response, events=events)
+
+
+class _Unsettled:
+    """Looks at the partitions that a heartbeat may change, unless the last look found nothing and nothing changed since."""
+
+    def __init__(self, turn: Turn, registration: BrokerRegistration, after: BrokerRegistration) -> None:
+        self._state = turn.state
+        self._sessions = turn.sessions
+        self._broker_id = registration.broker_id
+        # A change of the registration decides anew who may lead.
+        self._may_be_settled = after == registration
+
+    def failures(self, changes: PartitionChanges, directories: Sequence[DirectoryId]) -> list[DirectoryFailure]:
+        """Handles those of these lost directories that are not settled."""
+        failures: list[DirectoryFailure] = []
+        for directory in directories:
+            if not self._is_settled(directory):
+                failure = handle_directory_failure(self._state, changes, self._broker_id, directory)
+                failures.append(failure)
+                self._note(directory, failure.records)
+        return failures
+
+    def removals(self, changes: PartitionChanges, handled: Container[TopicIdPartition]) -> list[ApiMessageAndVersion]:
+        """Takes the broker out of all partitions that are not `handled` otherwise."""
+        if self._is_settled(None):
+            return []
+        records = generate_removal_records(self._state, changes, self._broker_id, except_for=handled)
+        self._note(None, records)
+        return records
+
+    def _is_settled(self, what: DirectoryId | None) -> bool:
+        return self._may_be_settled and self._sessions.is_settled(self._broker_id, what, self._state.election_changes)
+
+    def _note(self, what: DirectoryId | None, records: Sequence[ApiMessageAndVersion]) -> None:
+        if self._may_be_settled and not records:
+            self._sessions.note_settled(self._broker_id, what, self._state.election_changes)
 
 
 def _wish(
@@ -157,13 +198,13 @@ def _records(
     registration: BrokerRegistration,
     after: BrokerRegistration,
     failures: Sequence[DirectoryFailure],
+    unsettled: "_Unsettled",
 ) -> list[ApiMessageAndVersion]:
     records = [record for failure in failures for record in failure.records]
     handled = {partition for failure in failures for partition in failure.partitions}
     if after.in_controlled_shutdown or (after.fenced and not registration.fenced):
-        # The removal is repeated at every heartbeat of a controlled shutdown, because the broker may have gained leaderships
-        # meanwhile.
-        records += generate_removal_records(state, changes, registration.broker_id, except_for=handled)
+        # The removal is repeated during a controlled shutdown, because the broker may have gained leaderships meanwhile.
+        records += unsettled.removals(changes, handled)
     change = registration_change(state.metadata_version, registration, after)
     if change is not None:
         records.append(change)

@@ -13,6 +13,7 @@ from common.metadata.state import MetadataState, ReplayError, UnsupportedFeature
 from common.records.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -23,6 +24,7 @@ from common.records.metadata_records import (
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
     ZkMigrationRecord,
 )
 from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id
@@ -422,10 +424,12 @@ def test_a_topic_created_anew_is_another_topic() -> None:
 
 def test_replacing_a_state_takes_over_every_field() -> None:
     """`replace_with` takes over every field and returns the old content as a new state. The test compares by identity."""
-    state = replay(level(20), register(1, directories=[A]), topic(1), partition(1, 0, [1]))
+    state = replay(
+        level(20), register(1, directories=[A], lost=[C], in_controlled_shutdown=True), topic(1), partition(1, 0, [1])
+    )
     fresh = replay(
         level(21),
-        register(2, directories=[B]),
+        register(2, directories=[B], lost=[D], in_controlled_shutdown=True),
         topic(2),
         partition(2, 0, [2]),
         partition(2, 1, [2]),
@@ -434,9 +438,50 @@ def test_replacing_a_state_takes_over_every_field() -> None:
     former, following = dict(vars(state)), dict(vars(fresh))
     before = state.replace_with(fresh)
     assert before is not state
+    # The count never decreases, whatever state it comes from.
+    assert vars(state).pop("election_changes") > max(former.pop("election_changes"), following.pop("election_changes"))
     for name, value in former.items():
         assert following[name] is not value, f"the two states must differ in {name}, or nothing is shown"
         assert vars(state)[name] is following[name]
         assert vars(before)[name] is value
     check_indexes(state)
     check_indexes(before)
+
+
+@pytest.mark.parametrize(
+    ("record", "counts"),
+    [
+        (change(0, isr=[1]), True),
+        (change(1, isr=[1]), False),
+        (change(2, isr=[2]), True),
+        (change(3, isr=[2]), False),
+        (change(3, leader=-1), True),
+        (partition(1, 4, [2, 3], directories=[C, D]), False),
+        (partition(1, 4, [1, 2], directories=[B, C]), True),
+        (partition(1, 4, [3, 4], directories=[D, D]), True),
+        (register(5), True),
+        (BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=100, fenced=1), True),
+        (UnregisterBrokerRecord(broker_id=3, broker_epoch=100), True),
+        (ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true"), True),
+        (level(20), True),
+        (topic(2), False),
+        (ProducerIdsRecord(next_producer_id=1000), False),
+    ],
+)
+def test_changes_count_that_may_help_a_partition(record: KnownRecord, counts: bool) -> None:
+    """Partition 0 has a replica in a lost directory of broker 1, partition 2 one on broker 4, which is shutting down;
+    partitions 1 and 3 are well."""
+    state = replay(
+        register(1, directories=[A], lost=[B]),
+        register(2, directories=[C]),
+        register(3, directories=[D]),
+        register(4, in_controlled_shutdown=True),
+        topic(1),
+        partition(1, 0, [1, 2], directories=[B, C]),
+        partition(1, 1, [1, 2], directories=[A, C]),
+        partition(1, 2, [2, 4], directories=[C, D]),
+        partition(1, 3, [2, 3], directories=[C, D]),
+    )
+    before = state.election_changes
+    replay(record, into=state)
+    assert (state.election_changes > before) == counts

@@ -1,17 +1,21 @@
 """Heartbeats: unfencing, fencing, failed directories, controlled shutdown, and their order within one heartbeat."""
 
+from typing import Any
+
 import pytest
 
-from common.ids import NO_LEADER, BrokerId
+from common.ids import NO_LEADER, BrokerId, TopicIdPartition
 from common.metadata.directory_ids import UNASSIGNED
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
     PartitionChangeRecord,
     UnfenceBrokerRecord,
 )
+from controller.core.partition_change import PartitionChanges
 from tests.unit.controller.core.context import ControllerContext, directory
 
 ONE = BrokerId(1)
@@ -123,6 +127,42 @@ def test_a_repeated_report_writes_nothing_when_all_is_well() -> None:
     assert response.error_code == ErrorCode.NONE
     assert len(controller.log) == written
     assert controller.last_events == []
+
+
+def looked_at(controller: ControllerContext, monkeypatch: pytest.MonkeyPatch) -> list[TopicIdPartition]:
+    """Returns the list in which every partition will be that an operation looks at."""
+    found: list[TopicIdPartition] = []
+    without = PartitionChanges.without
+
+    def noted(self: PartitionChanges, key: TopicIdPartition, broker_id: BrokerId) -> ApiMessageAndVersion | None:
+        found.append(key)
+        return without(self, key, broker_id)
+
+    monkeypatch.setattr(PartitionChanges, "without", noted)
+    return found
+
+
+@pytest.mark.parametrize("is_leaving", [False, True])
+def test_a_repeated_heartbeat_looks_at_no_partition(is_leaving: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only replicas of three partitions are in a lost directory, or on a broker that shuts down. The broker repeats its
+    heartbeats meanwhile, and other partitions change."""
+    controller = three_brokers()
+    controller.topic("alone", [[1]] * 3, {1: "a"})
+    other = controller.topic("other", [[2, 3]], {2: "c", 3: "e"})
+    # Brokers that do not follow the metadata keep the shutdown waiting.
+    controller.heartbeat(2, metadata_offset=0)
+    request: dict[str, Any] = {"want_shut_down": True} if is_leaving else {"offline": ["a"]}
+    for _ in range(2):
+        controller.heartbeat(1, **request)
+    found = looked_at(controller, monkeypatch)
+    for isr in ([2], [2, 3]):
+        controller.heartbeat(1, **request)
+        controller.alter(other, 0, isr)
+    assert found == []
+    controller.fence(3)
+    found.clear()
+    controller.heartbeat(1, **request)
+    assert len(found) == 3
 
 
 def test_a_repeated_report_repairs_what_is_still_there() -> None:
