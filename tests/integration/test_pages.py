@@ -117,10 +117,26 @@ def terminal(folder: Path) -> Iterator[Terminal]:
     # A dead disk of another test can only be mounted afresh if it is mounted nowhere else, so not here either.
     script = (
         "grep '^/dev/loop' /proc/self/mounts | cut -d ' ' -f 2 | xargs -r umount --lazy; "
-        'mount --bind "$0" /tmp && ip link set lo up && cd /tmp && echo ready && exec sleep infinity'
+        'for kept in "$@"; do mkdir -p "$0/$kept" && mount --bind "/tmp/$kept" "$0/$kept" || exit; done; '
+        'mount --rbind "$0" /tmp && ip link set lo up && cd /tmp && echo ready && exec sleep infinity'
     )
+    # If the checkout or the virtual environment is below /tmp, the commands still need it there.
+    kept = [str(path.relative_to("/tmp")) for path in (ROOT, Path(sys.prefix)) if path.is_relative_to("/tmp")]
     process = subprocess.Popen(
-        ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, str(folder)],
+        [
+            "unshare",
+            "--mount",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "sh",
+            "-c",
+            script,
+            str(folder),
+            *kept,
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
