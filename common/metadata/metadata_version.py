@@ -163,17 +163,21 @@ def partition_change_record_version(level: int) -> int:
 _PREAMBLE = (FeatureLevelRecord, BeginTransactionRecord, EndTransactionRecord, NoOpRecord, ZkMigrationRecord)
 
 
-def numbering_of(records: Iterable[object]) -> Numbering:
+def numbering_of(records: Iterable[object]) -> Numbering | None:
     """Returns the numbering selected by the first feature records of a log, snapshot or bootstrap file.
 
-    Stops reading at the first record that is not allowed before a feature record.
+    Stops reading at the first record that is not allowed before a feature record. Returns None if the records end before the
+    first feature record. All records must have taken effect: none may belong to an aborted transaction.
     """
+    selected = None
     for record in records:
         if not isinstance(record, _PREAMBLE):
-            break
-        if isinstance(record, FeatureLevelRecord) and record.name == DIRECTORY_NUMBERING_FEATURE:
-            return numbering_of_level(record.feature_level)
-    return Numbering.APACHE
+            return Numbering.APACHE
+        if isinstance(record, FeatureLevelRecord):
+            if record.name == DIRECTORY_NUMBERING_FEATURE:
+                return numbering_of_level(record.feature_level)
+            selected = Numbering.APACHE
+    return selected
 
 
 def numbering_of_level(level: int) -> Numbering:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from common.environment.interface import Environment, LogDir, LogDirError
 from common.ids import BrokerId, DirectoryId, Offset
-from common.metadata.metadata_version import numbering_of
+from common.metadata.metadata_version import METADATA_VERSION_FEATURE, numbering_of
 from common.metadata.record_reader import MetadataRecordReader
 from common.metadata.state import UnsupportedFeatureLevel
 from common.net.request_context import RequestContext
@@ -29,7 +29,7 @@ from common.raft.bootstrap import bootstrap_records
 from common.raft.change_signal import ChangeSignal
 from common.raft.commit_queue import CommitQueue
 from common.raft.core.leader_endpoints import LeaderEndpoints, QuorumEndpoint
-from common.raft.core.offsets import OffsetAndEpoch
+from common.raft.core.offsets import BOOTSTRAP_CHECKPOINT, OffsetAndEpoch
 from common.raft.core.quorum import LeaderAndEpoch, LeaderChange, Quorum, QuorumViolation, Ready
 from common.raft.core.record_batches import CommittedBatch, EncodedBatch, RecordsTooLarge, UnreadableBatch, encode_batches
 from common.raft.core.replica_progress import ReplicaKey
@@ -42,6 +42,7 @@ from common.raft.quorum_requests import QuorumRequests
 from common.raft.snapshot_writer import SnapshotWriter
 from common.records.control import LeaderChangeMessage, LeaderChangeVoter, encode_control_batch
 from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import FeatureLevelRecord
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.errors import LogClosed
 
@@ -205,13 +206,17 @@ class QuorumDriver:
             raise QuorumFailure(f"node {node_id} is one of {len(endpoints)} voters; a quorum of one is served")
         log = await MetadataLog.load(env, log_dir, config)
         stored = await log.load_bootstrap_records()
-        # Treat a file without records, which newer versions of Apache Kafka may write, like a missing file.
+        # Treat a file without records, which newer versions of Apache Kafka may write, like a missing file. These are the
+        # only defaults: the controller gets its bootstrap records from here, so what it writes and the numbering agree.
         bootstrap = stored or bootstrap_records()
         reader = MetadataRecordReader()
         numbering = await log.find_numbering()
         if numbering is None and is_voter:
             # The leader of an empty log writes these records first. An observer will learn the numbering from the log.
-            numbering = numbering_of(entry.record for entry in bootstrap)
+            features = [entry.record for entry in bootstrap if isinstance(entry.record, FeatureLevelRecord)]
+            if not any(each.name == METADATA_VERSION_FEATURE and each.feature_level > 0 for each in features):
+                raise QuorumFailure(f"{log_dir.path}/{BOOTSTRAP_CHECKPOINT} names no {METADATA_VERSION_FEATURE}")
+            numbering = numbering_of(features)
             if stored is None:
                 env.log.warning("bootstrap_checkpoint_missing", log_dir=log_dir.path)
         if numbering is not None:
@@ -354,6 +359,9 @@ class QuorumDriver:
         """
         if not self._quorum.is_leader or epoch != self._quorum.epoch:
             raise NotLeader(self._quorum.epoch, self._quorum.leader_id)
+        # The records of a new cluster may select the numbering. They hold no directory ids themselves.
+        for entry in records:
+            self._reader.follow(entry.record)
         batches = encode_batches(
             records,
             base_offset=self._log_end_offset,

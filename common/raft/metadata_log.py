@@ -10,13 +10,14 @@ The log must satisfy two rules. A crash can break either rule, and then `load` r
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from common.environment.interface import Environment, LogDir, LogFile
 from common.ids import METADATA_TOPIC_ID, BrokerId, LeaderEpoch, Offset
 from common.metadata.metadata_version import numbering_of
 from common.metadata.record_reader import MetadataRecordReader
+from common.metadata.transactions import TransactionBuffer, TransactionError
 from common.parts import Part
 from common.protocol.numbering import Numbering
 from common.raft.bootstrap import read_bootstrap_checkpoint
@@ -39,6 +40,7 @@ from common.raft.core.snapshot_policy import Retention, StoredSnapshot
 from common.raft.errors import QuorumFailure
 from common.records.batch import BatchHeader, read_header, split_batches
 from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import KnownRecord
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Appended, Log
 from common.storage.log_config import LogConfig
@@ -120,21 +122,27 @@ class MetadataLog:
     async def find_numbering(self) -> Numbering | None:
         """Returns the numbering selected by the newest snapshot or, if there is no snapshot, by the start of the log.
 
-        Returns None if the log has no snapshot and no data records.
+        Returns None if no snapshot exists and no feature record of the log has taken effect: the log is empty, or its
+        first transaction is unfinished or was aborted. The bootstrap records, which the leader then writes, will select it.
 
         Raises QuorumFailure for unreadable records.
         """
         reader = MetadataRecordReader()
+        transactions = TransactionBuffer()
+        next_offset = Offset(self.log.log_start_offset)
+        numbering = None
         try:
             if self.snapshots:
                 content = await self.read_snapshot(self.snapshots[-1].snapshot_id)
-                return numbering_of(content.records(reader))
-            batches = await self.read_batches(self.log.log_start_offset, upper_offset=self.end.offset)
-            first = [batch for batch in batches if not batch[0].is_control]
-            if not first:
-                return None
-            return numbering_of(record for header, view in first for record in decode_values(header, view, reader))
-        except UnreadableBatch as error:
+                return numbering_of(content.records(reader)) or Numbering.APACHE
+            while numbering is None and next_offset < self.end.offset:
+                batches = await self.read_batches(next_offset, upper_offset=self.end.offset)
+                if not batches:
+                    break
+                numbering = numbering_of(_effective_records(batches, reader, transactions))
+                next_offset = Offset(batches[-1][0].next_offset)
+            return numbering
+        except (UnreadableBatch, TransactionError) as error:
             raise QuorumFailure(str(error)) from error
 
     async def close(self) -> None:
@@ -319,6 +327,17 @@ class SnapshotFile:
         """Closes and deletes the partial file."""
         self._log_dir.close_file(self._file)
         await self._log_dir.remove(self._path)
+
+
+def _effective_records(
+    batches: Sequence[tuple[BatchHeader, memoryview]], reader: MetadataRecordReader, transactions: TransactionBuffer
+) -> Iterator[KnownRecord]:
+    """Yields the records that have taken effect, lazily. Raises UnreadableBatch and TransactionError."""
+    for header, view in batches:
+        if not header.is_control:
+            for offset, record in enumerate(decode_values(header, view, reader), start=header.base_offset):
+                for effective, _ in transactions.feed(record, Offset(offset)):
+                    yield effective
 
 
 async def _scan_snapshots(log_dir: LogDir) -> list[StoredSnapshot]:

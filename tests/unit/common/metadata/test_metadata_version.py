@@ -83,12 +83,15 @@ def test_level_names_have_no_gap_and_a_future_level_is_its_number() -> None:
         ([LEVEL_21, NUMBERED], Numbering.KIP858),
         ([BeginTransactionRecord(name="b"), LEVEL_21, NUMBERED, EndTransactionRecord()], Numbering.KIP858),
         ([LEVEL_21], Numbering.APACHE),
-        ([], Numbering.APACHE),
+        ([], None),
+        ([BeginTransactionRecord(name="b"), NoOpRecord()], None),
+        ([TopicRecord(name="t")], Numbering.APACHE),
         ([LEVEL_21, NoOpRecord(), TopicRecord(name="t"), NUMBERED], Numbering.APACHE),
     ],
 )
-def test_numbering_of_a_log(records: list[KnownRecord], numbering: Numbering) -> None:
-    """The log uses KIP-858's numbers if diskraft.directory.numbering is among its first records, otherwise Apache's."""
+def test_numbering_of_a_log(records: list[KnownRecord], numbering: Numbering | None) -> None:
+    """The log uses KIP-858's numbers if diskraft.directory.numbering is among its first records, otherwise Apache's. A log
+    without features has not decided."""
     assert numbering_of(records) is numbering
 
 

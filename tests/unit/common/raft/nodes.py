@@ -8,6 +8,7 @@ from common.ids import BrokerId, DirectoryId, Offset, TopicId, Uuid
 from common.net.node_channel import NodeChannel
 from common.net.request_server import RequestServer
 from common.protocol.api_keys import ApiKey
+from common.protocol.numbering import Numbering
 from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
 from common.raft.core.leader_endpoints import QuorumEndpoint
 from common.raft.core.offsets import METADATA_LOG_FOLDER
@@ -204,10 +205,15 @@ def topic(name: str) -> ApiMessageAndVersion:
     return ApiMessageAndVersion(TopicRecord(name=name, topic_id=topic_id), 0)
 
 
-async def format_node(node: QuorumNode) -> None:
+async def format_node(node: QuorumNode, numbering: Numbering = Numbering.KIP858) -> None:
     """Puts a bootstrap.checkpoint on the node's disk, as `kafka-storage format` does."""
+    await write_bootstrap(node, make_bootstrap_checkpoint(bootstrap_records(numbering=numbering)))
+
+
+async def write_bootstrap(node: QuorumNode, content: bytes) -> None:
+    """Puts this bootstrap.checkpoint on the node's disk."""
     env = node.world.node(f"formatter-of-{node.name}")
     log_dir = env.log_dir(node.path, operation_timeout_ns=NS_PER_S)
     await log_dir.attach(create=True)
-    await log_dir.replace_file("bootstrap.checkpoint", make_bootstrap_checkpoint(bootstrap_records()))
+    await log_dir.replace_file("bootstrap.checkpoint", content)
     await log_dir.close()

@@ -10,20 +10,27 @@ import pytest
 
 from common.configuration.server import load_server_config
 from common.environment.interface import LogDirError
-from common.ids import BrokerId
+from common.ids import BrokerId, LeaderEpoch
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE
 from common.protocol.numbering import Numbering
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import RecordsTooLarge
+from common.raft.core.snapshot_content import SnapshotEncoder
 from common.raft.driver import QuorumConfig
 from common.raft.errors import NotLeader, QuorumFailure
 from common.records.batch import encode_values_batch, split_batches
 from common.records.control import LeaderChangeMessage, iterate_control_records
 from common.records.metadata_frame import ApiMessageAndVersion
-from common.records.metadata_records import FeatureLevelRecord, NoOpRecord
+from common.records.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    FeatureLevelRecord,
+    KnownRecord,
+    NoOpRecord,
+)
 from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, format_node, topic
+from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, format_node, topic, write_bootstrap
 
 SEGMENT = "00000000000000000000.log"
 
@@ -410,6 +417,46 @@ def test_bootstrap_records_come_from_formatting() -> None:
         await node.leads()
         assert node.driver.numbering is Numbering.KIP858
         assert node.listener.records == [entry.record for entry in records]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("ends_with", [[], [AbortTransactionRecord()]])
+def test_a_bootstrap_transaction_that_took_no_effect_does_not_select_the_numbering(ends_with: list[KnownRecord]) -> None:
+    """The first controller did not finish its bootstrap transaction, which selected KIP-858's numbering. The next one writes
+    the bootstrap records of a file that selects Apache's, so that is the log's numbering."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = QuorumNode(world, "one", 1)
+        await format_node(node)
+        await node.start()
+        await node.leads()
+        begun = [ApiMessageAndVersion(BeginTransactionRecord(), 0), *node.driver.load_bootstrap_records()]
+        for records in (begun, [ApiMessageAndVersion(record, 0) for record in ends_with]):
+            await node.driver.wait_for_commit(node.driver.schedule_append(records, epoch=1))
+        node.crash()
+        await format_node(node, Numbering.APACHE)
+        await node.start()
+        await node.leads()
+        if not ends_with:
+            abort = [ApiMessageAndVersion(AbortTransactionRecord(), 0)]
+            await node.driver.wait_for_commit(node.driver.schedule_append(abort, epoch=2))
+        assert node.driver.numbering is Numbering.APACHE
+        assert len(node.driver.load_bootstrap_records()) == 1
+
+    run(scenario)
+
+
+def test_bootstrap_records_without_a_metadata_version_are_refused() -> None:
+    """The controller could not write such records into an empty log, so the node ends with one line that names the file."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = QuorumNode(world, "one", 1)
+        encoder = SnapshotEncoder(epoch=LeaderEpoch(0), numbering=Numbering.KIP858, written_ms=0)
+        records = [ApiMessageAndVersion(NoOpRecord(), 0)]
+        await write_bootstrap(node, b"".join([encoder.header(0), *encoder.records(records), encoder.footer()]))
+        await node.start()
+        assert str(node.failure) == "/disks/one/bootstrap.checkpoint names no metadata.version"
 
     run(scenario)
 
