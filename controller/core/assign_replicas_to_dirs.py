@@ -3,15 +3,19 @@
 Counterpart of handleAssignReplicasToDirs in Kafka's ReplicationControlManager.
 
 1. Any directory id is accepted, even LOST and unregistered ids: a directory may fail before the broker has reported which
-   replicas are in it. If the directory is not online, the record of the assignment also takes the replica out of the
-   leadership, and out of the ISR unless it is the last member.
+   replicas are in it. Only the numbers of unregistered ids and of partitions in one request are limited.
+   If the directory is not online, the record of the assignment also takes the replica out of the leadership, and out of the
+   ISR unless it is the last member.
 2. A replica assigned to an online directory may lead again, and is elected at once if the partition has no leader.
 3. A request that assigns LOST to a replica never elects that replica. The next leaderless sweep may elect it.
 4. A fenced broker may send assignments, since a broker stays fenced until its assignments are known.
 """
 
+from typing import Final
+
 from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
 from common.metadata import metadata_version
+from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.assign_replicas_to_dirs import (
@@ -27,19 +31,25 @@ from controller.core.election import ElectionPreference
 from controller.core.eligibility import Eligibility
 from controller.core.partition_change import PartitionChanges, PartitionTarget, moves_leader
 from controller.core.reassignment import assignment_of
+from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
+
+# The most directory ids in a request that the broker has not registered: the reserved ids, and directories that failed
+# before the broker registered. Far more than a broker has disks.
+UNREGISTERED_DIRECTORIES_MAX: Final = 1_000
 
 
 def handle_assign_replicas_to_dirs(
     turn: Turn, request: AssignReplicasToDirsRequest
 ) -> ControllerResult[AssignReplicasToDirsResponse]:
     """Records the assignments. The response has one result per partition, in request order. Raises
-    ApiError(UNSUPPORTED_VERSION or STALE_BROKER_EPOCH)."""
+    ApiError(UNSUPPORTED_VERSION, STALE_BROKER_EPOCH, INVALID_REQUEST or POLICY_VIOLATION)."""
     state = turn.state
     if not metadata_version.is_directory_assignment_supported(state.metadata_version):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "assignments need metadata.version 3.7-IV2")
     registration = registration_of(state, request.broker_id, request.broker_epoch)
+    _validate_size(request, registration)
     # If a request names a partition twice, the last assignment counts.
     accepted: dict[TopicIdPartition, DirectoryId] = {}
     response = AssignReplicasToDirsResponse()
@@ -67,6 +77,19 @@ def handle_assign_replicas_to_dirs(
     events = [_offline_event(registration.broker_id, directory_id, made) for directory_id, made in lost.items()]
     # Not atomic: the assignments are independent of each other.
     return ControllerResult(records, response, is_atomic=False, events=events)
+
+
+def _validate_size(request: AssignReplicasToDirsRequest, registration: BrokerRegistration) -> None:
+    registered = {*registration.directories, *registration.lost_directories}
+    others = {each.id for each in request.directories}.difference(registered)
+    if len(others) > UNREGISTERED_DIRECTORIES_MAX:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"the request names {len(others)} directories that the broker has not registered, "
+            f"{UNREGISTERED_DIRECTORIES_MAX} are allowed",
+        )
+    if sum(len(topic.partitions) for each in request.directories for topic in each.topics) > RECORDS_PER_REQUEST_MAX:
+        raise too_many_records()
 
 
 def _verdict(state: MetadataState, broker_id: BrokerId, key: TopicIdPartition) -> ErrorCode:

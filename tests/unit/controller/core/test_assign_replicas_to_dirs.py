@@ -2,10 +2,12 @@
 
 import pytest
 
-from common.ids import NO_LEADER, TopicId, TopicIdPartition, Uuid
+from common.ids import NO_LEADER, DirectoryId, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.protocol.errors import ApiError, ErrorCode
 from common.records.metadata_records import PartitionChangeRecord
+from controller.core.assign_replicas_to_dirs import UNREGISTERED_DIRECTORIES_MAX
+from controller.core.record_limit import RECORDS_PER_REQUEST_MAX
 from tests.unit.controller.core.context import ControllerContext, directory
 
 
@@ -55,6 +57,30 @@ def test_lost_and_unknown_ids_are_accepted_and_elect(directory_id: object) -> No
     response = controller.assign(1, {}, ids={directory_id: [TopicIdPartition(topic_id, 0)]})  # type: ignore[dict-item]
     assert response.directories[0].topics[0].partitions[0].error_code == ErrorCode.NONE
     assert controller.leader_and_isr(topic_id) == (2, [2])
+
+
+def test_a_request_names_a_bounded_number_of_unregistered_directories() -> None:
+    """One unregistered id more than allowed is refused and changes nothing. Registered directories do not count."""
+    controller = two_brokers()
+    topic_id = controller.topic("t", [[1, 2]])
+    controller.heartbeat(1, offline=["a"])
+    ids: dict[DirectoryId, list[TopicIdPartition]] = {
+        DirectoryId(Uuid((10_000 + number).to_bytes(16, "big"))): [] for number in range(UNREGISTERED_DIRECTORIES_MAX)
+    }
+    with pytest.raises(ApiError) as caught:
+        controller.assign(1, {"b": [TopicIdPartition(topic_id, 0)]}, ids={**ids, LOST: []})
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    controller.assign(1, {"a": [], "b": [TopicIdPartition(topic_id, 0)]}, ids=ids)
+    assert len(controller.records) == 1
+
+
+def test_a_request_assigns_a_bounded_number_of_replicas() -> None:
+    """As with any other request, 10,000 records at most."""
+    controller = two_brokers()
+    partition = TopicIdPartition(controller.topic("t", [[1, 2]]), 0)
+    with pytest.raises(ApiError) as caught:
+        controller.assign(1, {"b": [partition] * (RECORDS_PER_REQUEST_MAX + 1)})
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def test_a_sole_isr_member_that_is_lost_stays_without_leading() -> None:
