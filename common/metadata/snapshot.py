@@ -4,7 +4,7 @@ Counterpart of the `write` methods of Kafka's MetadataImage. Replaying the recor
 This includes the lost directories, which are written in a tagged field of our own.
 
 Feature records come first: metadata.version, then the numbering of directory ids, because a reader must know both before the
-records that depend on them.
+records that depend on them. The ZkMigrationState follows if the log has one, where Apache Kafka's nodes expect it.
 """
 
 from collections.abc import Iterator
@@ -33,6 +33,7 @@ from common.records.metadata_records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     TopicRecord,
+    ZkMigrationRecord,
 )
 
 _FIRST_FEATURES = (METADATA_VERSION_FEATURE, DIRECTORY_NUMBERING_FEATURE)
@@ -63,12 +64,15 @@ def _shallow_copy(state: MetadataState) -> MetadataState:
     copy.features = dict(state.features)
     copy.metadata_version = state.metadata_version
     copy.next_producer_id = state.next_producer_id
+    copy.zk_migration_state = state.zk_migration_state
     copy.kept_records = {record_type: dict(table) for record_type, table in state.kept_records.items()}
     return copy
 
 
 def _generate(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
     yield from _feature_records(state)
+    if state.zk_migration_state is not None:
+        yield ApiMessageAndVersion(ZkMigrationRecord(zk_migration_state=state.zk_migration_state), 0)
     level = state.metadata_version
     for controller in state.controllers.values():
         yield ApiMessageAndVersion(_controller_record(controller), 0)

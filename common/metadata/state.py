@@ -71,8 +71,8 @@ from common.records.metadata_records import (
 )
 
 _NO_CONFIGS: Final = MappingProxyType[str, str]({})
-# A table of interned tuples is emptied once it has this many entries and at least as many as there are partitions. The
-# tuples are shared only to save memory, so emptying a table does no harm.
+# A table of interned tuples or ids is emptied once it has this many entries and at least as many as there are partitions.
+# They are shared only to save memory, so emptying a table does no harm.
 _INTERNED_MAX: Final = 100_000
 _RECOVERY_STATES: Final = tuple(map(int, LeaderRecoveryState))
 
@@ -109,6 +109,9 @@ class MetadataState:
         self.metadata_version = MINIMUM_LEVEL
         # The first producer id that no broker has yet. Only rises, so no id is ever given out twice.
         self.next_producer_id = 0
+        # The ZooKeeper migration state, which can only be 0 (NONE); None if the log has no record of it. Kept for Apache's
+        # nodes, which look for the record in our snapshots.
+        self.zk_migration_state: int | None = None
         # The records that nothing acts on, by record type and key (`kept_records`). Invariant: no inner dict is empty, and
         # the records in it are never changed.
         self.kept_records: dict[int, KeptTable] = {}
@@ -120,8 +123,8 @@ class MetadataState:
         # record that the snapshot covers. Invariant: the keys are the keys of `brokers`.
         self.registration_offsets: dict[BrokerId, Offset] = {}
         # Counts the changes after which a partition that could not be helped before may be helped: a partition without a
-        # leader, or one with a replica in a lost directory or on a broker in controlled shutdown. While it stays the same,
-        # none of these partitions and nothing that their elections depend on has changed. Never decreases.
+        # leader, or one with an ISR member in a lost directory or on an unfenced broker in controlled shutdown. While it
+        # stays the same, none of these partitions and nothing that their elections depend on has changed. Never decreases.
         self.election_changes = 0
         # The lost directories of all brokers, and the brokers in controlled shutdown that are not fenced.
         self._lost: frozenset[DirectoryId] = frozenset()
@@ -129,7 +132,7 @@ class MetadataState:
         # Partitions by broker, directory, ISR member and leader. Invariant: indexes exactly the partitions in `topics`.
         self._index = PartitionIndex()
         # Intern tables: they make most equal tuples and ids the same object. This saves memory and speeds up comparisons.
-        # `_make_room` empties the tables of tuples now and then, so code must not assume that equal tuples are identical.
+        # `_make_room` empties the tables now and then, so code must not assume that equal tuples or ids are identical.
         self._interned_brokers: dict[tuple[int, ...], tuple[BrokerId, ...]] = {}
         self._interned_directories: dict[tuple[bytes, ...], tuple[DirectoryId, ...]] = {}
         self._interned_ids: dict[bytes, DirectoryId] = {}
@@ -147,6 +150,7 @@ class MetadataState:
             and self.configs == other.configs
             and self.features == other.features
             and self.next_producer_id == other.next_producer_id
+            and self.zk_migration_state == other.zk_migration_state
             and self.kept_records == other.kept_records
         )
 
@@ -246,6 +250,7 @@ class MetadataState:
         self.features = other.features
         self.metadata_version = other.metadata_version
         self.next_producer_id = other.next_producer_id
+        self.zk_migration_state = other.zk_migration_state
         self.kept_records = other.kept_records
         self.partition_count = other.partition_count
         self.last_offset = other.last_offset
@@ -478,6 +483,7 @@ class MetadataState:
     def _replay_zk_migration(self, record: ZkMigrationRecord, offset: Offset, _delta: MetadataDelta | None) -> None:
         if record.zk_migration_state != 0:
             _fail(offset, f"the cluster is in ZooKeeper migration state {record.zk_migration_state}, not supported here")
+        self.zk_migration_state = record.zk_migration_state
 
     def _replay_nothing(self, record: KnownRecord, offset: Offset, delta: MetadataDelta | None) -> None:
         """Ignores no-ops and transaction markers, which change no metadata."""
@@ -527,11 +533,7 @@ class MetadataState:
         _check_partition(topic.name, index, before, partition, offset)
         key = TopicIdPartition(topic.id, index)
         topic.partitions[index] = partition
-        if (
-            partition.leader == NO_LEADER
-            or (self._lost and not self._lost.isdisjoint(partition.directories))
-            or (self._leaving and not self._leaving.isdisjoint(partition.replicas))
-        ):
+        if partition.leader == NO_LEADER or self._may_have_to_leave_isr(partition):
             self.election_changes += 1
         if delta is not None:
             delta.note_partition(key, before, offset)
@@ -540,6 +542,16 @@ class MetadataState:
             self._index.add(key, partition)
         else:
             self._index.change(key, before, partition)
+
+    def _may_have_to_leave_isr(self, partition: PartitionRegistration) -> bool:
+        """Whether a member of the ISR is in a lost directory or on a broker in controlled shutdown."""
+        isr = partition.isr
+        if self._leaving and not self._leaving.isdisjoint(isr):
+            return True
+        return bool(self._lost) and any(
+            directory in self._lost and replica in isr
+            for replica, directory in zip(partition.replicas, partition.directories, strict=True)
+        )
 
     def _kept_directories(
         self, before: PartitionRegistration, replicas: tuple[BrokerId, ...], offset: Offset
@@ -577,7 +589,12 @@ class MetadataState:
         return made
 
     def _interned_id(self, id_: Uuid) -> DirectoryId:
-        return self._interned_ids.setdefault(id_, DirectoryId(id_))
+        found = self._interned_ids.get(id_)
+        if found is None:
+            # Brokers may name any id in their assignments, so this table has to be emptied as well.
+            self._make_room(self._interned_ids)
+            found = self._interned_ids[id_] = DirectoryId(id_)
+        return found
 
     def _make_room(self, interned: dict[Any, Any]) -> None:
         if len(interned) >= max(_INTERNED_MAX, self.partition_count):

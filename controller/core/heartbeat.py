@@ -124,8 +124,11 @@ class _Unsettled:
         self._state = turn.state
         self._sessions = turn.sessions
         self._broker_id = registration.broker_id
-        # A change of the registration decides anew who may lead.
+        # A change of the registration decides again who may lead.
         self._may_be_settled = after == registration
+        # The state does not count the changes of a fenced broker's partitions (`MetadataState.election_changes`) unless they
+        # are in a lost directory.
+        self._may_removal_be_settled = self._may_be_settled and not after.fenced
 
     def failures(self, changes: PartitionChanges, directories: Sequence[DirectoryId]) -> list[DirectoryFailure]:
         """Handles those of these lost directories that are not settled."""
@@ -139,10 +142,11 @@ class _Unsettled:
 
     def removals(self, changes: PartitionChanges, handled: Container[TopicIdPartition]) -> list[ApiMessageAndVersion]:
         """Takes the broker out of all partitions that are not `handled` otherwise."""
-        if self._is_settled(None):
+        if self._may_removal_be_settled and self._is_settled(None):
             return []
         records = generate_removal_records(self._state, changes, self._broker_id, except_for=handled)
-        self._note(None, records)
+        if self._may_removal_be_settled:
+            self._note(None, records)
         return records
 
     def _is_settled(self, what: DirectoryId | None) -> bool:

@@ -24,6 +24,7 @@ from common.records.metadata_records import (
     RegisterControllerRecord,
     TopicRecord,
     UserScramCredentialRecord,
+    ZkMigrationRecord,
 )
 from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id
 from tests.unit.common.metadata.invariants import check_indexes
@@ -37,6 +38,7 @@ def example() -> MetadataState:
     return replay(
         NUMBERED,
         level(21),
+        ZkMigrationRecord(),
         RegisterControllerRecord(controller_id=9, end_points=[ControllerEndpoint(name="C", host="h", port=1)]),
         register(1, directories=[A, B], rack="r"),
         BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, log_dirs=[A], in_controlled_shutdown=1),
@@ -85,7 +87,12 @@ def test_features_come_before_everything_that_holds_a_directory_id() -> None:
     # Set directly, because replay refuses features that this release does not support.
     state.features["a.feature"] = 3
     records: list[KnownRecord] = [each.record for each in generate_snapshot_records(state)]
-    assert records[:3] == [level(21), NUMBERED, FeatureLevelRecord(name="a.feature", feature_level=3)]
+    assert records[:4] == [
+        level(21),
+        NUMBERED,
+        FeatureLevelRecord(name="a.feature", feature_level=3),
+        ZkMigrationRecord(),
+    ]
     assert numbering_of(records) is Numbering.KIP858
     assert [record.name for record in records if isinstance(record, TopicRecord)] == ["z", "a"]
 
@@ -123,6 +130,17 @@ def test_the_state_may_move_on_while_records_are_taken() -> None:
     )
     records.extend(taken)
     assert records == expected
+
+
+def test_a_zk_migration_state_stays_in_snapshots() -> None:
+    """Apache Kafka's nodes expect the record once. A snapshot has it if the log has it, and so has the next snapshot."""
+    without = replay(level(21))
+    assert [each.record for each in generate_snapshot_records(without)] == [level(21)]
+    state = replay(level(21), ZkMigrationRecord())
+    records = list(generate_snapshot_records(state))
+    assert [each.record for each in records] == [level(21), ZkMigrationRecord()]
+    assert list(generate_snapshot_records(load(records, Numbering.APACHE))) == records
+    assert state != without
 
 
 @pytest.mark.parametrize(("number", "versions"), [(21, {3, 1}), (17, {3, 1}), (16, {2, 0}), (4, {0})])

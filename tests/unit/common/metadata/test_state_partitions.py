@@ -5,6 +5,7 @@ import re
 import pytest
 
 from common.ids import BrokerId, DirectoryId, TopicIdPartition, Uuid
+from common.metadata import state as state_module
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE as NUMBERING
@@ -110,6 +111,19 @@ def test_equal_tuples_are_shared() -> None:
     first, second = state.topics[T].partitions.values()
     assert first.replicas is second.replicas is second.isr
     assert first.directories is second.directories
+
+
+def test_ids_are_not_kept_when_no_replica_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker assigns its replica to one new directory id after the other. The state does not grow with them."""
+    monkeypatch.setattr(state_module, "_INTERNED_MAX", 10)
+    state = replay(topic(1), partition(1, 0, [1]))
+    for number in range(1, 100):
+        replay(change(directories=[directory(number)]), into=state)
+        assert max(len(state._interned_ids), len(state._interned_directories)) <= 10
+    registration = state.partition(T, 0)
+    assert registration is not None
+    assert registration.directories == (directory(99),)
+    check_indexes(state)
 
 
 def test_absent_directories_are_migrating() -> None:
@@ -325,10 +339,10 @@ def test_a_level_that_is_not_supported_is_refused(name: str, number: int, suppor
 
 
 def test_records_without_effect() -> None:
-    """No-ops, transaction markers and the ZooKeeper state NONE only advance the offset."""
-    state = replay(NoOpRecord(), BeginTransactionRecord(), EndTransactionRecord(), ZkMigrationRecord())
+    """No-ops and transaction markers only advance the offset."""
+    state = replay(NoOpRecord(), BeginTransactionRecord(), EndTransactionRecord())
     assert state == MetadataState()
-    assert state.last_offset == 3
+    assert state.last_offset == 2
 
 
 def test_delta_of_partitions() -> None:
@@ -429,6 +443,7 @@ def test_replacing_a_state_takes_over_every_field() -> None:
     )
     fresh = replay(
         level(21),
+        ZkMigrationRecord(),
         register(2, directories=[B], lost=[D], in_controlled_shutdown=True),
         topic(2),
         partition(2, 0, [2]),
@@ -453,7 +468,9 @@ def test_replacing_a_state_takes_over_every_field() -> None:
     [
         (change(0, isr=[1]), True),
         (change(1, isr=[1]), False),
-        (change(2, isr=[2]), True),
+        (change(0, isr=[2], leader=2), False),
+        (change(2, isr=[2, 4]), True),
+        (change(2, isr=[2]), False),
         (change(3, isr=[2]), False),
         (change(3, leader=-1), True),
         (partition(1, 4, [2, 3], directories=[C, D]), False),
@@ -469,8 +486,8 @@ def test_replacing_a_state_takes_over_every_field() -> None:
     ],
 )
 def test_changes_count_that_may_help_a_partition(record: KnownRecord, counts: bool) -> None:
-    """Partition 0 has a replica in a lost directory of broker 1, partition 2 one on broker 4, which is shutting down;
-    partitions 1 and 3 are well."""
+    """Partition 0 has an ISR member in a lost directory of broker 1, partition 2 one on broker 4, which is shutting down;
+    partitions 1 and 3 are well. A change that removes such a member leaves nothing to help."""
     state = replay(
         register(1, directories=[A], lost=[B]),
         register(2, directories=[C]),

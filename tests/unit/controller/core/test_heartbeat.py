@@ -165,6 +165,45 @@ def test_a_repeated_heartbeat_looks_at_no_partition(is_leaving: bool, monkeypatc
     assert len(found) == 3
 
 
+def test_changes_that_leave_nothing_to_repair_cause_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many partitions keep a replica in a lost directory that is in no ISR. Their ISRs change all the time, and the repeated
+    heartbeats look at no partition for it, not even at the sole replicas in the same directory."""
+    controller = three_brokers()
+    controller.topic("alone", [[1]] * 3, {1: "a"})
+    shared = controller.topic("shared", [[2, 3, 1]], {1: "a", 2: "c", 3: "e"})
+    controller.heartbeat(1, offline=["a"])
+    controller.heartbeat(1, offline=["a"])
+    found = looked_at(controller, monkeypatch)
+    for isr in ([2], [2, 3]):
+        controller.alter(shared, 0, isr)
+        controller.heartbeat(1, offline=["a"])
+    assert found == []
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_a_repeated_shutdown_repairs_what_is_still_there(is_fenced: bool) -> None:
+    """A heartbeat of a broker in controlled shutdown removes any ISR entry of the broker, however it got there (here by a
+    record of a controller without these rules), also after a look that found nothing, and also of a fenced broker."""
+    controller = three_brokers()
+    other = controller.topic("other", [[2, 1], [1, 2]], {2: "c", 1: "a"})
+    # A broker that does not follow the metadata keeps the shutdown waiting.
+    controller.heartbeat(2, metadata_offset=0)
+    controller.heartbeat(1, want_shut_down=True)
+    if is_fenced:
+        controller.advance(100)
+        controller.heartbeat(2, metadata_offset=0)
+        controller.heartbeat(3)
+        assert controller.fence_stale() == ONE
+    for _ in range(2):
+        controller.heartbeat(1, want_shut_down=True)
+        assert controller.records == []
+    controller.state.replay(
+        PartitionChangeRecord(partition_id=0, topic_id=other, isr=[2, 1]), offset=controller.next_write_offset
+    )
+    controller.heartbeat(1, want_shut_down=True)
+    assert controller.leader_and_isr(other) == (2, [2])
+
+
 def test_a_repeated_report_repairs_what_is_still_there() -> None:
     """The next report removes any leader or ISR entry from a lost directory, however it got there (here by records of a
     controller without these rules)."""
