@@ -1,13 +1,14 @@
 """The queue of all controller operations (shell).
 
 Counterpart of Kafka's KafkaEventQueue. A single consumer takes one event at a time, in order. After each event it yields to
-the event loop, so that commits, connections and timers make progress however many requests are queued. An event past its
+the event loop, so that commits, connections and timers make progress however many requests are queued. A long event yields
+to it as well, but the next event begins only when it has ended. An event past its
 deadline is not carried out but answered with a timeout: its sender has given up and will retry.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from common.environment.interface import Environment
@@ -19,7 +20,7 @@ class ControllerRequest:
     comes."""
 
     name: str
-    carry_out: Callable[[], None]
+    carry_out: Callable[[], Awaitable[None]]
     time_out: Callable[[], None]
     queued_ns: int
     deadline_ns: int | None
@@ -49,7 +50,11 @@ class EventQueue:
         return len(self._waiting)
 
     def put(
-        self, name: str, carry_out: Callable[[], None], time_out: Callable[[], None], deadline_ns: int | None = None
+        self,
+        name: str,
+        carry_out: Callable[[], Awaitable[None]],
+        time_out: Callable[[], None],
+        deadline_ns: int | None = None,
     ) -> None:
         """Queues an event and returns at once."""
         self._waiting.append(ControllerRequest(name, carry_out, time_out, self._env.now_ns(), deadline_ns))
@@ -60,11 +65,11 @@ class EventQueue:
         while True:
             await self._arrived.wait()
             while self._waiting:
-                self._consume(self._waiting.popleft())
+                await self._consume(self._waiting.popleft())
                 await loop_turn()
             self._arrived.clear()
 
-    def _consume(self, event: ControllerRequest) -> None:
+    async def _consume(self, event: ControllerRequest) -> None:
         begun_ns = self._env.now_ns()
         statistics = self.statistics
         statistics.queue_time_max_ns = max(statistics.queue_time_max_ns, begun_ns - event.queued_ns)
@@ -73,7 +78,7 @@ class EventQueue:
             event.time_out()
             return
         statistics.started_count += 1
-        event.carry_out()
+        await event.carry_out()
         taken_ns = self._env.now_ns() - begun_ns
         statistics.processing_time_max_ns = max(statistics.processing_time_max_ns, taken_ns)
 

@@ -4,6 +4,10 @@ Counterpart of Kafka's QuorumController. Every operation is one event of the que
 
     check that this node is active -> operation -> replay on the state -> schedule the append -> park the response
 
+An operation on very many partitions works in slices, and other tasks run between them. It stays atomic: the next operation
+waits until it has ended, it replays nothing before it has decided everything, and its records are one metadata transaction
+unless they fit into one batch. Heartbeats that ask for nothing are answered between two slices.
+
 A parked response is sent when the records are committed. An operation without records waits for the last scheduled record,
 because it may have read uncommitted state. Timers put their own events into the same queue: session expiry, the NoOp record
 of an idle log, the sweeps.
@@ -14,15 +18,17 @@ dropped and rebuilt from snapshot and log; no part of it may be kept.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from common.environment.interface import Environment
-from common.ids import NO_LEADER, LeaderEpoch, Offset
+from common.ids import NO_LEADER, BrokerId, LeaderEpoch, Offset
 from common.metadata.metadata_version import NO_OP_LEVEL
+from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState, ReplayError
 from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import RecordsTooLarge
 from common.raft.errors import NotLeader
@@ -40,19 +46,23 @@ from common.time_units import NS_PER_MS
 from controller.core.activation import generate_activation_records
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.fencing import fence_stale_broker, unfenced_brokers
+from controller.core.heartbeat import answer_between_slices
 from controller.core.leaderless import elect_leaderless
 from controller.core.preferred import ELECTIONS_PER_PASS_MAX, elect_preferred_leaders
 from controller.core.presence import LOOK_INTERVAL_NS, Presence
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
+from controller.core.slices import Sliced
 from controller.core.transactions import RECORDS_PER_BATCH_MAX, plan_append
 from controller.core.turn import Operation, Request, Response, Turn
-from controller.event_queue import EventQueue
+from controller.event_queue import EventQueue, loop_turn
 from controller.metadata_feed import MetadataFeed
 
 # The longest time between two checks for expired sessions.
 SESSION_CHECK_INTERVAL_NS = 500 * NS_PER_MS
 LEADERLESS_SWEEP_INTERVAL_NS = 1_000 * NS_PER_MS
+# How many records of an operation are replayed, encoded and scheduled before the event loop may run other tasks.
+RECORDS_PER_SLICE = 1_000
 
 
 class MetadataLogDriver(Protocol):
@@ -94,6 +104,16 @@ class _Parked:
     events: Sequence[ControllerEvent]
     # When the operation began. The logged events report the time elapsed since.
     begun_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """The operation that the queue carries out."""
+
+    # The last offset before the operation's records.
+    offset: Offset
+    # The registrations before the operation.
+    brokers: Mapping[BrokerId, BrokerRegistration]
 
 
 @dataclass(slots=True)
@@ -148,6 +168,8 @@ class QuorumController:
         # The feed, which owns the metadata state. Invariant: the only feed that is attached; `_resign` detaches it and makes
         # another one.
         self._feed = self._new_feed()
+        # The operation that is being carried out in slices; None while the queue waits for its next event.
+        self._under_way: _UnderWay | None = None
         # The responses that wait for a commit. Invariant: their offsets never descend, and all are beyond the committed
         # offset; empty while this node is a standby. Operations append on the right, commits pop from the left, `_resign`
         # fails all of them.
@@ -217,7 +239,7 @@ class QuorumController:
         self._queue.put(name, lambda: self._carry_out(name, operation, request, answer), time_out, deadline_ns)
         return answer
 
-    def _carry_out(
+    async def _carry_out(
         self, name: str, operation: Operation[Request, Response], request: Request, answer: "asyncio.Future[Response]"
     ) -> None:
         term = self._term
@@ -228,26 +250,65 @@ class QuorumController:
         # When the process resumes after having been suspended, this operation may run before the timer does. If the
         # operation depends on sessions, it must see them extended.
         self._look_at_clock()
-        turn = Turn(
-            state=self.state,
-            sessions=term.sessions,
-            settings=self._settings,
-            now_ns=begun_ns,
-            next_write_offset=self._driver.log_end_offset,
-            rng=self._env.rng,
-            new_uuid=self._env.uuid,
-        )
+        turn = self._turn(term)
+        self._under_way = _UnderWay(Offset(turn.next_write_offset - 1), dict(self.state.brokers))
         try:
             result = operation(turn, request)
-            offset = self._append(name, term, result.records, is_atomic=result.is_atomic)
+            if isinstance(result, Generator):
+                result = await self._decide_in_slices(term, result)
+            assert turn.next_write_offset == self._driver.log_end_offset
+            offset = await self._append_in_slices(name, term, result.records, is_atomic=result.is_atomic)
         except ApiError as error:
             _fail(answer, error)
             return
+        finally:
+            self._under_way = None
         self._log_events([event for event in result.events if not event.is_about_commit], begun_ns)
         about_commit = [event for event in result.events if event.is_about_commit]
         self._park(_Parked(offset, answer, result.response, about_commit, begun_ns))
 
-    def _append(self, name: str, term: _Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool) -> Offset:
+    def _turn(self, term: _Term) -> Turn:
+        return Turn(
+            state=self.state,
+            sessions=term.sessions,
+            settings=self._settings,
+            now_ns=self._env.now_ns(),
+            next_write_offset=self._driver.log_end_offset,
+            rng=self._env.rng,
+            new_uuid=self._env.uuid,
+        )
+
+    async def _decide_in_slices(
+        self, term: _Term, deciding: Sliced[ControllerResult[Response]]
+    ) -> ControllerResult[Response]:
+        state, last_offset = self.state, self.state.last_offset
+        while True:
+            try:
+                next(deciding)
+            except StopIteration as end:
+                decided: ControllerResult[Response] = end.value
+                return decided
+            await self._yield_to_loop(term)
+            assert self.state is state
+            assert state.last_offset == last_offset, "the state has changed while an operation was deciding"
+
+    async def _yield_to_loop(self, term: _Term) -> None:
+        """Lets other tasks run. Raises ApiError if this node is no longer active afterwards: the state has been dropped, and
+        the next term aborts a transaction that was begun."""
+        await loop_turn()
+        if self._term is not term:
+            raise ApiError(ErrorCode.NOT_CONTROLLER)
+
+    def answer_heartbeat_between_slices(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse | None:
+        """Answers a heartbeat that asks for nothing if a long operation is under way; None if it has to be submitted."""
+        term, under_way = self._term, self._under_way
+        if term is None or under_way is None or under_way.offset > self._feed.committed_offset:
+            return None
+        return answer_between_slices(self._turn(term), under_way.brokers, request)
+
+    async def _append_in_slices(
+        self, name: str, term: _Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool
+    ) -> Offset:
         """Replays the records and schedules their append. Returns the offset whose commit the response has to wait for.
 
         Raises ApiError if this node is no longer active or the records do not fit into the log.
@@ -262,9 +323,24 @@ class QuorumController:
             batch_max=self._records_per_batch_max,
         )
         base_offset = self._driver.log_end_offset
-        self._replay(planned.records, base_offset)
+        last_offset = base_offset
+        for start in range(0, len(planned.records), RECORDS_PER_SLICE):
+            if start > 0:
+                await self._yield_to_loop(term)
+            piece = planned.records[start : start + RECORDS_PER_SLICE]
+            self._replay(piece, Offset(base_offset + start))
+            if not planned.is_atomic:
+                last_offset = self._schedule(name, term, piece, is_atomic=False)
+        if planned.is_atomic:
+            # One batch is encoded in one step. It has too few records to hold up the event loop for long.
+            last_offset = self._schedule(name, term, planned.records, is_atomic=True)
+        return last_offset
+
+    def _schedule(self, name: str, term: _Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool) -> Offset:
+        """Schedules the append of records that the state already has. Returns the last offset. Raises ApiError."""
+        base_offset = self._driver.log_end_offset
         try:
-            last_offset = self._driver.schedule_append(planned.records, epoch=term.epoch, atomic=planned.is_atomic)
+            last_offset = self._driver.schedule_append(records, epoch=term.epoch, atomic=is_atomic)
         except NotLeader:
             # The replayed records need no rollback: the driver is about to report the leader change, and the state is then
             # dropped.
@@ -275,8 +351,8 @@ class QuorumController:
             self._env.log.error("operation_too_large", operation=name, reason=str(error))
             self._driver.resign(term.epoch)
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the change does not fit the metadata log") from None
-        if last_offset != base_offset + len(planned.records) - 1:
-            self._fatal("metadata_offset_mismatch", expected=base_offset + len(planned.records) - 1, got=last_offset)
+        if last_offset != base_offset + len(records) - 1:
+            self._fatal("metadata_offset_mismatch", expected=base_offset + len(records) - 1, got=last_offset)
         term.last_append_ns = self._env.now_ns()
         return last_offset
 
@@ -348,7 +424,9 @@ class QuorumController:
         self._term = term
         self.new_active_count += 1
         try:
-            self._append("activation", term, records, is_atomic=True)
+            if records:
+                self._replay(records, self._driver.log_end_offset)
+                self._schedule("activation", term, records, is_atomic=True)
         except ApiError:
             # This node has lost or resigned the leadership. The driver is about to report the leader change, which ends this
             # term.

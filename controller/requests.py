@@ -195,7 +195,11 @@ class ControllerRequests:
 
     def handle_broker_heartbeat(
         self, context: RequestContext, request: BrokerHeartbeatRequest
-    ) -> Awaitable[BrokerHeartbeatResponse]:
+    ) -> Awaitable[BrokerHeartbeatResponse] | BrokerHeartbeatResponse:
+        answered = self._controller.answer_heartbeat_between_slices(request)
+        if answered is not None:
+            return answered
+
         def keep_session(sessions: BrokerSessions) -> None:
             # Renew the session: the broker is alive even if this controller is too busy to handle its heartbeat
             # (KAFKA-15019).

@@ -15,6 +15,7 @@ from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.partition_change import PartitionChanges, moves_leader
 from controller.core.result import ControllerEvent
+from controller.core.slices import Sliced, ends_slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,14 @@ class DirectoryFailure:
 
 def handle_directory_failure(
     state: MetadataState, changes: PartitionChanges, broker_id: BrokerId, directory_id: DirectoryId
-) -> DirectoryFailure:
+) -> Sliced[DirectoryFailure]:
     """Takes this broker out of the leadership of every partition that it keeps in this directory, and out of the ISR unless
     it is the last member."""
     records: list[ApiMessageAndVersion] = []
     partitions: dict[TopicIdPartition, None] = {}
-    for key in state.partitions_in_directory(broker_id, directory_id):
+    for number, key in enumerate(state.partitions_in_directory(broker_id, directory_id)):
+        if ends_slice(number):
+            yield
         if broker_id not in state.topics[key.topic_id].partitions[key.partition].isr:
             continue
         partitions[key] = None

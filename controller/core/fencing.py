@@ -18,6 +18,7 @@ from controller.core.partition_change import PartitionChanges
 from controller.core.registration_change import registration_change
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
+from controller.core.slices import Sliced, ends_slice
 from controller.core.turn import Turn
 
 
@@ -27,10 +28,12 @@ def generate_removal_records(
     broker_id: BrokerId,
     *,
     except_for: Container[TopicIdPartition] = (),
-) -> list[ApiMessageAndVersion]:
+) -> Sliced[list[ApiMessageAndVersion]]:
     """Removes the broker from every ISR that has another member, and from every leadership."""
     records: list[ApiMessageAndVersion] = []
-    for key in state.partitions_with_broker_in_isr(broker_id):
+    for number, key in enumerate(state.partitions_with_broker_in_isr(broker_id)):
+        if ends_slice(number):
+            yield
         if key not in except_for:
             change = changes.without(key, broker_id)
             if change is not None:
@@ -40,11 +43,12 @@ def generate_removal_records(
 
 def generate_fencing_records(
     state: MetadataState, settings: ControllerSettings, registration: BrokerRegistration
-) -> list[ApiMessageAndVersion]:
+) -> Sliced[list[ApiMessageAndVersion]]:
     """Returns all records that fence this broker: the partition changes, then the registration change."""
     after = replace(registration, fenced=True)
     eligibility = Eligibility(state, subject=registration.broker_id, after=after)
-    records = generate_removal_records(state, PartitionChanges(state, settings, eligibility), registration.broker_id)
+    changes = PartitionChanges(state, settings, eligibility)
+    records = yield from generate_removal_records(state, changes, registration.broker_id)
     change = registration_change(state.metadata_version, registration, after)
     if change is not None:
         records.append(change)
@@ -56,14 +60,14 @@ def unfenced_brokers(state: MetadataState) -> list[BrokerId]:
     return sorted(broker_id for broker_id, registration in state.brokers.items() if not registration.fenced)
 
 
-def fence_stale_broker(turn: Turn, _request: None) -> ControllerResult[BrokerId | None]:
+def fence_stale_broker(turn: Turn, _request: None) -> Sliced[ControllerResult[BrokerId | None]]:
     """Fences the broker that has been silent the longest, if its session has expired. The response is the id of the fenced
     broker, or None."""
     state, sessions = turn.state, turn.sessions
     broker_id = sessions.longest_silent(unfenced_brokers(state), turn.now_ns)
     if broker_id is None:
         return ControllerResult([], None)
-    records = generate_fencing_records(state, turn.settings, state.brokers[broker_id])
+    records = yield from generate_fencing_records(state, turn.settings, state.brokers[broker_id])
     sessions.set_controlled_shutdown_offset(broker_id, None)
     event = ControllerEvent(
         "broker_fenced", {"broker_id": broker_id, "reason": "session timeout", "partitions": len(records) - 1}

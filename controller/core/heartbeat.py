@@ -13,11 +13,14 @@ Brokers repeat what they report and ask for. If the last look at the partitions 
 at again before something changes (`MetadataState.election_changes`): a repeated heartbeat costs by its directories, not by
 the partitions in them.
 
+While a long operation is under way, a heartbeat that asks for nothing new is answered without an operation
+(`answer_between_slices`), so that no broker is fenced because another broker lost many replicas.
+
 A heartbeat with a directory id that the broker never registered gets LOG_DIR_NOT_FOUND. It still renews the session, and the
 known failures in it are still recorded, but it does not unfence the broker.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from common.ids import BrokerId, DirectoryId, Offset, TopicIdPartition
@@ -42,6 +45,7 @@ from controller.core.leaderless import generate_elections_on_broker
 from controller.core.partition_change import PartitionChanges
 from controller.core.registration_change import registration_change
 from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.slices import Sliced
 from controller.core.turn import Turn
 
 
@@ -86,7 +90,9 @@ def sort_out_reported_directories(
     )
 
 
-def handle_broker_heartbeat(turn: Turn, request: BrokerHeartbeatRequest) -> ControllerResult[BrokerHeartbeatResponse]:
+def handle_broker_heartbeat(
+    turn: Turn, request: BrokerHeartbeatRequest
+) -> Sliced[ControllerResult[BrokerHeartbeatResponse]]:
     """Handles one heartbeat. Raises ApiError(STALE_BROKER_EPOCH) if the broker is not registered with this epoch."""
     state = turn.state
     registration = registration_of(state, request.broker_id, request.broker_epoch)
@@ -104,8 +110,8 @@ def handle_broker_heartbeat(turn: Turn, request: BrokerHeartbeatRequest) -> Cont
     )
     changes = PartitionChanges(state, turn.settings, Eligibility(state, subject=broker_id, after=after))
     unsettled = _Unsettled(turn, registration, after)
-    failures = unsettled.failures(changes, reported.known)
-    records = _records(state, changes, registration, after, failures, unsettled)
+    failures = yield from unsettled.failures(changes, reported.known)
+    records = yield from _records(state, changes, registration, after, failures, unsettled)
     _follow_shutdown(turn, broker_id, following, records)
     response = BrokerHeartbeatResponse(
         error_code=ErrorCode.LOG_DIR_NOT_FOUND if reported.unknown else ErrorCode.NONE,
@@ -115,6 +121,33 @@ def handle_broker_heartbeat(turn: Turn, request: BrokerHeartbeatRequest) -> Cont
     )
     events = _events(registration, after, reported, failures)
     return ControllerResult(records, response, events=events)
+
+
+def answer_between_slices(
+    turn: Turn, brokers: Mapping[BrokerId, BrokerRegistration], request: BrokerHeartbeatRequest
+) -> BrokerHeartbeatResponse | None:
+    """Answers a heartbeat while another operation is under way; None if the heartbeat has to wait for its turn.
+
+    `brokers` are the registrations before that operation, which must be committed. The answer changes no more than the
+    session: the broker is active and caught up, asks for nothing, and reports no directory that is not recorded as lost.
+    """
+    registration = brokers.get(BrokerId(request.broker_id))
+    if (
+        registration is None
+        or registration.epoch != request.broker_epoch
+        or registration is not turn.state.brokers.get(registration.broker_id)
+        or registration.fenced
+        or registration.in_controlled_shutdown
+        or request.want_fence
+        or request.want_shut_down
+        or not {*request.offline_log_dirs}.issubset(registration.lost_directories)
+        or request.current_metadata_offset < turn.state.registration_offsets[registration.broker_id]
+        # The operation under way may be the one that fences the broker because its session has expired.
+        or not turn.sessions.is_valid(registration.broker_id, turn.now_ns)
+    ):
+        return None
+    turn.sessions.touch(registration.broker_id, Offset(request.current_metadata_offset), turn.now_ns)
+    return BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
 
 
 class _Unsettled:
@@ -130,21 +163,23 @@ class _Unsettled:
         # are in a lost directory.
         self._may_removal_be_settled = self._may_be_settled and not after.fenced
 
-    def failures(self, changes: PartitionChanges, directories: Sequence[DirectoryId]) -> list[DirectoryFailure]:
+    def failures(self, changes: PartitionChanges, directories: Sequence[DirectoryId]) -> Sliced[list[DirectoryFailure]]:
         """Handles those of these lost directories that are not settled."""
         failures: list[DirectoryFailure] = []
         for directory in directories:
             if not self._is_settled(directory):
-                failure = handle_directory_failure(self._state, changes, self._broker_id, directory)
+                failure = yield from handle_directory_failure(self._state, changes, self._broker_id, directory)
                 failures.append(failure)
                 self._note(directory, failure.records)
         return failures
 
-    def removals(self, changes: PartitionChanges, handled: Container[TopicIdPartition]) -> list[ApiMessageAndVersion]:
+    def removals(
+        self, changes: PartitionChanges, handled: Container[TopicIdPartition]
+    ) -> Sliced[list[ApiMessageAndVersion]]:
         """Takes the broker out of all partitions that are not `handled` otherwise."""
         if self._may_removal_be_settled and self._is_settled(None):
             return []
-        records = generate_removal_records(self._state, changes, self._broker_id, except_for=handled)
+        records = yield from generate_removal_records(self._state, changes, self._broker_id, except_for=handled)
         if self._may_removal_be_settled:
             self._note(None, records)
         return records
@@ -203,17 +238,17 @@ def _records(
     after: BrokerRegistration,
     failures: Sequence[DirectoryFailure],
     unsettled: "_Unsettled",
-) -> list[ApiMessageAndVersion]:
+) -> Sliced[list[ApiMessageAndVersion]]:
     records = [record for failure in failures for record in failure.records]
     handled = {partition for failure in failures for partition in failure.partitions}
     if after.in_controlled_shutdown or (after.fenced and not registration.fenced):
         # The removal is repeated during a controlled shutdown, because the broker may have gained leaderships meanwhile.
-        records += unsettled.removals(changes, handled)
+        records += yield from unsettled.removals(changes, handled)
     change = registration_change(state.metadata_version, registration, after)
     if change is not None:
         records.append(change)
     if registration.fenced and not after.fenced:
-        records += generate_elections_on_broker(state, changes, registration.broker_id, except_for=handled)
+        records += yield from generate_elections_on_broker(state, changes, registration.broker_id, except_for=handled)
     return records
 
 

@@ -14,6 +14,7 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.eligibility import Eligibility
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.slices import Sliced, ends_slice
 from controller.core.turn import Turn
 
 ELECTIONS_PER_SWEEP_MAX = 1_000
@@ -25,10 +26,12 @@ def generate_elections_on_broker(
     broker_id: BrokerId,
     *,
     except_for: Container[TopicIdPartition] = (),
-) -> list[ApiMessageAndVersion]:
+) -> Sliced[list[ApiMessageAndVersion]]:
     """Returns the records that elect leaders for leaderless partitions with a replica on a broker that is being unfenced."""
     records: list[ApiMessageAndVersion] = []
-    for key in state.partitions_led_by(NO_LEADER):
+    for number, key in enumerate(state.partitions_led_by(NO_LEADER)):
+        if ends_slice(number):
+            yield
         partition = state.topics[key.topic_id].partitions[key.partition]
         if broker_id in partition.replicas and key not in except_for:
             change = changes.change(key)
@@ -37,13 +40,15 @@ def generate_elections_on_broker(
     return records
 
 
-def elect_leaderless(turn: Turn, _request: None) -> ControllerResult[int]:
+def elect_leaderless(turn: Turn, _request: None) -> Sliced[ControllerResult[int]]:
     """Elects leaders for up to ELECTIONS_PER_SWEEP_MAX leaderless partitions. The response is the number of leaders
     elected."""
     state = turn.state
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
-    for key in state.partitions_led_by(NO_LEADER):
+    for number, key in enumerate(state.partitions_led_by(NO_LEADER)):
+        if ends_slice(number):
+            yield
         change = changes.change(key)
         if change is not None:
             records.append(change)

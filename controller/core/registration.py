@@ -29,6 +29,7 @@ from controller.core.eligibility import Eligibility
 from controller.core.fencing import generate_removal_records
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.slices import Sliced
 from controller.core.turn import Turn
 
 # The largest registration accepted. A registration is a single record, so it must fit into one batch of the metadata log,
@@ -38,7 +39,7 @@ REGISTRATION_BYTES_MAX = 1024 * 1024
 
 def handle_broker_registration(
     turn: Turn, request: BrokerRegistrationRequest
-) -> ControllerResult[BrokerRegistrationResponse]:
+) -> Sliced[ControllerResult[BrokerRegistrationResponse]]:
     """Registers the broker. Raises ApiError, without writing anything, if the registration is refused."""
     state = turn.state
     # Partition records use negative ids for "no leader" and "leader unchanged", so a broker id must not be negative.
@@ -59,9 +60,8 @@ def handle_broker_registration(
     directories = _validated_directories(state, request)
     _validate_features(state, request)
     if previous is not None and is_same_incarnation:
-        return _register_again(turn, request, previous, directories)
-    turn.sessions.remove(BrokerId(request.broker_id))
-    return _register_new_incarnation(turn, request, previous, directories)
+        return (yield from _register_again(turn, request, previous, directories))
+    return (yield from _register_new_incarnation(turn, request, previous, directories))
 
 
 # --- checks -----------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def _register_new_incarnation(
     request: BrokerRegistrationRequest,
     previous: BrokerRegistration | None,
     directories: tuple[DirectoryId, ...],
-) -> ControllerResult[BrokerRegistrationResponse]:
+) -> Sliced[ControllerResult[BrokerRegistrationResponse]]:
     state = turn.state
     epoch = BrokerEpoch(turn.next_write_offset)
     broker_id = BrokerId(request.broker_id)
@@ -147,7 +147,10 @@ def _register_new_incarnation(
         # The removal is needed if the predecessor stopped uncleanly or was never fenced. After a clean shutdown the
         # predecessor is in no ISR that has another member, and no records are generated.
         eligibility = Eligibility(state, subject=broker_id, after=replace(previous, fenced=True))
-        records = generate_removal_records(state, PartitionChanges(state, turn.settings, eligibility), broker_id)
+        changes = PartitionChanges(state, turn.settings, eligibility)
+        records = yield from generate_removal_records(state, changes, broker_id)
+    # Only now: until here, the predecessor may have been answered between two slices.
+    turn.sessions.remove(broker_id)
     terms = _Terms(epoch, fenced=True, in_controlled_shutdown=False, directories=directories)
     records.append(_register_broker_record(state, request, terms))
     event = ControllerEvent(
@@ -169,7 +172,7 @@ def _register_again(
     request: BrokerRegistrationRequest,
     previous: BrokerRegistration,
     sent: tuple[DirectoryId, ...],
-) -> ControllerResult[BrokerRegistrationResponse]:
+) -> Sliced[ControllerResult[BrokerRegistrationResponse]]:
     state = turn.state
     lost = {*previous.lost_directories}
     recorded = tuple(each for each in sent if each not in lost)
@@ -188,7 +191,9 @@ def _register_again(
     if recorded:
         eligibility = Eligibility(state, subject=previous.broker_id, after=after)
         changes = PartitionChanges(state, turn.settings, eligibility)
-        failures = [handle_directory_failure(state, changes, previous.broker_id, each) for each in left_out]
+        for each in left_out:
+            failure = yield from handle_directory_failure(state, changes, previous.broker_id, each)
+            failures.append(failure)
     records = [record for failure in failures for record in failure.records]
     terms = _Terms(previous.epoch, previous.fenced, previous.in_controlled_shutdown, recorded)
     records.append(_register_broker_record(state, request, terms))

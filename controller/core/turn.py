@@ -1,6 +1,7 @@
 """The arguments of every controller operation: its turn, and the request (core).
 
 An operation is a plain function `operation(turn, request)` that returns records, a response and events, and writes nothing.
+If it may concern very many partitions, it is a generator with the same result (`slices`).
 The shell makes a new `Turn` when the operation reaches the head of the event queue. An operation that the controller starts
 by itself has no request and gets None. `state` is the live state: it may be ahead of the committed log, and only `replay`
 may change it. An operation may change `sessions`, which are soft state and not in the log.
@@ -16,6 +17,7 @@ from controller.core.broker_sessions import BrokerSessions
 from controller.core.placement import RandomSource
 from controller.core.result import ControllerResult
 from controller.core.settings import ControllerSettings
+from controller.core.slices import Sliced
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -36,4 +38,4 @@ class Turn:
     new_uuid: Callable[[], Uuid]
 
 
-Operation = Callable[[Turn, Request], ControllerResult[Response]]
+Operation = Callable[[Turn, Request], ControllerResult[Response] | Sliced[ControllerResult[Response]]]

@@ -14,10 +14,13 @@ from controller.core.eligibility import Eligibility
 from controller.core.fencing import generate_removal_records
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.slices import Sliced
 from controller.core.turn import Turn
 
 
-def handle_unregister_broker(turn: Turn, request: UnregisterBrokerRequest) -> ControllerResult[UnregisterBrokerResponse]:
+def handle_unregister_broker(
+    turn: Turn, request: UnregisterBrokerRequest
+) -> Sliced[ControllerResult[UnregisterBrokerResponse]]:
     """Unregisters the broker. Raises ApiError(BROKER_ID_NOT_REGISTERED)."""
     state = turn.state
     registration = state.brokers.get(BrokerId(request.broker_id))
@@ -25,7 +28,7 @@ def handle_unregister_broker(turn: Turn, request: UnregisterBrokerRequest) -> Co
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
     broker_id = registration.broker_id
     changes = PartitionChanges(state, turn.settings, Eligibility(state, subject=broker_id, after=None))
-    records = generate_removal_records(state, changes, broker_id)
+    records = yield from generate_removal_records(state, changes, broker_id)
     gone = UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.epoch)
     records.append(ApiMessageAndVersion(gone, 0))
     turn.sessions.remove(broker_id)

@@ -16,6 +16,7 @@ import time
 BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "codec": ([], ["--seconds", "0.05", "--rounds", "3"]),
     "metadata_replay": ([], ["--partitions", "20000", "--rounds", "1"]),
+    "long_operations": ([], ["--quick"]),
     "disk_hang": ([], ["--seconds", "1.5"]),
     "heartbeat": ([], ["--quick"]),
     "produce_fetch": ([], ["--quick"]),

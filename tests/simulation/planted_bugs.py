@@ -369,9 +369,8 @@ _CONTROLLER = (
         "It will be back soon.",
         Edit(
             fencing.generate_fencing_records,
-            "records = generate_removal_records("
-            "state, PartitionChanges(state, settings, eligibility), registration.broker_id)",
-            "records: list[ApiMessageAndVersion] = []",
+            "records = yield from generate_removal_records(state, changes, registration.broker_id)",
+            "yield from ()\n    records: list[ApiMessageAndVersion] = []",
         ),
     ),
     _bug(
@@ -379,8 +378,8 @@ _CONTROLLER = (
         "It is the same broker.",
         Edit(
             registration._register_new_incarnation,
-            "records = generate_removal_records(state, PartitionChanges(state, turn.settings, eligibility), broker_id)",
-            "pass",
+            "records = yield from generate_removal_records(state, changes, broker_id)",
+            "yield from ()",
         ),
         seed=294,
     ),

@@ -36,7 +36,9 @@ from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
+from controller.core.slices import Sliced
 from controller.core.turn import Turn
+from controller.event_queue import loop_turn
 from controller.quorum_controller import ControllerTimers, QuorumController
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.unit.controller.core.context import resolver
@@ -348,6 +350,189 @@ def test_a_replay_that_contradicts_the_state_ends_the_process() -> None:
 
     run(driver, scenario, expected_exit=1)
     assert len(driver.records) == 3
+
+
+# --- long operations --------------------------------------------------------------------------------------------
+
+
+NAMES = [topic(f"t{number}") for number in range(7)]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Goes on in the first round of the event loop in which the condition holds."""
+    while not condition():
+        await loop_turn()
+
+
+def test_an_operation_decides_in_slices_by_one_version_of_the_state() -> None:
+    """Two operations decide in slices. Other tasks run between the slices, but the second operation begins only when the
+    first one has ended, so it sees what the first one wrote."""
+    driver = FakeDriver(FEATURES)
+    seen: list[tuple[str, list[str]]] = []
+
+    def deciding(turn: Turn, name: str) -> Sliced[ControllerResult[str]]:
+        for _ in range(3):
+            seen.append((name, sorted(turn.state.topic_ids)))
+            yield
+        return ControllerResult([ApiMessageAndVersion(topic(name), 0)], name)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        answers = [controller.submit("op", deciding, name) for name in ("a", "b")]
+        await until(lambda: len(seen) == 2)
+        assert not controller.state.topic_ids
+        await until(lambda: len(controller.state.topic_ids) == 2)
+        driver.commit()
+        assert [await answer for answer in answers] == ["a", "b"]
+        assert seen == [("a", [])] * 3 + [("b", ["a"])] * 3
+
+    run(driver, scenario)
+
+
+def test_a_large_change_is_appended_in_slices_of_one_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first slices can be committed while the others are still to come. An operation that arrives meanwhile waits, and
+    sees the whole change."""
+    monkeypatch.setattr(quorum_controller, "RECORDS_PER_SLICE", 2)
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        writing = controller.submit("many", write, NAMES)
+        await until(lambda: len(driver.atomic_appends) == 2)
+        looking = controller.submit("look", look, None)
+        driver.commit()
+        await until(lambda: len(driver.atomic_appends) == 5)
+        await world.sleep(0.01)
+        assert driver.records[2:] == [BeginTransactionRecord(name="many"), *NAMES, EndTransactionRecord()]
+        assert not writing.done()
+        driver.commit()
+        assert await writing == "written"
+        assert await looking == sorted(record.name for record in NAMES)
+
+    run(driver, scenario, batch_max=6)
+
+
+def test_a_change_of_one_batch_is_replayed_in_slices_and_appended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is appended before the last slice is replayed."""
+    monkeypatch.setattr(quorum_controller, "RECORDS_PER_SLICE", 2)
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        controller.submit("many", write, NAMES)
+        await until(lambda: len(controller.state.topic_ids) == 2)
+        assert driver.records == FEATURES
+        await until(lambda: len(driver.records) > len(FEATURES))
+        assert driver.records[2:] == NAMES
+        assert driver.atomic_appends == [True]
+
+    run(driver, scenario)
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_leadership_lost_between_two_slices_leaves_nothing_of_the_change(
+    is_committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller is sent to the next controller, and no slice follows. What is in the log of the transaction is aborted by
+    the next term."""
+    monkeypatch.setattr(quorum_controller, "RECORDS_PER_SLICE", 2)
+    driver = FakeDriver(FEATURES)
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        answer = controller.submit("many", write, NAMES)
+        await until(lambda: len(driver.atomic_appends) == 2)
+        if is_committed:
+            driver.commit()
+        driver.lose()
+        driver.lead()
+        assert await code_of(answer) is ErrorCode.NOT_CONTROLLER
+        await world.sleep(0.01)
+        assert controller.is_active
+        assert controller.state.topic_ids == {}
+        held = [BeginTransactionRecord(name="many"), *NAMES[:3]] if is_committed else []
+        assert driver.records[2 : 2 + len(held)] == held
+        assert [type(record) for record in driver.records[2 + len(held) :]] == [AbortTransactionRecord] * is_committed
+
+    run(driver, scenario, batch_max=6)
+
+
+def test_leadership_lost_while_deciding_ends_the_operation() -> None:
+    """The rest of it would decide by a state that was dropped."""
+    driver = FakeDriver(FEATURES)
+    slices: list[int] = []
+
+    def deciding(_turn: Turn, _request: None) -> Sliced[ControllerResult[str]]:
+        for number in range(10):
+            slices.append(number)
+            yield
+        return ControllerResult([ApiMessageAndVersion(topic("a"), 0)], "done")
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        answer = controller.submit("op", deciding, None)
+        await until(lambda: len(slices) == 3)
+        driver.lose()
+        driver.lead()
+        assert await code_of(answer) is ErrorCode.NOT_CONTROLLER
+        await world.sleep(0.01)
+        assert len(slices) < 5
+        assert driver.records == FEATURES
+
+    run(driver, scenario)
+
+
+def test_heartbeats_are_answered_between_two_slices() -> None:
+    """A long operation is under way. A heartbeat that asks for nothing is answered at once and keeps the session; one that
+    the controller has to decide about waits. Without a long operation, every heartbeat takes its turn."""
+    driver = FakeDriver([*FEATURES, registered(1), registered(2)])
+    slices: list[int] = []
+
+    def deciding(_turn: Turn, _request: None) -> Sliced[ControllerResult[str]]:
+        for number in range(10):
+            slices.append(number)
+            yield
+        return ControllerResult([], "done")
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        quiet = _heartbeat(broker_id=1, epoch=1)
+        assert controller.answer_heartbeat_between_slices(quiet) is None
+        answer = controller.submit("op", deciding, None)
+        await until(lambda: len(slices) == 3)
+        answered = controller.answer_heartbeat_between_slices(quiet)
+        assert answered is not None
+        assert (answered.error_code, answered.is_fenced, answered.is_caught_up) == (ErrorCode.NONE, False, True)
+        lost = _heartbeat(broker_id=1, epoch=1, offline=[Uuid(bytes([1]) * 16)])
+        assert controller.answer_heartbeat_between_slices(lost) is None
+        assert await answer == "done"
+        assert controller.answer_heartbeat_between_slices(quiet) is None
+        assert driver.records[4:] == []
+
+    run(driver, scenario)
+
+
+def test_a_heartbeat_is_not_answered_from_what_may_be_lost() -> None:
+    """Records that were scheduled before the long operation are not committed yet. The broker may be unfenced by one of
+    them, so its heartbeat waits like any other operation."""
+    driver = FakeDriver([*FEATURES, registered(1)])
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        answers: list[object] = []
+
+        def deciding(_turn: Turn, _request: None) -> Sliced[ControllerResult[str]]:
+            for _ in range(3):
+                yield
+                answers.append(controller.answer_heartbeat_between_slices(_heartbeat(broker_id=1, epoch=1)))
+            return ControllerResult([], "done")
+
+        controller.submit("write", write, [topic("t")])
+        controller.submit("op", deciding, None)
+        await until(lambda: len(answers) == 3)
+        assert answers == [None] * 3
+
+    run(driver, scenario)
 
 
 # --- timers -----------------------------------------------------------------------------------------------------

@@ -89,6 +89,7 @@ from controller.core.preferred import elect_preferred_leaders
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
+from controller.core.slices import Sliced, decide_at_once
 from controller.core.topics import create_topics, delete_topics
 from controller.core.turn import Turn
 from controller.core.unregister import handle_unregister_broker
@@ -170,8 +171,9 @@ class ControllerContext:
             new_uuid=self._new_uuid,
         )
 
-    def apply(self, result: ControllerResult[Response]) -> Response:
+    def apply(self, decided: ControllerResult[Response] | Sliced[ControllerResult[Response]]) -> Response:
         """Replays an operation's records one at a time and checks the invariants after each."""
+        result = decided if isinstance(decided, ControllerResult) else decide_at_once(decided)
         self.last_records = list(result.records)
         self.last_events = list(result.events)
         for written in result.records:
@@ -232,7 +234,7 @@ class ControllerContext:
             want_shut_down=want_shut_down,
             offline_log_dirs=[directory(name) for name in offline],
         )
-        result = handle_broker_heartbeat(self.turn(), request)
+        result = decide_at_once(handle_broker_heartbeat(self.turn(), request))
         if registration is not None and not registration.in_controlled_shutdown and not want_shut_down:
             self._check_only_failed_directories_change(result, broker_id, request.offline_log_dirs)
         return self.apply(result)

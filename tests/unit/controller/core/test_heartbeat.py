@@ -1,13 +1,18 @@
 """Heartbeats: unfencing, fencing, failed directories, controlled shutdown, and their order within one heartbeat."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from common.ids import NO_LEADER, BrokerId, TopicIdPartition
+from common.ids import NO_LEADER, BrokerId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import UNASSIGNED
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.metadata.registrations import BrokerRegistration
 from common.protocol.errors import ApiError, ErrorCode
-from common.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -15,7 +20,14 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     UnfenceBrokerRecord,
 )
+from controller.core import slices
+from controller.core.heartbeat import answer_between_slices, handle_broker_heartbeat
+from controller.core.leaderless import elect_leaderless
 from controller.core.partition_change import PartitionChanges
+from controller.core.registration import handle_broker_registration
+from controller.core.result import ControllerResult
+from controller.core.slices import Sliced
+from controller.core.unregister import handle_unregister_broker
 from tests.unit.controller.core.context import ControllerContext, directory
 
 ONE = BrokerId(1)
@@ -460,3 +472,119 @@ def test_a_leaving_broker_that_falls_silent_is_fenced() -> None:
     controller.advance(2)
     assert controller.fence_stale() == 1
     assert controller.heartbeat(1, want_shut_down=True).should_shut_down
+
+
+# --- between the slices of another operation ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "is_answered"),
+    [
+        ({}, True),
+        ({"offline_log_dirs": [directory("a")]}, True),
+        ({"offline_log_dirs": [directory("a"), directory("b")]}, False),
+        ({"offline_log_dirs": [directory("unknown")]}, False),
+        ({"want_fence": True}, False),
+        ({"want_shut_down": True}, False),
+        ({"current_metadata_offset": 0}, False),
+        ({"broker_epoch": 10_000}, False),
+        ({"broker_id": 9}, False),
+    ],
+)
+def test_only_a_heartbeat_that_asks_for_nothing_is_answered_between_slices(
+    change: dict[str, Any], is_answered: bool
+) -> None:
+    """Directory "a" of broker 1 is recorded as lost. An answer renews the session and nothing else."""
+    controller = three_brokers()
+    controller.heartbeat(1, offline=["a"])
+    controller.advance(5)
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=controller.epoch(1), current_metadata_offset=2**40)
+    for name, value in change.items():
+        setattr(request, name, value)
+    expiry_ns = controller.sessions.next_expiry_ns([ONE], controller.now_ns)
+    answer = answer_between_slices(controller.turn(), dict(controller.state.brokers), request)
+    assert answer == (BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False) if is_answered else None)
+    assert (controller.sessions.next_expiry_ns([ONE], controller.now_ns) > expiry_ns) == is_answered
+
+
+def test_a_broker_whose_registration_is_about_to_change_waits() -> None:
+    """A fenced broker, one in controlled shutdown, one whose session has expired, and one whose registration the operation
+    under way has changed already: none is answered between slices."""
+    controller = three_brokers()
+    controller.topic("t", [[1, 2]], {1: "a", 2: "c"})
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=controller.epoch(1), current_metadata_offset=2**40)
+
+    def is_answered(brokers: Mapping[BrokerId, BrokerRegistration] | None = None) -> bool:
+        return answer_between_slices(controller.turn(), brokers or controller.state.brokers, request) is not None
+
+    before = dict(controller.state.brokers)
+    assert is_answered(before)
+    controller.heartbeat(1, offline=["a"])
+    assert not is_answered(before)
+    assert is_answered()
+    controller.heartbeat(2, metadata_offset=0)
+    controller.heartbeat(1, want_shut_down=True)
+    assert not is_answered()
+    controller.fence(3)
+    request = BrokerHeartbeatRequest(broker_id=3, broker_epoch=controller.epoch(3), current_metadata_offset=2**40)
+    assert not is_answered()
+    controller.heartbeat(3)
+    assert is_answered()
+    controller.advance(100)
+    assert not is_answered()
+
+
+@pytest.mark.parametrize("operation", ["report", "shut down", "fence", "register", "unregister", "unfence", "sweep"])
+def test_an_operation_on_many_replicas_decides_in_slices(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ten replicas in slices of two, every operation that visits all replicas of a broker lets the event loop run at
+    least four times before it has decided. It decides the same as in one slice."""
+    decided: list[list[ApiMessageAndVersion]] = []
+    for size in (2, 100):
+        monkeypatch.setattr(slices, "PARTITIONS_PER_SLICE", size)
+        controller = three_brokers()
+        controller.topic("t", [[1, 2]] * 10, {1: "a", 2: "c"})
+        if operation in ("unfence", "sweep"):
+            controller.fence(2)
+            controller.fence(1)
+        generator = sliced(controller, operation)
+        count = 0
+        while True:
+            try:
+                next(generator)
+            except StopIteration as end:
+                decided.append(list(end.value.records))
+                break
+            count += 1
+        assert count >= 4 if size == 2 else count == 0
+    assert decided[0] == decided[1]
+    assert len(decided[0]) >= 10 or operation == "sweep"
+
+
+def sliced(controller: ControllerContext, operation: str) -> Sliced[ControllerResult[Any]]:
+    """Begins an operation on broker 1."""
+    turn = controller.turn()
+    request = BrokerHeartbeatRequest(broker_id=1, broker_epoch=controller.epoch(1), current_metadata_offset=2**40)
+    if operation == "report":
+        request.offline_log_dirs = [directory("a")]
+    elif operation == "shut down":
+        request.want_shut_down = True
+    elif operation == "fence":
+        request.want_fence = True
+    elif operation == "register":
+        controller.advance(100)
+        registration = BrokerRegistrationRequest(
+            broker_id=1,
+            cluster_id=turn.settings.cluster_id,
+            incarnation_id=Uuid(b"a new incarnation"[:16]),
+            features=[
+                Feature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=22),
+                Feature(name=DIRECTORY_NUMBERING_FEATURE, min_supported_version=0, max_supported_version=1),
+            ],
+            log_dirs=[directory("a")],
+        )
+        return handle_broker_registration(controller.turn(), registration)
+    elif operation == "unregister":
+        return handle_unregister_broker(turn, UnregisterBrokerRequest(broker_id=1))
+    elif operation == "sweep":
+        return elect_leaderless(turn, None)
+    return handle_broker_heartbeat(turn, request)

@@ -16,6 +16,7 @@ from common.records.metadata_records import (
     RegisterBrokerRecord,
 )
 from controller.core.registration import handle_broker_registration
+from controller.core.slices import decide_at_once
 from tests.unit.controller.core.context import CLUSTER_ID, ControllerContext, directory, incarnation
 
 ONE = BrokerId(1)
@@ -51,7 +52,7 @@ Refused = Callable[[ControllerContext], object]
 
 def _register_raw(controller: ControllerContext, log_dirs: list[Uuid]) -> object:
     request = BrokerRegistrationRequest(broker_id=9, cluster_id=CLUSTER_ID, log_dirs=log_dirs)
-    return handle_broker_registration(controller.turn(), request)
+    return decide_at_once(handle_broker_registration(controller.turn(), request))
 
 
 REFUSALS: dict[str, tuple[Refused, ErrorCode]] = {
