@@ -1,27 +1,29 @@
 """The broker's image of the cluster: replays committed records, then brings the replicas in line (shell).
 
 Counterpart of Kafka's BrokerMetadataPublisher and MetadataLoader. Records are replayed in the same step in which they are
-committed, so requests always see the newest image. A separate task publishes one delta at a time; changes that arrive
-meanwhile are joined into the next delta. The *applied* offset, which heartbeats report and the unfence gate waits for,
-advances only after the change was published to the replicas.
+committed, so requests always see the newest image. A long transaction is the exception: it is replayed in slices into a copy
+of the image, and requests see the image before it until the copy takes its place. A separate task publishes one delta at a
+time; changes that arrive meanwhile are joined into the next delta. The *applied* offset, which heartbeats report and the
+unfence gate waits for, advances only after the change was published to the replicas.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from common.environment.interface import Environment
 from common.ids import BrokerId, DirectoryId, IncarnationId, Offset, TopicIdPartition
 from common.metadata.delta import MetadataDelta
 from common.metadata.state import MetadataState
-from common.metadata.transactions import TransactionBuffer
+from common.metadata.transactions import RecordAndOffset, TransactionBuffer
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
 from common.raft.listener import LoadedSnapshot
 from common.records.metadata_records import RegisterBrokerRecord
 
-# The number of records replayed without a pause while a snapshot is loaded. The pauses let the event loop send heartbeats.
-SNAPSHOT_SLICE = 2_000
+# The number of records replayed without a pause while a snapshot or a long transaction is applied. The pauses let the event
+# loop send heartbeats.
+REPLAY_SLICE = 2_000
 
 
 class MetadataFollower:
@@ -44,6 +46,8 @@ class MetadataFollower:
         self._publish = publish
         self._on_published = on_published
         self._transactions = TransactionBuffer()
+        # The image has every record up to this offset.
+        self._replayed_offset = Offset(-1)
         self._delta = MetadataDelta()
         self._committed = asyncio.Event()
         self._changed: list[asyncio.Future[None]] = []
@@ -63,19 +67,53 @@ class MetadataFollower:
 
     # --- MetadataListener -----------------------------------------------------------------------------------------
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
-        """Replays the batch. Records of an open transaction wait until the transaction ends."""
+    def handle_commit(self, batch: CommittedBatch) -> Coroutine[Any, Any, None] | None:
+        """Replays the batch. Records of an open transaction wait until the transaction ends. If the batch ends a long one,
+        the returned coroutine replays it."""
+        ready: list[RecordAndOffset] = []
         offset = batch.base_offset
         for record in batch.records:
-            for ready, ready_offset in self._transactions.feed(record, offset):
-                if isinstance(ready, RegisterBrokerRecord) and ready.incarnation_id == self._incarnation_id:
-                    self._note_registration(BrokerId(ready.broker_id))
-                self._state.replay(ready, offset=ready_offset, delta=self._delta)
+            ready += self._transactions.feed(record, offset)
             offset = Offset(offset + 1)
         if not batch.records and not self._transactions.is_open:
             # A control batch has no records but must advance the offset. Otherwise the broker would never appear to have
             # caught up with it.
             self._transactions.reset(batch.last_offset)
+        # The records of one batch are few enough for one step. Only the end of a transaction releases more.
+        if len(ready) > max(REPLAY_SLICE, len(batch.records)):
+            return self._replay_in_slices(batch, ready)
+        self._replay(ready, self._state, self._delta)
+        self._end_batch(batch)
+        return None
+
+    async def _replay_in_slices(self, batch: CommittedBatch, ready: Sequence[RecordAndOffset]) -> None:
+        image = await self._copied_image()
+        delta = MetadataDelta()
+        for start in range(0, len(ready), REPLAY_SLICE):
+            self._replay(ready[start : start + REPLAY_SLICE], image, delta)
+            await self._pause()
+        self._state.replace_with(image)
+        self._join(delta)
+        self._end_batch(batch)
+
+    async def _copied_image(self) -> MetadataState:
+        copying = self._state.copy_in_slices()
+        while True:
+            try:
+                next(copying)
+            except StopIteration as end:
+                copy: MetadataState = end.value
+                return copy
+            await self._pause()
+
+    def _replay(self, ready: Sequence[RecordAndOffset], image: MetadataState, delta: MetadataDelta) -> None:
+        for record, offset in ready:
+            if isinstance(record, RegisterBrokerRecord) and record.incarnation_id == self._incarnation_id:
+                self._note_registration(image, BrokerId(record.broker_id))
+            image.replay(record, offset=offset, delta=delta)
+
+    def _end_batch(self, batch: CommittedBatch) -> None:
+        self._replayed_offset = self._transactions.stable_offset
         self._last_wall_ms = batch.append_time_ms
         self._wake()
 
@@ -89,21 +127,29 @@ class MetadataFollower:
         last_offset = Offset(snapshot.end_offset - 1)
         for number, record in enumerate(snapshot.records, start=1):
             fresh.replay(record, offset=last_offset)
-            if number % SNAPSHOT_SLICE == 0:
-                await self._env.sleep_until(self._env.now_ns())
+            if number % REPLAY_SLICE == 0:
+                await self._pause()
         if any(broker.incarnation_id == self._incarnation_id for broker in fresh.brokers.values()):
             # The snapshot contains our registration, but no longer the previous one, so leave `previous_directories` alone.
             self._is_registered = True
         before = self._state.replace_with(fresh)
         # The difference from the previous image does not contain the changes that are still unpublished, so join the two.
-        self._delta = _joined(self._delta, self._state.delta_since(before))
-        for topic_id in self._delta.created_topics:
-            # A topic object of the previous image no longer receives updates. Use the topic object of the new image.
-            self._delta.created_topics[topic_id] = self._state.topics[topic_id]
+        self._join(self._state.delta_since(before))
         self._transactions.reset(last_offset)
+        self._replayed_offset = last_offset
         self._last_wall_ms = snapshot.last_contained_timestamp
         self._env.log.info("metadata_snapshot_loaded", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
         self._wake()
+
+    def _join(self, delta: MetadataDelta) -> None:
+        """Adds the changes from the previous image to the new one."""
+        self._delta = _joined(self._delta, delta)
+        for topic_id in self._delta.created_topics:
+            # A topic object of the previous image no longer receives updates. Use the topic object of the new image.
+            self._delta.created_topics[topic_id] = self._state.topics[topic_id]
+
+    async def _pause(self) -> None:
+        await self._env.sleep_until(self._env.now_ns())
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Logs a change of the active controller."""
@@ -123,7 +169,7 @@ class MetadataFollower:
             await self._committed.wait()
             self._committed.clear()
             delta, self._delta = self._delta, MetadataDelta()
-            offset = self._transactions.stable_offset
+            offset = self._replayed_offset
             if not delta.is_empty:
                 self._publish(delta)
             self.applied_offset = offset
@@ -149,8 +195,8 @@ class MetadataFollower:
             return False
         return True
 
-    def _note_registration(self, broker_id: BrokerId) -> None:
-        before = self._state.brokers.get(broker_id)
+    def _note_registration(self, image: MetadataState, broker_id: BrokerId) -> None:
+        before = image.brokers.get(broker_id)
         if not self._is_registered:
             self._is_registered = True
             self.previous_directories = () if before is None else (*before.directories, *before.lost_directories)

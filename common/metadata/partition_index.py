@@ -6,7 +6,7 @@ Kafka's `reassigningTopics`. The returned lists are in insertion order, and an e
 index. So the order depends only on the records: all nodes that replayed the same records return the same lists.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from common.ids import BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.registrations import PartitionRegistration
@@ -52,6 +52,23 @@ class PartitionIndex:
 
     def reassigning(self) -> list[TopicIdPartition]:
         return list(self._reassigning)
+
+    def copy_in_slices(self) -> Generator[None, None, "PartitionIndex"]:
+        """Copies the indexes. Yields after each slice; they must not change before the end."""
+        copy = PartitionIndex()
+        copy._reassigning = dict(self._reassigning)
+        for broker_id, directories in self._in_directory.items():
+            copied = copy._in_directory[broker_id] = {}
+            for directory_id, partitions in directories.items():
+                copied[directory_id] = dict(partitions)
+                yield
+        for broker_id, partitions in self._with_isr_member.items():
+            copy._with_isr_member[broker_id] = dict(partitions)
+            yield
+        for broker_id, partitions in self._led_by.items():
+            copy._led_by[broker_id] = dict(partitions)
+            yield
+        return copy
 
     # --- updating -----------------------------------------------------------------------------------------------
     def add(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:

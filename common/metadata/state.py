@@ -13,7 +13,7 @@ Two rules about lost directories are easy to get wrong (docs/DESIGN.md, "Registr
    directory that the record lists as online again.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
@@ -74,6 +74,8 @@ _NO_CONFIGS: Final = MappingProxyType[str, str]({})
 # A table of interned tuples or ids is emptied once it has this many entries and at least as many as there are partitions.
 # They are shared only to save memory, so emptying a table does no harm.
 _INTERNED_MAX: Final = 100_000
+# How many topics are copied before the event loop may run other tasks.
+_TOPICS_PER_SLICE: Final = 200
 _RECOVERY_STATES: Final = tuple(map(int, LeaderRecoveryState))
 
 
@@ -233,13 +235,36 @@ class MetadataState:
     def replace_with(self, other: "MetadataState") -> "MetadataState":
         """Takes over the content of `other`, which must not be used afterwards. Returns a state with the old content.
 
-        Used to load a snapshot while other objects hold a reference to this state. Those objects must not keep one of its
-        dicts across an await.
+        Used to load a snapshot or a long transaction while other objects hold a reference to this state. Those objects must
+        not keep one of its dicts across an await.
         """
         before = MetadataState()
         before._take(self)
         self._take(other)
         return before
+
+    def copy_in_slices(self) -> Generator[None, None, "MetadataState"]:
+        """Makes a copy that can be replayed into while readers use this state. Yields after each slice; the state must not
+        change before the end."""
+        last_offset = self.last_offset
+        copy = MetadataState()
+        copy._take(self)
+        copy.brokers = dict(self.brokers)
+        copy.controllers = dict(self.controllers)
+        copy.topic_ids = dict(self.topic_ids)
+        copy.configs = {resource: dict(values) for resource, values in self.configs.items()}
+        copy.features = dict(self.features)
+        copy.kept_records = {record_type: dict(table) for record_type, table in self.kept_records.items()}
+        copy.registration_offsets = dict(self.registration_offsets)
+        yield
+        copy.topics = {}
+        for number, topic in enumerate(self.topics.values(), start=1):
+            copy.topics[topic.id] = Topic(topic.name, topic.id, dict(topic.partitions))
+            if number % _TOPICS_PER_SLICE == 0:
+                yield
+        copy._index = yield from self._index.copy_in_slices()
+        assert self.last_offset == last_offset, "the state has changed while it was copied"
+        return copy
 
     def _take(self, other: "MetadataState") -> None:
         self.brokers = other.brokers

@@ -8,10 +8,13 @@ until the high watermark passes them. Each listener has a feed in one of two sta
 `advance` calls a *live* listener directly, in the event loop step in which the watermark moves. For a listener that is
 catching up (just registered, or after a snapshot) the batches are read from disk. `keep_up` must not await between finding
 that nothing is missing and declaring the feed live. Otherwise a batch committed in between would be lost.
+
+A live listener that needs more than one step for a batch is catching up from then on, too.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from heapq import heappop, heappush
 
 from common.ids import BrokerId, LeaderEpoch, Offset
@@ -40,6 +43,9 @@ class ListenerFeed:
         # Whether `advance` calls the listener directly. Invariant: whenever no method of the queue is running, a live feed
         # has received everything that is committed. Set by `keep_up`, cleared by `fall_behind` and `unregister`.
         self.is_live = False
+        # What `keep_up` has to await before the next delivery: the rest of a batch that was delivered while the feed was
+        # live. Invariant: None while the feed is live.
+        self.unfinished: Awaitable[None] | None = None
         # Set once, by `unregister`. A closed feed delivers nothing more.
         self.is_closed = False
         # Wakes `keep_up`. Set when there may be something to catch up with, so it is set from the start.
@@ -52,12 +58,14 @@ class ListenerFeed:
         self.is_live = False
         self.behind.set()
 
-    def deliver(self, batch: CommittedBatch) -> None:
-        """Calls the listener with the next batch. Raises what the listener raises."""
+    def deliver(self, batch: CommittedBatch) -> Awaitable[None] | None:
+        """Calls the listener with the next batch. The next delivery has to wait for what this returns. Raises what the
+        listener raises."""
         if batch.base_offset != self.next_offset:
             raise QuorumFailure(f"the metadata log continues at {batch.base_offset}, the listener is at {self.next_offset}")
-        self.listener.handle_commit(batch)
+        rest = self.listener.handle_commit(batch)
         self.next_offset = batch.next_offset
+        return rest
 
 
 class CommitQueue:
@@ -120,7 +128,9 @@ class CommitQueue:
         self.committed_bytes += batch.size
         for feed in self.feeds:
             if feed.is_live and feed.next_offset == batch.base_offset:
-                feed.deliver(batch)
+                feed.unfinished = feed.deliver(batch)
+                if feed.unfinished is not None:
+                    feed.fall_behind()
 
     def _decoded(self, batch: CommittedBatch | tuple[BatchHeader, memoryview]) -> CommittedBatch:
         if isinstance(batch, CommittedBatch):
@@ -185,6 +195,9 @@ class CommitQueue:
         while not feed.is_closed:
             await feed.behind.wait()
             feed.behind.clear()
+            rest, feed.unfinished = feed.unfinished, None
+            if rest is not None:
+                await rest
             while feed.next_offset < self.committed_offset and not feed.is_closed:
                 if not await self._catch_up(feed):
                     break
@@ -212,7 +225,9 @@ class CommitQueue:
             batch = self._decoded((header, view))
             if feed.is_closed:
                 break
-            feed.deliver(batch)
+            rest = feed.deliver(batch)
+            if rest is not None:
+                await rest
         return bool(batches)
 
     async def _load_snapshot(self, feed: ListenerFeed, snapshot_id: OffsetAndEpoch) -> None:

@@ -28,8 +28,9 @@ class LoadedSnapshot:
 class MetadataListener(Protocol):
     """Receives the committed metadata. An exception from any of these methods is fatal for the daemon."""
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
-        """Applies the next batch. Control batches are delivered too, without records."""
+    def handle_commit(self, batch: CommittedBatch) -> Awaitable[None] | None:
+        """Applies the next batch. Control batches are delivered too, without records. If it returns an awaitable, the next
+        call waits for it."""
 
     def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> Awaitable[None] | None:
         """Replaces everything delivered before. If it returns an awaitable, the next call waits for it."""

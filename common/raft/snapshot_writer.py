@@ -7,6 +7,7 @@ megabytes); each replay also proves that the log can be replayed. A snapshot mus
 log would then continue with the second half of a transaction that never began.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 
@@ -15,7 +16,7 @@ from common.ids import Offset
 from common.metadata.record_reader import MetadataRecordReader
 from common.metadata.snapshot import generate_snapshot_records
 from common.metadata.state import MetadataState
-from common.metadata.transactions import TransactionBuffer
+from common.metadata.transactions import RecordAndOffset, TransactionBuffer
 from common.protocol.numbering import Numbering
 from common.raft.core.offsets import OffsetAndEpoch
 from common.raft.core.record_batches import UnreadableBatch, decode_values
@@ -45,9 +46,9 @@ class _Committed:
         # Holds back the records of an open transaction, so that `state` never contains part of one.
         self._transactions = TransactionBuffer()
 
-    def replay(self, record: KnownRecord, offset: Offset) -> None:
-        for ready, ready_offset in self._transactions.feed(record, offset):
-            self.state.replay(ready, offset=ready_offset)
+    def feed(self, record: KnownRecord, offset: Offset) -> Sequence[RecordAndOffset]:
+        """Takes the next record. Returns the records that the caller has to replay on `state` before the next call."""
+        return self._transactions.feed(record, offset)
 
     def end_batch(self, header: BatchHeader) -> None:
         if not self._transactions.is_open:
@@ -117,8 +118,12 @@ class SnapshotWriter:
         self, header: BatchHeader, view: memoryview, committed: _Committed, reader: MetadataRecordReader
     ) -> None:
         for offset, record in enumerate(decode_values(header, view, reader), start=header.base_offset):
-            committed.replay(record, Offset(offset))
-            await self._pace()
+            effective = committed.feed(record, Offset(offset))
+            if not effective:
+                await self._pace()
+            for each, its_offset in effective:
+                committed.state.replay(each, offset=its_offset)
+                await self._pace()
 
     async def _replay_snapshot(
         self, snapshot_id: OffsetAndEpoch, committed: _Committed, reader: MetadataRecordReader

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.controller_link.metadata_follower import SNAPSHOT_SLICE, MetadataFollower
+from broker.controller_link import metadata_follower
+from broker.controller_link.metadata_follower import REPLAY_SLICE, MetadataFollower
 from common.ids import BrokerId, IncarnationId, LeaderEpoch, Offset, TopicIdPartition
 from common.metadata.delta import MetadataDelta
 from common.metadata.snapshot import generate_snapshot_records
@@ -28,6 +29,7 @@ from common.records.metadata_records import (
 )
 from tests.simulation.environment import WALL_BASE_MS, SimulatedWorld
 from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id, uuid
+from tests.unit.common.metadata.invariants import check_indexes
 
 INCARNATION = 5
 D1, D2, D3 = directory(1), directory(2), directory(3)
@@ -53,13 +55,18 @@ class Follower:
 
     def commit(self, *records: KnownRecord) -> None:
         """Passes one committed batch to the follower. Without records, it is a control batch of one offset."""
+        assert self.begin_commit(*records) is None
+
+    def begin_commit(self, *records: KnownRecord) -> Coroutine[Any, Any, None] | None:
+        """Like `commit`, but the follower may return the rest of its work."""
         last_offset = self.next_offset + max(len(records), 1) - 1
-        self.follower.handle_commit(
+        rest = self.follower.handle_commit(
             CommittedBatch(
                 Offset(self.next_offset), Offset(last_offset), LeaderEpoch(1), self.world.node("broker-1").wall_ms(), records
             )
         )
         self.next_offset = last_offset + 1
+        return rest
 
     async def load(self, records: Iterable[KnownRecord], *, end_offset: int, timestamp: int = WALL_BASE_MS) -> None:
         await self.follower.handle_load_snapshot(LoadedSnapshot(Offset(end_offset), LeaderEpoch(1), timestamp, records))
@@ -309,7 +316,7 @@ def test_a_large_snapshot_does_not_stop_the_loop() -> None:
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1))
-        records: list[KnownRecord] = [topic(2), *(partition(2, index, [1]) for index in range(3 * SNAPSHOT_SLICE))]
+        records: list[KnownRecord] = [topic(2), *(partition(2, index, [1]) for index in range(3 * REPLAY_SLICE))]
         loading = follower.world.loop.create_task(follower.load(records, end_offset=10_000))
         seen: list[int] = []
         while not loading.done():
@@ -317,10 +324,61 @@ def test_a_large_snapshot_does_not_stop_the_loop() -> None:
             await follower.world.sleep(0)
         assert len(seen) >= 3
         assert set(seen) == {0}
-        assert follower.state.partition_count == 3 * SNAPSHOT_SLICE
+        assert follower.state.partition_count == 3 * REPLAY_SLICE
         assert topic_id(1) not in follower.state.topics
 
     run(scenario, publishing=False)
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_long_transaction_does_not_stop_the_loop(is_long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records are replayed in slices. Between slices, other tasks run and still see the image before the transaction,
+    and the applied offset stays before it. The image, the delta and the previous directories are the same as after a short
+    transaction."""
+    monkeypatch.setattr(metadata_follower, "REPLAY_SLICE", 2 if is_long else 100)
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(topic(1), partition(1, 0, [1]), register(1, directories=[D1]))
+        await follower.publish()
+        # Committed, and not published before the transaction.
+        follower.commit(topic(2), partition(2, 0, [1]))
+        follower.commit(BeginTransactionRecord(name="big"), *(partition(1, index, [1, 2]) for index in range(1, 5)))
+        follower.commit(
+            partition(2, 1, [2]),
+            RemoveTopicRecord(topic_id=topic_id(2)),
+            topic(3),
+            partition(3, 0, [2]),
+            PartitionChangeRecord(partition_id=0, topic_id=topic_id(1), leader=-1),
+            register(1, directories=[D2], epoch=200, incarnation=INCARNATION),
+        )
+        before = dict(follower.state.topics)
+        rest = follower.begin_commit(EndTransactionRecord(), topic(4))
+        assert (rest is not None) == is_long
+        if rest is not None:
+            replaying = follower.world.loop.create_task(rest)
+            rounds = 0
+            while not replaying.done():
+                assert follower.state.topics == before
+                assert follower.follower.applied_offset in (2, 4)
+                rounds += 1
+                await follower.world.sleep(0)
+            assert rounds > 5
+        assert [each.name for each in follower.state.topics.values()] == ["topic-1", "topic-3", "topic-4"]
+        assert follower.state.partition_count == 6
+        check_indexes(follower.state)
+        await follower.publish()
+        changed = {key for delta in follower.published[1:] for key in delta.changed_partitions}
+        assert {TopicIdPartition(topic_id(1), index) for index in range(5)} | {TopicIdPartition(topic_id(3), 0)} <= changed
+        created = follower.published[-1].created_topics
+        assert all(follower.state.topics[each] is topic for each, topic in created.items())
+        assert {topic_id(3), topic_id(4)} <= created.keys()
+        assert follower.follower.applied_offset == follower.next_offset - 1
+        assert follower.follower.previous_directories == (D1,)
+        # The next records find what the transaction has left.
+        follower.commit(partition(4, 0, [1]), PartitionChangeRecord(partition_id=0, topic_id=topic_id(1), leader=1))
+        check_indexes(follower.state)
+
+    run(scenario)
 
 
 def test_configs_and_brokers_of_a_snapshot_keep_their_earliest_value() -> None:

@@ -15,6 +15,7 @@ from common.records.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -23,6 +24,8 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntity,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -461,6 +464,57 @@ def test_replacing_a_state_takes_over_every_field() -> None:
         assert vars(before)[name] is value
     check_indexes(state)
     check_indexes(before)
+
+
+def test_a_copy_in_slices_is_a_state_of_its_own() -> None:
+    """The copy equals the state, and replaying into it changes nothing of the state, whatever kind of record. The tables of
+    shared tuples and ids are no part of the metadata."""
+
+    def parts(state: MetadataState) -> dict[str, object]:
+        left_out = ("_index", "_interned_brokers", "_interned_directories", "_interned_ids", "election_changes")
+        return {name: value for name, value in vars(state).items() if name not in left_out}
+
+    def made() -> MetadataState:
+        return replay(
+            level(21),
+            register(1, directories=[A], lost=[B]),
+            register(2, directories=[C]),
+            RegisterControllerRecord(controller_id=9),
+            topic(1),
+            partition(1, 0, [1, 2], directories=[A, C]),
+            change(0, adding=[3], replicas=[1, 2, 3], directories=[A, C, D]),
+            ConfigRecord(resource_type=2, resource_name="topic-1", name="k", value="v"),
+            ClientQuotaRecord(entity=[QuotaEntity(entity_type="user")], key="producer_byte_rate", value=1.5),
+        )
+
+    state, untouched = made(), made()
+    copying = state.copy_in_slices()
+    while True:
+        try:
+            next(copying)
+        except StopIteration as end:
+            copy: MetadataState = end.value
+            break
+    assert copy == state
+    assert parts(copy) == parts(state)
+    check_indexes(copy)
+    replay(
+        level(22),
+        register(1, directories=[A], epoch=200, incarnation=2),
+        UnregisterBrokerRecord(broker_id=2, broker_epoch=100),
+        RegisterControllerRecord(controller_id=8),
+        change(0, leader=2, isr=[2]),
+        partition(1, 1, [1]),
+        topic(2),
+        ConfigRecord(resource_type=2, resource_name="topic-1", name="k", value=None),
+        ClientQuotaRecord(entity=[QuotaEntity(entity_type="user")], key="consumer_byte_rate", value=1.5),
+        into=copy,
+    )
+    replay(RemoveTopicRecord(topic_id=T), into=copy)
+    check_indexes(copy)
+    check_indexes(state)
+    assert state == untouched
+    assert parts(state) == parts(untouched)
 
 
 @pytest.mark.parametrize(

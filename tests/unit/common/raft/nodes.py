@@ -1,6 +1,7 @@
 """Nodes with a quorum driver in a simulated world, and a listener that records its calls."""
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from common.environment.interface import Environment, LogDir, LogDirError
@@ -54,11 +55,12 @@ class RecordingListener:
     # The value of `next_offset` at each leader change that was reported.
     offset_at_leadership: list[int] = field(default_factory=list)
 
-    def handle_commit(self, batch: CommittedBatch) -> None:
+    def handle_commit(self, batch: CommittedBatch) -> Awaitable[None] | None:
         assert batch.base_offset == self.next_offset
         self.batches.append(batch)
         self.records += batch.records
         self.next_offset = batch.next_offset
+        return None
 
     def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> None:
         self.snapshots.append((snapshot.end_offset, snapshot.epoch))

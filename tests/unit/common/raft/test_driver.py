@@ -3,7 +3,8 @@
 import asyncio
 import errno
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from common.ids import BrokerId, LeaderEpoch
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE
 from common.protocol.numbering import Numbering
 from common.raft.core.quorum import LeaderAndEpoch
-from common.raft.core.record_batches import RecordsTooLarge
+from common.raft.core.record_batches import CommittedBatch, RecordsTooLarge
 from common.raft.core.snapshot_content import SnapshotEncoder
 from common.raft.driver import QuorumConfig
 from common.raft.errors import NotLeader, QuorumFailure
@@ -368,6 +369,53 @@ def test_two_listeners_hear_the_same() -> None:
         await node.add("c")
         assert late.batches == node.listener.batches
         assert late.leaders == node.listener.leaders[-1:]
+
+    run(scenario)
+
+
+def test_a_listener_may_take_its_time_for_a_batch() -> None:
+    """A listener needs a while for topic "b". What is committed meanwhile reaches it afterwards, in order and once; the
+    other listener does not wait. Then the listener is called directly again."""
+
+    @dataclass(slots=True)
+    class Slow(RecordingListener):
+        done: asyncio.Event = field(default_factory=asyncio.Event)
+        is_busy: bool = False
+
+        def handle_commit(self, batch: CommittedBatch) -> Awaitable[None] | None:
+            assert not self.is_busy
+            RecordingListener.handle_commit(self, batch)
+            return self._finish() if self.topics[-1:] == ["b"] and batch.records else None
+
+        async def _finish(self) -> None:
+            self.is_busy = True
+            await self.done.wait()
+            self.is_busy = False
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        slow = Slow()
+        node.driver.register(slow)
+        await node.add("a")
+        await world.until(lambda: slow.topics == ["a"])
+        await node.add("b")
+        await node.add("c")
+        await node.add("d")
+        assert node.listener.topics == ["a", "b", "c", "d"]
+        assert slow.topics == ["a", "b"]
+        assert slow.is_busy
+        slow.done.set()
+        await world.until(lambda: len(slow.topics) == 4)
+        await node.add("e")
+        assert slow.topics == node.listener.topics == ["a", "b", "c", "d", "e"]
+        # A listener that catches up from disk may take its time, too.
+        late = Slow()
+        node.driver.register(late)
+        await world.until(lambda: late.is_busy)
+        await world.sleep(1)
+        assert late.topics == ["a", "b"]
+        late.done.set()
+        await world.until(lambda: late.topics == slow.topics)
 
     run(scenario)
 
