@@ -24,6 +24,8 @@ class ControllerRequest:
     time_out: Callable[[], None]
     queued_ns: int
     deadline_ns: int | None
+    # Answers the event before its turn, if it can. None if the event always has to wait for its turn.
+    is_answered_early: Callable[[], bool] | None
 
 
 @dataclass(slots=True)
@@ -54,11 +56,20 @@ class EventQueue:
         name: str,
         carry_out: Callable[[], Awaitable[None]],
         time_out: Callable[[], None],
+        *,
         deadline_ns: int | None = None,
+        is_answered_early: Callable[[], bool] | None = None,
     ) -> None:
         """Queues an event and returns at once."""
-        self._waiting.append(ControllerRequest(name, carry_out, time_out, self._env.now_ns(), deadline_ns))
+        event = ControllerRequest(name, carry_out, time_out, self._env.now_ns(), deadline_ns, is_answered_early)
+        self._waiting.append(event)
         self._arrived.set()
+
+    def answer_early(self) -> None:
+        """Answers the waiting events that can be answered before their turn. Called by a long event between its slices."""
+        left = [event for event in self._waiting if event.is_answered_early is None or not event.is_answered_early()]
+        self._waiting.clear()
+        self._waiting.extend(left)
 
     async def run(self) -> None:
         """Consumes events until cancelled. An exception raised by an event ends the consumer, and with it the daemon."""

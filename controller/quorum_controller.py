@@ -28,7 +28,6 @@ from common.metadata.metadata_version import NO_OP_LEVEL
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState, ReplayError
 from common.protocol.errors import ApiError, ErrorCode
-from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import RecordsTooLarge
 from common.raft.errors import NotLeader
@@ -46,7 +45,6 @@ from common.time_units import NS_PER_MS
 from controller.core.activation import generate_activation_records
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.fencing import fence_stale_broker, unfenced_brokers
-from controller.core.heartbeat import answer_between_slices
 from controller.core.leaderless import elect_leaderless
 from controller.core.preferred import ELECTIONS_PER_PASS_MAX, elect_preferred_leaders
 from controller.core.presence import LOOK_INTERVAL_NS, Presence
@@ -54,7 +52,7 @@ from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
 from controller.core.slices import Sliced
 from controller.core.transactions import RECORDS_PER_BATCH_MAX, plan_append
-from controller.core.turn import Operation, Request, Response, Turn
+from controller.core.turn import EarlyAnswer, Operation, Request, Response, Turn
 from controller.event_queue import EventQueue, loop_turn
 from controller.metadata_feed import MetadataFeed
 
@@ -225,10 +223,12 @@ class QuorumController:
         *,
         deadline_ns: int | None = None,
         on_timeout: Callable[[BrokerSessions], None] | None = None,
+        early: EarlyAnswer[Request, Response] | None = None,
     ) -> "asyncio.Future[Response]":
         """Queues an operation. The future gets the response once the operation's records are committed. If that fails, it
         gets an ApiError: the operation's own error, NOT_CONTROLLER if this node is not active or loses leadership, or
-        REQUEST_TIMED_OUT if the operation was still queued at its deadline."""
+        REQUEST_TIMED_OUT if the operation was still queued at its deadline. While a long operation is under way, `early` may
+        answer without an operation."""
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
         def time_out() -> None:
@@ -236,8 +236,29 @@ class QuorumController:
                 on_timeout(self._term.sessions)
             _fail(answer, ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{name} waited too long for its turn"))
 
-        self._queue.put(name, lambda: self._carry_out(name, operation, request, answer), time_out, deadline_ns)
+        def is_answered_early() -> bool:
+            response = None if early is None else self._early_response(early, request)
+            if response is not None and not answer.done():
+                answer.set_result(response)
+            return response is not None
+
+        self._queue.put(
+            name,
+            lambda: self._carry_out(name, operation, request, answer),
+            time_out,
+            deadline_ns=deadline_ns,
+            is_answered_early=None if early is None else is_answered_early,
+        )
         return answer
+
+    def _early_response(self, early: EarlyAnswer[Request, Response], request: Request) -> Response | None:
+        term, under_way = self._term, self._under_way
+        assert term is not None
+        assert under_way is not None
+        if under_way.offset > self._feed.committed_offset:
+            # The registrations before the operation are not certain yet.
+            return None
+        return early(self._turn(term), under_way.brokers, request)
 
     async def _carry_out(
         self, name: str, operation: Operation[Request, Response], request: Request, answer: "asyncio.Future[Response]"
@@ -293,18 +314,12 @@ class QuorumController:
             assert state.last_offset == last_offset, "the state has changed while an operation was deciding"
 
     async def _yield_to_loop(self, term: _Term) -> None:
-        """Lets other tasks run. Raises ApiError if this node is no longer active afterwards: the state has been dropped, and
-        the next term aborts a transaction that was begun."""
+        """Lets other tasks run and answers what can be answered between two slices. Raises ApiError if this node is no
+        longer active afterwards: the state has been dropped, and the next term aborts a transaction that was begun."""
         await loop_turn()
         if self._term is not term:
             raise ApiError(ErrorCode.NOT_CONTROLLER)
-
-    def answer_heartbeat_between_slices(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse | None:
-        """Answers a heartbeat that asks for nothing if a long operation is under way; None if it has to be submitted."""
-        term, under_way = self._term, self._under_way
-        if term is None or under_way is None or under_way.offset > self._feed.committed_offset:
-            return None
-        return answer_between_slices(self._turn(term), under_way.brokers, request)
+        self._queue.answer_early()
 
     async def _append_in_slices(
         self, name: str, term: _Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool

@@ -10,7 +10,7 @@ error to the client.
 """
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -55,7 +55,7 @@ from controller.core.broker_sessions import BrokerSessions
 from controller.core.create_partitions import create_partitions
 from controller.core.describe_configs import handle_describe_configs
 from controller.core.elect_leaders import elect_leaders
-from controller.core.heartbeat import handle_broker_heartbeat
+from controller.core.heartbeat import answer_between_slices, handle_broker_heartbeat
 from controller.core.list_partition_reassignments import list_partition_reassignments
 from controller.core.registration import handle_broker_registration
 from controller.core.topics import create_topics, delete_topics
@@ -195,11 +195,7 @@ class ControllerRequests:
 
     def handle_broker_heartbeat(
         self, context: RequestContext, request: BrokerHeartbeatRequest
-    ) -> Awaitable[BrokerHeartbeatResponse] | BrokerHeartbeatResponse:
-        answered = self._controller.answer_heartbeat_between_slices(request)
-        if answered is not None:
-            return answered
-
+    ) -> Awaitable[BrokerHeartbeatResponse]:
         def keep_session(sessions: BrokerSessions) -> None:
             # Renew the session: the broker is alive even if this controller is too busy to handle its heartbeat
             # (KAFKA-15019).
@@ -210,7 +206,14 @@ class ControllerRequests:
                 sessions.touch(registration.broker_id, offset, self._env.now_ns())
 
         deadline_ns = context.received_ns + self._controller.settings.session_timeout_ns // 2
-        return self._submit(context, request, deadline_ns=deadline_ns, on_timeout=keep_session)
+        return self._controller.submit(
+            context.api_key.name.lower(),
+            handle_broker_heartbeat,
+            request,
+            deadline_ns=deadline_ns,
+            on_timeout=keep_session,
+            early=answer_between_slices,
+        )
 
     def _submit(
         self,
@@ -218,10 +221,9 @@ class ControllerRequests:
         request: Any,
         *,
         deadline_ns: int | None = None,
-        on_timeout: Callable[[BrokerSessions], None] | None = None,
     ) -> Awaitable[Any]:
         name, operation = context.api_key.name.lower(), OPERATIONS[context.api_key]
-        return self._controller.submit(name, operation, request, deadline_ns=deadline_ns, on_timeout=on_timeout)
+        return self._controller.submit(name, operation, request, deadline_ns=deadline_ns)
 
     # --- the cluster --------------------------------------------------------------------------------------------
 

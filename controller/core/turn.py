@@ -7,11 +7,12 @@ by itself has no request and gets None. `state` is the live state: it may be ahe
 may change it. An operation may change `sessions`, which are soft state and not in the log.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from common.ids import Offset, Uuid
+from common.ids import BrokerId, Offset, Uuid
+from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.placement import RandomSource
@@ -38,4 +39,7 @@ class Turn:
     new_uuid: Callable[[], Uuid]
 
 
+# Answers a request without an operation while another operation is under way, by the registrations before that operation,
+# which are committed. Returns None if the request has to wait for its turn. May change `sessions`.
+EarlyAnswer = Callable[[Turn, Mapping[BrokerId, BrokerRegistration], Request], Response | None]
 Operation = Callable[[Turn, Request], ControllerResult[Response] | Sliced[ControllerResult[Response]]]

@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 import uvloop
 
+from broker.controller_link import metadata_follower
 from broker.controller_link.metadata_follower import MetadataFollower
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import load_server_config
@@ -35,7 +36,7 @@ from common.records.metadata_records import KnownRecord, PartitionRecord, Regist
 from common.time_units import NS_PER_MS, NS_PER_S
 from controller import quorum_controller
 from controller.core import slices
-from controller.core.heartbeat import handle_broker_heartbeat
+from controller.core.heartbeat import answer_between_slices, handle_broker_heartbeat
 from controller.core.result import ControllerResult
 from controller.core.settings import ControllerSettings
 from controller.core.turn import Turn
@@ -125,8 +126,8 @@ class Figures:
 
 
 class LoopTicks:
-    """Measures the rounds of the event loop by a callback that takes part in each of them. Counts the thread's CPU time, which
-    other processes of the machine do not lengthen."""
+    """Measures the rounds of the event loop by a callback that takes part in each of them. Counts the thread's CPU time,
+    which other processes of the machine do not lengthen."""
 
     def __init__(self, steps: list[float]) -> None:
         self._steps = steps
@@ -179,35 +180,34 @@ class Node:
                 await self.heartbeat(heartbeat(broker))
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        answered = self.controller.answer_heartbeat_between_slices(request)
-        if answered is None:
-            answered = await self.controller.submit("heartbeat", handle_broker_heartbeat, request)
-        return answered
+        return await self.controller.submit("heartbeat", handle_broker_heartbeat, request, early=answer_between_slices)
 
     async def measure(self) -> Figures:
         """Reports the directory and waits until the broker's image has its new leaders."""
         figures = Figures()
         ticks = LoopTicks(figures.steps)
         async with asyncio.TaskGroup() as task_group:
-            others = task_group.create_task(self._keep_heartbeats(figures.heartbeats))
+            is_over = asyncio.Event()
+            task_group.create_task(self._keep_heartbeats(figures.heartbeats, is_over))
             await self._env.sleep_until(self._env.now_ns() + 5 * HEARTBEAT_INTERVAL_NS)
             begun = time.perf_counter()
             await self.heartbeat(heartbeat(1, [directory(1, 0)]))
             figures.answers.append(1_000 * (time.perf_counter() - begun))
             while self.image.leads_any(BrokerId(1)):
                 await self._env.sleep_until(self._env.now_ns() + HEARTBEAT_INTERVAL_NS)
-            others.cancel()
+            is_over.set()
         ticks.close()
         assert not any(broker.fenced for broker in self.image.brokers.values())
         assert self.image == self.controller.state
         return figures
 
-    async def _keep_heartbeats(self, waits: list[float]) -> None:
-        while True:
-            begun = time.perf_counter()
+    async def _keep_heartbeats(self, waits: list[float], is_over: asyncio.Event) -> None:
+        while not is_over.is_set():
+            due_ns = self._env.now_ns() + HEARTBEAT_INTERVAL_NS
+            await self._env.sleep_until(due_ns)
             await self.heartbeat(heartbeat(2))
-            waits.append(1_000 * (time.perf_counter() - begun))
-            await self._env.sleep_until(self._env.now_ns() + HEARTBEAT_INTERVAL_NS)
+            # The heartbeat of another process would have been sent when it was due.
+            waits.append((self._env.now_ns() - due_ns) / NS_PER_MS)
 
 
 class Done(Exception):
@@ -249,6 +249,8 @@ def no_channel(host: str, port: int) -> NodeChannel:
 
 def run(partitions: int) -> Figures:
     """Measures in a fresh log, on the daemons' event loop."""
+    # As the daemons do.
+    gc.set_threshold(50_000, 20, 100)
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         figures = runner.run(measured(partitions, folder))
     gc.unfreeze()
@@ -260,6 +262,7 @@ def run_in_one_slice(partitions: int) -> Figures:
     with (
         patch.object(slices, "PARTITIONS_PER_SLICE", 10**9),
         patch.object(quorum_controller, "RECORDS_PER_SLICE", 10**9),
+        patch.object(metadata_follower, "REPLAY_SLICE", 10**9),
     ):
         return run(partitions)
 

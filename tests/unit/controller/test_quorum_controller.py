@@ -10,7 +10,7 @@ import pytest
 from common.ids import BrokerId, IncarnationId, TopicId, Uuid
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE, NO_OP_LEVEL
 from common.protocol.errors import ApiError, ErrorCode
-from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
@@ -32,7 +32,7 @@ from common.time_units import NS_PER_S
 from controller import quorum_controller
 from controller.core import preferred
 from controller.core.broker_sessions import BrokerSessions
-from controller.core.heartbeat import handle_broker_heartbeat
+from controller.core.heartbeat import answer_between_slices, handle_broker_heartbeat
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
@@ -482,55 +482,61 @@ def test_leadership_lost_while_deciding_ends_the_operation() -> None:
     run(driver, scenario)
 
 
-def test_heartbeats_are_answered_between_two_slices() -> None:
-    """A long operation is under way. A heartbeat that asks for nothing is answered at once and keeps the session; one that
-    the controller has to decide about waits. Without a long operation, every heartbeat takes its turn."""
-    driver = FakeDriver([*FEATURES, registered(1), registered(2)])
-    slices: list[int] = []
+def deciding_long(_turn: Turn, slices: list[int]) -> Sliced[ControllerResult[str]]:
+    """An operation of twenty slices that notes each and writes nothing."""
+    for number in range(20):
+        slices.append(number)
+        yield
+    return ControllerResult([], "done")
 
-    def deciding(_turn: Turn, _request: None) -> Sliced[ControllerResult[str]]:
-        for number in range(10):
-            slices.append(number)
-            yield
-        return ControllerResult([], "done")
+
+def test_heartbeats_are_answered_between_two_slices() -> None:
+    """A long operation is under way. A heartbeat that asks for nothing is answered at once and keeps the session, also if it
+    was queued before the operation began. One that the controller has to decide about waits for its turn."""
+    driver = FakeDriver([*FEATURES, registered(1), registered(2)])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        def heartbeat(broker_id: int, offline: list[Uuid] | None = None) -> "asyncio.Future[BrokerHeartbeatResponse]":
+            request = _heartbeat(broker_id=broker_id, epoch=broker_id, offline=offline)
+            return controller.submit("heartbeat", handle_broker_heartbeat, request, early=answer_between_slices)
+
+        slices: list[int] = []
         driver.lead()
-        quiet = _heartbeat(broker_id=1, epoch=1)
-        assert controller.answer_heartbeat_between_slices(quiet) is None
-        answer = controller.submit("op", deciding, None)
-        await until(lambda: len(slices) == 3)
-        answered = controller.answer_heartbeat_between_slices(quiet)
-        assert answered is not None
+        long = controller.submit("long", deciding_long, slices)
+        before = heartbeat(1)
+        report = heartbeat(2, [Uuid(bytes([2]) * 16)])
+        answered = await before
+        assert len(slices) < 5
         assert (answered.error_code, answered.is_fenced, answered.is_caught_up) == (ErrorCode.NONE, False, True)
-        lost = _heartbeat(broker_id=1, epoch=1, offline=[Uuid(bytes([1]) * 16)])
-        assert controller.answer_heartbeat_between_slices(lost) is None
-        assert await answer == "done"
-        assert controller.answer_heartbeat_between_slices(quiet) is None
-        assert driver.records[4:] == []
+        await heartbeat(1)
+        assert len(slices) < 10
+        assert not long.done()
+        assert len(driver.records) == 4
+        assert await long == "done"
+        await until(lambda: len(driver.records) > 4)
+        driver.commit()
+        assert (await report).is_fenced
 
     run(driver, scenario)
 
 
 def test_a_heartbeat_is_not_answered_from_what_may_be_lost() -> None:
     """Records that were scheduled before the long operation are not committed yet. The broker may be unfenced by one of
-    them, so its heartbeat waits like any other operation."""
+    them, so its heartbeat waits for the commit."""
     driver = FakeDriver([*FEATURES, registered(1)])
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        slices: list[int] = []
         driver.lead()
-        answers: list[object] = []
-
-        def deciding(_turn: Turn, _request: None) -> Sliced[ControllerResult[str]]:
-            for _ in range(3):
-                yield
-                answers.append(controller.answer_heartbeat_between_slices(_heartbeat(broker_id=1, epoch=1)))
-            return ControllerResult([], "done")
-
         controller.submit("write", write, [topic("t")])
-        controller.submit("op", deciding, None)
-        await until(lambda: len(answers) == 3)
-        assert answers == [None] * 3
+        controller.submit("long", deciding_long, slices)
+        request = _heartbeat(broker_id=1, epoch=1)
+        answer = controller.submit("heartbeat", handle_broker_heartbeat, request, early=answer_between_slices)
+        await until(lambda: len(slices) == 10)
+        assert not answer.done()
+        driver.commit()
+        await answer
+        assert len(slices) < 15
 
     run(driver, scenario)
 
