@@ -26,6 +26,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "startup": ([], ["--quick"]),
     "moves": ([], ["--quick"]),
     "idle": ([], ["--quick"]),
+    "scale": ([], ["--quick"]),
     "disk_failure": ([], ["--quick"]),
     "clients": ([], ["--quick"]),
     "fault_detection": (["--rounds", "2"], ["--quick", "--only", "power cut"]),
