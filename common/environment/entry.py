@@ -24,8 +24,8 @@ import uvloop
 from common.environment.process import PROCESS, ProcessResources
 from common.environment.real import RealEnvironment
 
-# A full collection walks all live objects, so these thresholds make it rare. `freeze_loaded_objects` exempts the objects
-# loaded at start.
+# A full collection walks all live objects, so these thresholds make it rare. The modules and the objects loaded at start
+# are exempt (`freeze_loaded_objects`).
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
 
 # Signals that arrive this soon after the first one repeat it. A terminal sends Ctrl-C to the whole process group, and many
@@ -81,6 +81,8 @@ def run_daemon(main: Main, *, node_name: str) -> NoReturn:
         PROCESS.exit(1)
     _raise_descriptor_limit()
     gc.set_threshold(*_GC_THRESHOLDS)
+    gc.collect()
+    gc.freeze()
     _keep_freed_memory()
     threading.excepthook = _thread_failed
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -89,8 +91,10 @@ def run_daemon(main: Main, *, node_name: str) -> NoReturn:
 
 
 def freeze_loaded_objects() -> None:
-    """Exempts all live objects from garbage collection. Call it once, after loading the metadata."""
-    gc.collect()
+    """Exempts all live objects from garbage collection. Call it once, after loading the metadata and the logs.
+
+    Does not collect first: that would stop the event loop for as long as it takes to visit each object, and a start leaves
+    hardly any garbage behind."""
     gc.freeze()
 
 
