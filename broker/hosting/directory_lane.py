@@ -20,6 +20,9 @@ class DirectoryLane:
 
     def __init__(self) -> None:
         self._jobs: deque[tuple[str, Job]] = deque()
+        # The kinds of the queued jobs, without those that have none. A leader may name thousands of partitions in one
+        # response, each with a job of its own kind.
+        self._kinds: set[str] = set()
         self._wake = asyncio.Event()
         self._is_busy = False
         self._is_stopped = False
@@ -27,8 +30,10 @@ class DirectoryLane:
 
     def submit(self, job: Job, *, kind: str = "") -> None:
         """Queues a job. A job with a `kind` is dropped if another of that kind is already queued."""
-        if self._is_stopped or (kind and any(kind == waiting for waiting, _ in self._jobs)):
+        if self._is_stopped or kind in self._kinds:
             return
+        if kind:
+            self._kinds.add(kind)
         self._jobs.append((kind, job))
         self._wake.set()
 
@@ -36,6 +41,7 @@ class DirectoryLane:
         """Drops the jobs that have not begun. `run` ends after the current job."""
         self._is_stopped = True
         self._jobs.clear()
+        self._kinds.clear()
         self._wake.set()
         if not self._is_busy:
             self._tell_idle()
@@ -47,7 +53,8 @@ class DirectoryLane:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            _, job = self._jobs.popleft()
+            kind, job = self._jobs.popleft()
+            self._kinds.discard(kind)
             self._is_busy = True
             try:
                 await job()

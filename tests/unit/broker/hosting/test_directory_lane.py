@@ -37,6 +37,28 @@ def test_jobs_run_in_order_and_named_kinds_are_not_piled_up() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+def test_a_kind_whose_job_has_begun_may_be_queued_again() -> None:
+    """The running job may have looked before the latest change. Each kind has a place of its own in the queue."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        done: list[str] = []
+        lane = DirectoryLane()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lane.run())
+            for kind in ("a", "b", "a"):
+                lane.submit(recording(world, done, kind, 1), kind=kind)
+            await world.sleep(0.1)
+            for kind in ("a", "b", "a"):
+                lane.submit(recording(world, done, kind, 1), kind=kind)
+            await lane.drained()
+            lane.submit(recording(world, done, "b"), kind="b")
+            await lane.drained()
+            assert done == ["a", "b", "a", "b"]
+            lane.stop()
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_failing_job_does_not_end_the_lane() -> None:
     """If a job fails, the failure channel handles the error, and the lane runs the next job."""
 
