@@ -58,7 +58,7 @@ from broker.serving import Serving
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
-from common.ids import BrokerEpoch, BrokerId, IncarnationId, Offset
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset
 from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.log_directories import WentOffline
 from common.metadata.delta import MetadataDelta
@@ -71,6 +71,7 @@ from common.net.server_limits import server_limits
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from common.raft.driver import QuorumDriver
+from common.slices import in_slices
 from common.time_units import NS_PER_MS
 
 PLAINTEXT = 0
@@ -182,14 +183,24 @@ class BrokerDaemon:
         """Handles a failed data directory: stops its replicas and reports the failure to the controller at once."""
         directory_id = went.directory_id
         assert directory_id is not None, "what was online has an id"
-        replicas = len(self.replicas.describe(directory_id))
-        self.replicas.handle_directory_offline(directory_id)
         self._env.log.error(
-            "log_dir_offline", log_dir=went.log_dir, directory_id=directory_id, cause=went.cause, replicas=replicas
+            "log_dir_offline",
+            log_dir=went.log_dir,
+            directory_id=directory_id,
+            cause=went.cause,
+            replicas=self.replicas.count_in(directory_id),
         )
         if len(self._config.log_dirs) > 1:
             # With a single directory the failure is not reported, because the broker ends anyway (KIP-858).
             self._lifecycle_loop.directory_failed(directory_id)
+        self._task_group.create_task(self._stop_replicas(directory_id))
+
+    async def _stop_replicas(self, directory_id: DirectoryId) -> None:
+        # Let the heartbeat leave first. It takes one turn of the event loop to begin it and one to write it to the socket,
+        # and new leaders wait for it. Clients of the directory are refused from the failure on.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await in_slices(self.replicas.handle_directory_offline(directory_id))
 
     async def _bring_up(self) -> None:
         await self.follower.wait_until_registered()
@@ -215,9 +226,9 @@ class BrokerDaemon:
 
     # --- metadata ------------------------------------------------------------------------------------------------
 
-    def _publish(self, delta: MetadataDelta) -> None:
+    async def _publish(self, delta: MetadataDelta) -> None:
         self._log_changed_configuration(self.configuration.metadata_changed(delta))
-        self.replicas.apply(delta)
+        await in_slices(self.replicas.apply(delta))
         self.groups.metadata_changed(delta)
         self._assignments.published(delta.changed_partitions.keys())
 

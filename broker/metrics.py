@@ -5,7 +5,7 @@ directory's path as `logDirectory` and its id as `directoryId`. An offline direc
 series, with the value 1. Otherwise an alert would resolve itself the moment the disk dies.
 """
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Protocol
 
@@ -59,7 +59,7 @@ class CountedReplicas(Protocol):
 
     def gauges(self) -> ReplicaGauges: ...
 
-    def describe(self, directory_id: DirectoryId) -> Sized: ...
+    def count_in(self, directory_id: DirectoryId) -> int: ...
 
 
 def broker_samples(
@@ -114,9 +114,7 @@ def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) 
         yield from _move_counters(replicas.moves.counts.get(directory_id, MoveCounts()), labels)
         if not directory.is_online:
             continue
-        yield gauge(
-            "kafka_log_logdir_partitions", "Replicas in the directory.", len(replicas.describe(directory_id)), **labels
-        )
+        yield gauge("kafka_log_logdir_partitions", "Replicas in the directory.", replicas.count_in(directory_id), **labels)
         yield gauge("kafka_log_logdir_moves", "Replicas that move here.", replicas.moves.count_into(directory_id), **labels)
         yield gauge(
             "kafka_log_logdir_move_bytes_to_go",

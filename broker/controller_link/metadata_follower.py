@@ -3,12 +3,12 @@
 Counterpart of Kafka's BrokerMetadataPublisher and MetadataLoader. Records are replayed in the same step in which they are
 committed, so requests always see the newest image. A long transaction is the exception: it is replayed in slices into a copy
 of the image, and requests see the image before it until the copy takes its place. A separate task publishes one delta at a
-time; changes that arrive meanwhile are joined into the next delta. The *applied* offset, which heartbeats report and the
-unfence gate waits for, advances only after the change was published to the replicas.
+time; changes that arrive meanwhile, also while it works, are joined into the next delta. The *applied* offset, which
+heartbeats report and the unfence gate waits for, advances only after the change was published to the replicas.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from common.environment.interface import Environment
@@ -38,7 +38,7 @@ class MetadataFollower:
         state: MetadataState,
         *,
         incarnation_id: IncarnationId,
-        publish: Callable[[MetadataDelta], None],
+        publish: Callable[[MetadataDelta], Awaitable[None]],
         on_published: Callable[[Offset, bool], None],
     ) -> None:
         self._env = env
@@ -171,7 +171,7 @@ class MetadataFollower:
             delta, self._delta = self._delta, MetadataDelta()
             offset = self._replayed_offset
             if not delta.is_empty:
-                self._publish(delta)
+                await self._publish(delta)
             self.applied_offset = offset
             self._on_published(offset, is_first)
             is_first = False

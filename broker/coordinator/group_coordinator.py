@@ -130,7 +130,9 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         if names:
             for each in list(self._partitions.values()):
                 each.perform_unasked(lambda shard, now: shard.topics_deleted(now, names))
-        changed = {self._state.topics[key.topic_id].name for key in delta.created_partitions}
+        # A topic that has been deleted since is in a later delta.
+        topics = [self._state.topics.get(key.topic_id) for key in delta.created_partitions]
+        changed = {topic.name for topic in topics if topic is not None}
         changed.update(names, (topic.name for topic in delta.created_topics.values()))
         if changed:
             has_other_names = bool(names or delta.created_topics)

@@ -34,6 +34,7 @@ from common.environment.interface import Environment, LogDirError, SpaceStat
 from common.ids import DirectoryId, TopicIdPartition
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
+from common.slices import sliced
 from common.storage.compaction.log_compaction import Compacted, CompactionEnded, CompactionSettings, LogCompaction
 from common.storage.compaction.offset_map import entries_max
 from common.storage.errors import LogClosed
@@ -127,7 +128,7 @@ class Cleaner:
     # --- choosing ------------------------------------------------------------------------------------------------
     async def _choose(self) -> tuple[Partition, Cleanable] | None:
         found: dict[TopicIdPartition, Cleanable] = {}
-        for partition in list(self._hosted.partitions.values()):
+        async for partition in sliced(list(self._hosted.partitions.values())):
             if self._may_compact(partition, partition.log) and partition.key not in self._busy:
                 cleanable = await self._cleanable(partition, partition.log)
                 if cleanable is not None:
@@ -197,7 +198,7 @@ class Cleaner:
             result = await compaction.run(part.first_dirty_offset, part.end_offset)
             if not self._may_compact(partition, log):
                 return False
-            partition.first_dirty_offset = result.end_offset
+            partition.compacted(result.end_offset)
             await directory.files.store_first_dirty_offsets(self._hosted.in_directory(directory.directory_id))
         except (LogDirError, LogClosed):
             return False

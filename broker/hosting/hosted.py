@@ -5,6 +5,8 @@ are online: every lookup asks `LogDirectories`. A job that began before its dire
 directory's object.
 """
 
+from collections.abc import Mapping
+
 from broker.core.placement import PlacedReplicas
 from broker.hosting.directory_lane import DirectoryLane
 from broker.hosting.directory_logs import CheckpointFiles
@@ -43,11 +45,42 @@ class Hosted:
         # will be stopped once the failure channel has handled the error.
         self._directories: dict[DirectoryId, HostedDirectory] = {}
         # The replicas whose logs are loaded. Changes when: a log is loaded, created or deleted, or goes offline.
-        self.partitions: dict[TopicIdPartition, Partition] = {}
+        self._partitions: dict[TopicIdPartition, Partition] = {}
+        # The same replicas by the directory of their current log, so that work on one directory need not look at all of
+        # them. Invariant: `_partitions` and these dictionaries have the same members.
+        self._in_directory: dict[DirectoryId, dict[TopicIdPartition, Partition]] = {}
+        # The replicas whose logs came, went or may have changed in size since the metrics looked last. A dict used as an
+        # ordered set.
+        self.resized: dict[TopicIdPartition, None] = {}
 
     def add(self, directory: HostedDirectory) -> None:
         """Adds a directory that is about to be loaded."""
         self._directories[directory.directory_id] = directory
+
+    @property
+    def partitions(self) -> Mapping[TopicIdPartition, Partition]:
+        """The replicas whose logs are loaded."""
+        return self._partitions
+
+    def add_partition(self, partition: Partition) -> None:
+        """Adds a replica whose log was loaded or created."""
+        assert partition.key not in self._partitions
+        self._partitions[partition.key] = partition
+        self._in_directory.setdefault(partition.directory_id, {})[partition.key] = partition
+        self.resized[partition.key] = None
+
+    def remove_partition(self, partition: Partition) -> None:
+        """Removes a replica that is no longer placed here or whose directory is offline."""
+        del self._partitions[partition.key]
+        del self._in_directory[partition.directory_id][partition.key]
+        self.resized[partition.key] = None
+
+    def moved(self, partition: Partition, source: DirectoryId) -> None:
+        """Notes that the current log of this replica is in another directory than `source` now. Does nothing if the replica
+        has left meanwhile."""
+        if self._partitions.get(partition.key) is partition:
+            del self._in_directory[source][partition.key]
+            self._in_directory.setdefault(partition.directory_id, {})[partition.key] = partition
 
     def stop(self, directory_id: DirectoryId) -> None:
         """Drops the jobs that have not begun in a directory that went offline."""
@@ -71,11 +104,15 @@ class Hosted:
 
     def in_directory(self, directory_id: DirectoryId) -> list[Partition]:
         """Returns the replicas whose current log is in this directory."""
-        return [partition for partition in self.partitions.values() if partition.directory_id == directory_id]
+        return list(self._in_directory.get(directory_id, {}).values())
+
+    def count_in(self, directory_id: DirectoryId) -> int:
+        """Returns the number of replicas whose current log is in this directory."""
+        return len(self._in_directory.get(directory_id, ()))
 
     def futures_in(self, directory_id: DirectoryId) -> list[Log]:
         """Returns the future logs in this directory."""
-        futures = [partition.future for partition in self.partitions.values()]
+        futures = [partition.future for partition in self._partitions.values()]
         return [each.log for each in futures if each is not None and each.directory_id == directory_id]
 
     def directory_of(self, partition: Partition) -> HostedDirectory | None:

@@ -85,8 +85,10 @@ class Partition:
         config: TopicConfig,
         propose: ProposalSink,
         on_role: "Callable[[Partition], None]",
+        on_moved: "Callable[[Partition, DirectoryId], None]",
         on_log_failed: "Callable[[Partition], None]",
         isr_counts: IsrCounts,
+        resized: dict[TopicIdPartition, None],
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -131,8 +133,13 @@ class Partition:
         self._env = env
         self._propose = propose
         self._on_role = on_role
+        # Called with the former directory when the current log is in another one.
+        self._on_moved = on_moved
         self._on_log_failed = on_log_failed
         self._isr_counts = isr_counts
+        # All partitions of the broker share this dictionary, used as an ordered set. A partition notes itself here when the
+        # size of its log may have changed, so that the metrics need not look at all logs.
+        self._resized = resized
         self._adopt_log()
         self._replication_waiters = ReplicationWaiters()
         # Called when the low watermark may have risen. Invariant: empty unless a DeleteRecords request waits.
@@ -256,6 +263,7 @@ class Partition:
             self.on_fetch_changed()
 
     def _note_log_changed(self) -> None:
+        self._resized[self.key] = None
         if self.on_log_changed is not None:
             self.on_log_changed()
 
@@ -264,7 +272,9 @@ class Partition:
         leader that forgot its proposed ISR could acknowledge records that a proposed member lacks. Produce requests keep
         waiting if the new log holds their records; all other produce requests fail."""
         assert self.is_restructuring
-        self._current = placed
+        former, self._current = self._current, placed
+        if former.directory_id != placed.directory_id:
+            self._on_moved(self, former.directory_id)
         if placed == self.future:
             self.future = None
         self._adopt_log()
@@ -373,6 +383,11 @@ class Partition:
                 size_bytes=sum(segment.size for segment in deleted),
                 log_start_offset=self.log.log_start_offset,
             )
+
+    def compacted(self, end_offset: Offset) -> None:
+        """Notes that a compaction has made everything below `end_offset` clean."""
+        self.first_dirty_offset = end_offset
+        self._resized[self.key] = None
 
     # --- service -------------------------------------------------------------------------------------------------
 

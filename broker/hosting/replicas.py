@@ -7,10 +7,13 @@ in a lane of that disk's directory. So `apply` never waits, and a hung disk dela
 `LogDirectories` knows which directories are online; the failure channel updates it before a failed operation raises. A
 creation that fails or finishes in a directory that has gone offline therefore does nothing further. Instead
 `handle_directory_offline` decides again, exactly once, about this replica and all others in the directory.
+
+What goes through many replicas is a generator that yields after each, and is carried out in slices (`common/slices.py`).
+Until `handle_directory_offline` comes to a replica, `find` does not return it any more, and `reconcile` closes it first.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +23,7 @@ from broker.core.hosted_replicas import HostedReplicas
 from broker.core.partition_replica import AlterPartitionResult, IsrProposal, PartitionReplica, Role
 from broker.core.placement import DirectoryLoad, choose_directory, replica_kind
 from broker.core.reconcile import Action
+from broker.core.replica_counts import ReplicaCounts, Standing
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.cleaner import Cleaner
 from broker.hosting.directory_logs import LoadedLog, ReplicaDescription, close_directory, create_log
@@ -44,6 +48,7 @@ from common.metadata.registrations import BrokerRegistration, PartitionRegistrat
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import ConfigResourceType
+from common.slices import in_slices
 from common.storage.log import Log
 from common.storage.names import (
     FILE_NAME_MAX,
@@ -126,10 +131,10 @@ class Replicas:
         # The core, which decides about each replica.
         self._known = HostedReplicas(broker_id, state, directories)
         self._hosted = Hosted(directories)
-        # The replicas with a loaded log: the same dictionary as `_hosted.partitions`. Invariant: each replica is in an
-        # online directory, or in one that `handle_directory_offline` has yet to handle. Changes when: a log is loaded,
-        # created or deleted, or goes offline.
+        # The replicas with a loaded log, as in `_hosted`. Invariant: each replica is in an online directory, or in one that
+        # `handle_directory_offline` has yet to handle. Changes when: a log is loaded, created or deleted, or goes offline.
         self._partitions = self._hosted.partitions
+        self._counts = ReplicaCounts()
         # Maps each replica whose log is being created to the directory of that log. Invariant: no such replica is hosted,
         # and `reconcile` leaves it alone. Changes when: a creation begins or ends, or its directory goes offline.
         self._creating: dict[TopicIdPartition, DirectoryId] = {}
@@ -142,6 +147,8 @@ class Replicas:
         self._is_loaded = False
         # Whether `apply` has run. Set once.
         self._has_applied = False
+        # Whether the defaults of topics have changed since the last `apply`.
+        self._have_defaults_changed = False
         # Whether `shutdown` has begun. Set once; from then on `reconcile` decides nothing.
         self._is_shut_down = False
         self._timers = NamedTimers(env)
@@ -151,7 +158,7 @@ class Replicas:
             directories=directories,
             log_dirs=log_dirs,
         )
-        self._upkeep = Upkeep(env, config, self._hosted, self._timers, suspected=self.suspected)
+        self._upkeep = Upkeep(env, config, self._hosted, self._timers, suspected=self.suspected, task_group=task_group)
         self._cleaner = Cleaner(
             env,
             lambda: configuration.server,
@@ -216,26 +223,37 @@ class Replicas:
             config_of=self._configuration.topic,
             topic_ids=self.state.topic_ids,
         )
-        for directory, content in await loading.load():
+        found = await loading.load()
+        self._known.traces = loading.traces
+        for directory, content in found:
             directory.files.loaded(content.checkpoints)
-            for loaded in content.logs:
-                self._host(loaded, directory)
+            await in_slices(self._host_all(content.logs, directory))
             for folder in content.deleted_folders:
                 self._deletion.remove_later(directory, folder.name)
             self._task_group.create_task(directory.work.run())
             self._task_group.create_task(directory.upkeep.run())
-        self._known.traces = loading.traces
+        # The logs were loaded with the newest configuration.
+        self._have_defaults_changed = False
         self._is_loaded = True
         self._resume_moves()
         self._upkeep.start()
         self._cleaner.start()
 
+    def _host_all(self, logs: Iterable[LoadedLog], directory: HostedDirectory) -> Iterator[None]:
+        for loaded in logs:
+            self._host(loaded, directory)
+            yield
+
     def _host(self, loaded: LoadedLog, directory: HostedDirectory) -> None:
+        if not self._log_directories.is_online(directory.directory_id):
+            # The directory has failed since its logs were loaded, and `handle_directory_offline` may be done with it.
+            self._known.log_went_offline(loaded.key, directory.directory_id)
+            return
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)
         partition.load_high_watermark(loaded.high_watermark)
         partition.first_dirty_offset = loaded.first_dirty_offset
         partition.future = loaded.future
-        self._partitions[partition.key] = partition
+        self._hosted.add_partition(partition)
         self._note_kind(partition.key)
 
     def _resume_moves(self) -> None:
@@ -256,14 +274,18 @@ class Replicas:
         await self.moves.stop()
         await self._cleaner.stop()
         self._fetchers.stop_all()
-        for partition in self._partitions.values():
-            partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await in_slices(self._leave_all())
         if not self._is_loaded:
             # A clean-shutdown marker would vouch for logs that were never loaded.
             return
         async with asyncio.TaskGroup() as group:
             for directory in self._hosted.online_directories():
                 group.create_task(self._close_directory(directory))
+
+    def _leave_all(self) -> Iterator[None]:
+        for partition in list(self._partitions.values()):
+            partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            yield
 
     async def _close_directory(self, directory: HostedDirectory) -> None:
         await directory.work.drained()
@@ -297,7 +319,7 @@ class Replicas:
     def find(self, topic_id: TopicId, index: int) -> Partition | ErrorCode:
         """Returns the partition, or the error to answer if it is not here."""
         key = TopicIdPartition(topic_id, index)
-        partition = self._partitions.get(key)
+        partition = self._served(key)
         if partition is not None:
             return partition
         if topic_id not in self.state.topics:
@@ -310,9 +332,15 @@ class Replicas:
         if topic_id is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         key = TopicIdPartition(topic_id, index)
-        return self._partitions.get(key) or self._absent_error(key)
+        return self._served(key) or self._absent_error(key)
+
+    def _served(self, key: TopicIdPartition) -> Partition | None:
+        """Returns the replica, unless its directory has failed a moment ago and the replica is still to be closed."""
+        partition = self._partitions.get(key)
+        return partition if partition is not None and self._log_directories.is_online(partition.directory_id) else None
 
     def _absent_error(self, key: TopicIdPartition) -> ErrorCode:
+        """Returns the error to answer for a replica that is not served here."""
         registration = self.state.partition(*key)
         if registration is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -320,13 +348,15 @@ class Replicas:
             # Even where the replica here is offline. Kafka keeps answering KAFKA_STORAGE_ERROR then, and clients that do not
             # refresh their metadata after that error, such as aiokafka, never find the new leader.
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if self._known.is_offline(key) or (registration.leader == self._broker_id and key not in self._creating):
+        has_failed = self._known.is_offline(key) or key in self._partitions
+        if has_failed or (registration.leader == self._broker_id and key not in self._creating):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def hosted_directories(self) -> dict[TopicIdPartition, DirectoryId]:
         """Returns the directory of each replica's current log. Replicas in failed directories are left out."""
-        return {key: partition.directory_id for key, partition in self._partitions.items()}
+        online = self._log_directories.online
+        return {key: each.directory_id for key, each in self._partitions.items() if each.directory_id in online}
 
     def wished_assignments(self) -> dict[TopicIdPartition, DirectoryId]:
         """Returns the directory to report to the controller for each replica that needs a report: the directory of its log,
@@ -346,18 +376,21 @@ class Replicas:
         metadata."""
         return self._known.leads_in(directory_id)
 
+    def count_in(self, directory_id: DirectoryId) -> int:
+        """Returns the number of current replicas in a directory."""
+        return self._hosted.count_in(directory_id)
+
     def describe(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
         """Describes the current replicas in an online directory."""
-        return [
-            ReplicaDescription(
-                partition.topic,
-                partition.index,
-                directory_id,
-                partition.log.size_bytes,
-                max(partition.high_watermark - partition.log.log_end_offset, 0),
-            )
-            for partition in self._hosted.in_directory(directory_id)
-        ]
+        return [_described(partition) for partition in self._hosted.in_directory(directory_id)]
+
+    def take_resized(self) -> dict[TopicIdPartition, ReplicaDescription | None]:
+        """Describes the current replicas whose logs may have changed in size since the last call; None for those that are
+        no longer here."""
+        keys = list(self._hosted.resized)
+        self._hosted.resized.clear()
+        found = {key: self._partitions.get(key) for key in keys}
+        return {key: None if partition is None else _described(partition) for key, partition in found.items()}
 
     def describe_future(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
         """Describes the future replicas in an online directory (KIP-113)."""
@@ -376,44 +409,49 @@ class Replicas:
 
     def gauges(self) -> ReplicaGauges:
         """Returns the current values of the gauges."""
-        leaders = [partition for partition in self._partitions.values() if partition.is_leader]
-        # Per leader: the number of in-sync replicas beyond what acks=all needs.
-        spare = [len(each.replica.committed_isr) - each.replica.min_isr for each in leaders]
+        counts = self._counts
         return ReplicaGauges(
             partition_count=len(self._partitions),
-            leader_count=len(leaders),
+            leader_count=counts.count(Standing.LEADER),
             offline_replica_count=self._known.offline_count,
-            under_replicated_partitions=sum(each.replica.is_under_replicated for each in leaders),
-            under_min_isr_partition_count=sum(count < 0 for count in spare),
-            at_min_isr_partition_count=sum(count == 0 for count in spare),
-            reassigning_partitions=sum(each.replica.is_reassigning for each in leaders),
+            under_replicated_partitions=counts.count(Standing.UNDER_REPLICATED),
+            under_min_isr_partition_count=counts.count(Standing.UNDER_MIN_ISR),
+            at_min_isr_partition_count=counts.count(Standing.AT_MIN_ISR),
+            reassigning_partitions=counts.count(Standing.REASSIGNING),
             unplaceable_replica_count=self._known.unplaceable_count,
         )
 
     # --- metadata ------------------------------------------------------------------------------------------------
 
-    def apply(self, delta: MetadataDelta) -> None:
-        """Brings the replicas in line with `state`. `delta` holds what has changed since the last call."""
+    def apply(self, delta: MetadataDelta) -> Iterator[None]:
+        """Brings the replicas in line with `state`, and yields after each. `delta` holds what has changed since the last
+        call. `state` may change further before the end; a later delta holds that."""
         self._known.metadata_changed(delta, broker_epoch=self._broker_epoch(), hosted=self._partitions)
+        if self._have_defaults_changed:
+            self._have_defaults_changed = False
+            yield from self._take_over_defaults()
         for resource_type, name in delta.changed_configs:
             if resource_type == ConfigResourceType.TOPIC:
-                self._topic_config_changed(name)
+                yield from self._topic_config_changed(name)
         for topic_id, topic in delta.removed_topics.items():
             for index in topic.partitions:
                 self.reconcile(TopicIdPartition(topic_id, index))
+                yield
         for key in delta.changed_partitions:
             self.reconcile(key)
+            yield
         if delta.changed_brokers:
-            self._brokers_changed(delta)
+            yield from self._brokers_changed(delta)
         if not self._has_applied:
             self._has_applied = True
-            self._forget_topics_that_went_during_the_start()
+            yield from self._forget_topics_that_went_during_the_start()
 
-    def _forget_topics_that_went_during_the_start(self) -> None:
+    def _forget_topics_that_went_during_the_start(self) -> Iterator[None]:
         """Deletes the replicas that the metadata no longer places here, even if the first delta does not mention them. A
         topic deleted after its logs were loaded is missing from that delta if the delta also contains its creation."""
         for key in [key for key in self._partitions if self._known.placed_here(key) is None]:
             self.reconcile(key)
+            yield
 
     def reconcile(self, key: TopicIdPartition) -> None:
         """Decides about one replica and carries out the decision. Idempotent; may be called at any time."""
@@ -424,6 +462,9 @@ class Replicas:
         if registration is None:
             self._drop_unfinished(key)
         partition = self._partitions.get(key)
+        if partition is not None and not self._log_directories.is_online(partition.directory_id):
+            self._close_offline(partition)
+            partition = None
         decision = self._known.decide(key, None if partition is None else partition.directory_id)
         directory = None
         if decision.action is Action.CREATE and registration is not None:
@@ -455,23 +496,34 @@ class Replicas:
         if directory is not None:
             self._deletion.remove_unfinished(directory, folder)
 
-    def _brokers_changed(self, delta: MetadataDelta) -> None:
+    def _brokers_changed(self, delta: MetadataDelta) -> Iterator[None]:
         for partition in list(self._partitions.values()):
             partition.brokers_changed()
             if partition.replica.role is Role.FOLLOWER and partition.replica.leader in delta.changed_brokers:
                 self._fetchers.follow(partition)
+            yield
 
-    def _topic_config_changed(self, topic: str) -> None:
+    def _topic_config_changed(self, topic: str) -> Iterator[None]:
         topic_id = self.state.topic_ids.get(topic)
+        if topic_id is None:
+            return
+        # Only the replicas of this topic are looked up: the first delta after a start names all topics.
+        keys = [TopicIdPartition(topic_id, index) for index in self.state.topics[topic_id].partitions]
         config = self._configuration.topic(topic)
-        for partition in self._partitions.values():
-            if partition.topic_id == topic_id:
-                partition.set_config(config)
+        for partition in [self._partitions[key] for key in keys if key in self._partitions]:
+            partition.set_config(config)
+            yield
 
     def _topic_defaults_changed(self) -> None:
-        configs = {topic: self._configuration.topic(topic) for topic in {each.topic for each in self._partitions.values()}}
-        for partition in self._partitions.values():
+        """Notes that every replica needs its configuration again. The change of the metadata is about to be applied."""
+        self._have_defaults_changed = True
+
+    def _take_over_defaults(self) -> Iterator[None]:
+        partitions = list(self._partitions.values())
+        configs = {topic: self._configuration.topic(topic) for topic in {each.topic for each in partitions}}
+        for partition in partitions:
             partition.set_config(configs[partition.topic])
+            yield
 
     def _name(self, key: TopicIdPartition) -> str:
         topic = self.state.topics.get(key.topic_id)
@@ -570,7 +622,7 @@ class Replicas:
             await self._deletion.delete(log, self._configuration.topic(topic).file_delete_delay_ms, directory)
             return
         partition = self._new_partition(topic, key.topic_id, key.partition, directory, log)
-        self._partitions[key] = partition
+        self._hosted.add_partition(partition)
         self._known.log_created(key)
         self._env.log.info(
             "log_created",
@@ -621,11 +673,14 @@ class Replicas:
             config=self._configuration.topic(topic),
             propose=self._proposals.submit,
             on_role=self._role_changed,
+            on_moved=self._hosted.moved,
             on_log_failed=self._reload.log_failed,
             isr_counts=self.isr_counts,
+            resized=self._hosted.resized,
         )
 
     def _role_changed(self, partition: Partition) -> None:
+        self._counts.note(partition.key, partition.replica)
         self._fetchers.follow(partition)
         self._on_role(partition)
 
@@ -653,7 +708,7 @@ class Replicas:
         return decision.error
 
     def _alteration_wanted(self, key: TopicIdPartition, topic: str, destination: str) -> AlterationWanted:
-        partition = self._partitions.get(key)
+        partition = self._served(key)
         directory = next((each for each in self._log_directories.data_dirs if each.path == destination), None)
         directory_id = None if directory is None else directory.directory_id
         future = marked_partition_folder(topic, key.partition, FolderKind.FUTURE, bytes(16))
@@ -684,7 +739,7 @@ class Replicas:
     # --- deleting ------------------------------------------------------------------------------------------------
 
     def _delete(self, partition: Partition) -> None:
-        del self._partitions[partition.key]
+        self._hosted.remove_partition(partition)
         self._fetchers.unfollow(partition)
         self.moves.removed(partition)
         # A partition that has moved to other brokers still exists, so its clients must look for the new leader.
@@ -699,9 +754,9 @@ class Replicas:
 
     # --- failing directories -------------------------------------------------------------------------------------
 
-    def handle_directory_offline(self, directory_id: DirectoryId) -> None:
-        """Handles a directory that went offline, without touching its disk. Its replicas answer KAFKA_STORAGE_ERROR. Logs
-        that were being created there are created elsewhere at once (KAFKA-8526)."""
+    def handle_directory_offline(self, directory_id: DirectoryId) -> Iterator[None]:
+        """Handles a directory that went offline, without touching its disk, and yields after each replica. Its replicas
+        answer KAFKA_STORAGE_ERROR. Logs that were being created there are created elsewhere (KAFKA-8526)."""
         assert not self._log_directories.is_online(directory_id), "LogDirectories is stepped first"
         self._hosted.stop(directory_id)
         self._fetchers.stop_directory(directory_id)
@@ -711,15 +766,32 @@ class Replicas:
             del self._creating[key]
         self.moves.target_offline(directory_id)
         for partition in self._hosted.in_directory(directory_id):
-            self.moves.source_offline(partition)
-            del self._partitions[partition.key]
-            self._known.log_went_offline(partition.key, directory_id)
-            self._fetchers.unfollow(partition)
-            partition.leave(ErrorCode.KAFKA_STORAGE_ERROR)
+            # A replica that left meanwhile has been closed, or is in the directory that it was moving to.
+            if self._partitions.get(partition.key) is partition and partition.directory_id == directory_id:
+                self._close_offline(partition)
+                yield
         offline = self._known.offline_in(directory_id)
         self._env.log.warning("replicas_offline", directory_id=uuid_text(directory_id), replicas=len(offline))
         for key in (*homeless, *offline):
             self.reconcile(key)
+            yield
+
+    def _close_offline(self, partition: Partition) -> None:
+        self.moves.source_offline(partition)
+        self._hosted.remove_partition(partition)
+        self._known.log_went_offline(partition.key, partition.directory_id)
+        self._fetchers.unfollow(partition)
+        partition.leave(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _described(partition: Partition) -> ReplicaDescription:
+    return ReplicaDescription(
+        partition.topic,
+        partition.index,
+        partition.directory_id,
+        partition.log.size_bytes,
+        max(partition.high_watermark - partition.log.log_end_offset, 0),
+    )
 
 
 def _move_settings(config: ServerConfig, configuration: CurrentConfiguration) -> MoveSettings:

@@ -2,10 +2,12 @@
 
 Counterpart of the schedulers of Kafka's LogManager and ReplicaManager. Everything that touches a disk runs in the
 directory's upkeep lane, with at most one job of each kind waiting. A checkpoint must never claim more than the log has, so a
-truncation lowers the checkpoint right away instead of waiting for the next round (`lower_checkpoints`).
+truncation lowers the checkpoint right away instead of waiting for the next round (`lower_checkpoints`). What looks at every
+replica does so in slices.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 from broker.hosting.hosted import Hosted, HostedDirectory
@@ -17,6 +19,7 @@ from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
+from common.slices import in_slices, sliced
 from common.storage.errors import LogClosed
 from common.time_units import NS_PER_MS
 
@@ -32,12 +35,14 @@ class Upkeep:
         timers: NamedTimers,
         *,
         suspected: SuspectedDirectories,
+        task_group: asyncio.TaskGroup,
     ) -> None:
         self._env = env
         self._config = config
         self._hosted = hosted
         self._timers = timers
         self._suspected = suspected
+        self._task_group = task_group
 
     def start(self) -> None:
         """Sets the timers. Each fires for the first time after its interval."""
@@ -49,9 +54,12 @@ class Upkeep:
             ("retention", config.log_retention_check_interval_ms, self._delete_expired),
         ):
             self._timers.every(kind, interval_ms, partial(self._in_each_directory, kind, act))
-        self._timers.every("producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self._timers.every("silence", self._suspected.look_interval_ns // NS_PER_MS, self._suspected.look)
-        self._timers.every("isr", max(config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs)
+        for kind, interval_ms, walk in (
+            ("producers", config.producer_id_expiration_check_interval_ms, self._expire_producers),
+            ("isr", max(config.replica_lag_time_max_ms // 2, 1), self._shrink_isrs),
+        ):
+            self._timers.every(kind, interval_ms, partial(self._walk, walk))
 
     async def lower_checkpoints(self, partition: Partition) -> None:
         """Lowers the checkpoints that claim more than the partition's log has. Called before and after a truncation. Raises
@@ -80,7 +88,7 @@ class Upkeep:
         await directory.files.store_recovery_points(self._hosted.in_directory(directory.directory_id))
 
     async def _delete_expired(self, directory: HostedDirectory) -> None:
-        for partition in self._hosted.in_directory(directory.directory_id):
+        async for partition in sliced(self._hosted.in_directory(directory.directory_id)):
             if partition.gone is not ErrorCode.NONE or partition.is_restructuring:
                 continue
             try:
@@ -93,14 +101,19 @@ class Upkeep:
                 # the other logs: readers of the damaged batch get the error as well.
                 self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
 
-    def _expire_producers(self) -> None:
+    def _walk(self, walk: Callable[[], Iterator[None]]) -> None:
+        self._task_group.create_task(in_slices(walk()))
+
+    def _expire_producers(self) -> Iterator[None]:
         now_ms, expiration_ms = self._env.wall_ms(), self._config.producer_id_expiration_ms
-        for partition in self._hosted.partitions.values():
+        for partition in list(self._hosted.partitions.values()):
             partition.log.producers.state.remove_expired(now_ms=now_ms, expiration_ms=expiration_ms)
             partition.verification_guards.remove_expired(now_ns=self._env.now_ns(), expiration_ns=expiration_ms * NS_PER_MS)
+            yield
 
-    def _shrink_isrs(self) -> None:
+    def _shrink_isrs(self) -> Iterator[None]:
         for partition in list(self._hosted.partitions.values()):
             # While nothing can be read from a directory, its followers lag through no fault of theirs.
             if partition.directory_id not in self._suspected:
                 partition.maybe_shrink_isr()
+            yield

@@ -554,8 +554,8 @@ _BROKER = (
         "Disk space is cheap.",
         Edit(
             Replicas.apply,
-            "for index in topic.partitions:\n            self.reconcile(TopicIdPartition(topic_id, index))",
-            "pass",
+            "for index in topic.partitions:",
+            "for index in ():",
         ),
     ),
     _bug(

@@ -175,7 +175,7 @@ def test_a_broker_that_only_speaks_of_its_failed_directory_is_found_out(monkeypa
     async def plant(planted: Planted) -> None:
         checker, replicas = planted.checkers.replicas, planted.brokers[planted.follower_id].replicas
         replicas._known.log_went_offline(planted.key, planted.follower.directory_id)
-        del replicas._partitions[planted.key]
+        replicas._hosted.remove_partition(replicas._partitions[planted.key])
         checker.look_at_offline_directories(planted.brokers, planted.cluster.world.now_ns())
         monkeypatch.setattr(replicas, "_absent_error", lambda _key: ErrorCode.KAFKA_STORAGE_ERROR)
         with pytest.raises(InvariantViolated, match="I13"):

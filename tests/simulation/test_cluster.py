@@ -1,14 +1,20 @@
 """Runs whole clusters of production daemons on virtual time. Each scenario tests one guarantee."""
 
 import errno
+from collections.abc import Sequence
 
 import pytest
 
+from broker.hosting.partition import Partition
 from common.ids import NO_LEADER, BrokerId
 from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.parts import FileRegion, Part
+from common.protocol.errors import ErrorCode
+from common.slices import ITEMS_PER_SLICE
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
+from tests.simulation.network import SimulatedConnection
 
 
 def test_records_are_written_replicated_and_read_back() -> None:
@@ -48,6 +54,37 @@ def test_a_broker_that_says_that_it_runs_names_itself_to_clients() -> None:
     for seed in range(1, 11):
         SimulatedWorld(seed).run(scenario)
     assert named == [True] * 30
+
+
+def test_the_report_of_a_failure_leaves_before_the_replicas_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing the replicas of a directory takes time that grows with their number, and new leaders wait for the report. So
+    the heartbeat with the directory's id is handed to the connection first, and the work is done in slices, so that the
+    broker answers other requests in between."""
+    happened: list[str] = []
+    leave, send = Partition.leave, SimulatedConnection.send
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=3 * ITEMS_PER_SLICE, replication_factor=1)
+        led = cluster.partition("t", 0)
+        directory_id = led.directory(led.leader)
+
+        def noted_leave(partition: Partition, error: ErrorCode) -> None:
+            happened.append("closed")
+            leave(partition, error)
+
+        def noted_send(connection: SimulatedConnection, parts: Sequence[Part]) -> None:
+            if any(bytes(directory_id) in bytes(part) for part in parts if not isinstance(part, FileRegion)):
+                happened.append("reported")
+            send(connection, parts)
+
+        monkeypatch.setattr(Partition, "leave", noted_leave)
+        monkeypatch.setattr(SimulatedConnection, "send", noted_send)
+        cluster.fail_disk(led.leader, directory_id)
+        await cluster.world.until(lambda: bool(cluster.world.events_named("log_dir_failure_acknowledged")))
+        assert happened[0] == "reported"
+        assert happened.count("closed") > ITEMS_PER_SLICE
+
+    run(scenario, brokers=1, disks=2)
 
 
 @pytest.mark.parametrize("seed", range(1, 6))

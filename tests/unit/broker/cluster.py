@@ -7,7 +7,7 @@ the ISR changes that it accepts in AlterPartition, so the test controls everythi
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -105,6 +105,12 @@ def path(broker_id: int, letter: str) -> str:
     return f"/disks/{broker_id}/{letter}"
 
 
+def at_once(work: Iterable[None]) -> None:
+    """Carries out work that a daemon does in slices."""
+    for _ in work:
+        pass
+
+
 class TestBroker:
     """One incarnation of a broker. `ready` completes when the broker accepts requests."""
 
@@ -190,7 +196,7 @@ class TestBroker:
             working = [group.create_task(sender.run()), group.create_task(self.failures.run())]
             self.configuration.refresh()
             await self.replicas.load(self.previous_directories)
-            self.replicas.apply(delta)
+            at_once(self.replicas.apply(delta))
             self.server = RequestServer(
                 env,
                 listener_name=LISTENER,
@@ -273,11 +279,11 @@ class TestBroker:
     def _went_offline(self, went: WentOffline) -> None:
         directory_id = went.directory_id
         assert directory_id is not None
+        handling = self.replicas.handle_directory_offline(directory_id)
         if self.offline_delay_ns:
-            handle = partial(self.replicas.handle_directory_offline, directory_id)
-            self.env.call_at(self.env.now_ns() + self.offline_delay_ns, handle)
+            self.env.call_at(self.env.now_ns() + self.offline_delay_ns, partial(at_once, handling))
         else:
-            self.replicas.handle_directory_offline(directory_id)
+            at_once(handling)
 
     def follow(self, records: Sequence[KnownRecord], first_offset: int) -> None:
         """Replays committed records and updates the replicas accordingly."""
@@ -285,7 +291,7 @@ class TestBroker:
         for offset, record in enumerate(records, first_offset):
             self.state.replay(record, offset=Offset(offset), delta=delta)
         self.configuration.metadata_changed(delta)
-        self.replicas.apply(delta)
+        at_once(self.replicas.apply(delta))
         self.groups.metadata_changed(delta)
 
     def partition(self, index: int = 0, topic_id: TopicId = TOPIC) -> Partition:

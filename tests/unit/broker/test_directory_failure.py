@@ -12,7 +12,7 @@ from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.time_units import NS_PER_S
-from tests.unit.broker.cluster import TOPIC, Cluster, batch, directory, path, run
+from tests.unit.broker.cluster import TOPIC, Cluster, TestBroker, at_once, batch, directory, path, run
 
 OTHER = TopicId(Uuid(b"O" * 16))
 
@@ -441,6 +441,79 @@ def test_a_replica_whose_disk_dies_in_its_creation_is_made_once_more_not_twice(d
         found = [folder for letter in "bc" for folder in cluster.world.disk(path(1, letter)).folders()]
         assert sorted(found) == ["t-0", "t-1", "t-2"]
         assert set(broker.replicas.hosted_directories().values()) == {directory(1, "b"), directory(1, "c")}
+
+    run(scenario)
+
+
+def test_a_failed_directory_is_refused_before_its_replicas_are_closed() -> None:
+    """With thousands of replicas in the directory, closing them takes a while. From the failure on, requests get what they
+    get afterwards, the gate counts none of the replicas, and none of them begins to move."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        broker = cluster[1]
+        [dead], [alive] = on_disk(cluster, "a"), on_disk(cluster, "b")
+        broker.offline_delay_ns = NS_PER_S
+        broker.failures.report(LogDirError(path(1, "a"), "probe", errno.EIO))
+        await cluster.world.sleep(0.1)
+        assert broker.replicas.gauges().offline_replica_count == 0
+        assert (await cluster.produce(1, "x", index=dead)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await cluster.fetch(1, index=dead)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await cluster.produce(1, "x", index=alive)).error_code == ErrorCode.NONE
+        assert list(broker.replicas.hosted_directories()) == [TopicIdPartition(TOPIC, alive)]
+        assert broker.replicas.alter_log_dir("t", dead, path(1, "b")) == alter_error_once_closed(broker, dead)
+        cluster.controller.change(dead, leader=NO_LEADER)
+        assert (await cluster.produce(1, "x", index=dead)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    def alter_error_once_closed(broker: TestBroker, index: int) -> ErrorCode:
+        at_once(broker.replicas.handle_directory_offline(directory(1, "a")))
+        assert broker.replicas.gauges().offline_replica_count == 1
+        return broker.replicas.alter_log_dir("t", index, path(1, "b"))
+
+    run(scenario)
+
+
+def test_metadata_closes_a_replica_of_a_failed_directory_before_its_turn() -> None:
+    """The new leader's record may come while the replicas of the directory are being closed. The replica must not take a
+    role on the dead disk, and it is closed once only."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=4)
+        broker = cluster[1]
+        first, second = on_disk(cluster, "a")
+        held = [cluster[1].partition(index) for index in (first, second)]
+        broker.offline_delay_ns = NS_PER_S
+        broker.failures.report(LogDirError(path(1, "a"), "probe", errno.EIO))
+        await cluster.world.sleep(0.1)
+        closing = broker.replicas.handle_directory_offline(directory(1, "a"))
+        next(closing)
+        assert [each.gone for each in held] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+        cluster.controller.change(second, leader=1)
+        assert [each.gone for each in held] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+        at_once(closing)
+        assert broker.replicas.gauges().offline_replica_count == 2
+        assert [len(on_disk(cluster, letter)) for letter in "ab"] == [0, 2]
+        await cluster.world.sleep(2)
+        assert broker.replicas.gauges().offline_replica_count == 2
+
+    run(scenario)
+
+
+def test_a_topic_that_is_deleted_while_its_directory_is_closed_leaves_nothing_behind() -> None:
+    """The deletion is applied between two replicas of the directory."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=4)
+        broker = cluster[1]
+        broker.offline_delay_ns = NS_PER_S
+        broker.failures.report(LogDirError(path(1, "a"), "probe", errno.EIO))
+        await cluster.world.sleep(0.1)
+        closing = broker.replicas.handle_directory_offline(directory(1, "a"))
+        next(closing)
+        cluster.controller.remove_topic()
+        at_once(closing)
+        gauges = broker.replicas.gauges()
+        assert (gauges.partition_count, gauges.leader_count, gauges.offline_replica_count) == (0, 0, 0)
 
     run(scenario)
 

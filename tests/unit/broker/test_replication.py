@@ -7,7 +7,7 @@ from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import PartitionData
 from tests.simulation.disk_store import FileNode
-from tests.unit.broker.cluster import PORT, TOPIC, Cluster, path, run, values
+from tests.unit.broker.cluster import PORT, TOPIC, Cluster, at_once, path, run, values
 
 
 async def three_brokers(cluster: Cluster, letters: str = "a") -> None:
@@ -166,7 +166,7 @@ def test_a_leader_that_loaded_a_snapshot_judges_followers_by_the_new_image() -> 
         for offset, record in enumerate(cluster.controller.records):
             fresh.replay(record, offset=Offset(offset))
         before = cluster[1].state.replace_with(fresh)
-        cluster[1].replicas.apply(cluster[1].state.delta_since(before))
+        at_once(cluster[1].replicas.apply(cluster[1].state.delta_since(before)))
         cluster.controller.register(3, "a", fenced=True)
         cluster.controller.change(isr=[1, 2])
         assert (await cluster.produce(1, "a")).error_code == ErrorCode.NONE

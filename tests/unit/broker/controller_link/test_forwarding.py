@@ -10,6 +10,7 @@ from broker.controller_link.forwarding import Forwarding, serialized_principal
 from broker.controller_link.metadata_follower import MetadataFollower
 from broker.requests.forwarded import ForwardedRequests
 from common.ids import BrokerId, IncarnationId, LeaderEpoch, Offset, Uuid
+from common.metadata.delta import MetadataDelta
 from common.metadata.state import MetadataState
 from common.net.request_context import Principal, RequestContext
 from common.protocol.api_keys import ApiKey
@@ -76,6 +77,10 @@ from tests.unit.common.metadata.builders import partition, register, topic, topi
 CORRELATION_ID = 77
 
 
+async def _publish_nothing(_delta: MetadataDelta) -> None:
+    """No replicas have to follow the metadata here."""
+
+
 class Broker:
     """The part of a broker that forwards requests. `inner` records the requests in the envelopes, and `respond` returns the
     response to each."""
@@ -88,7 +93,7 @@ class Broker:
             side.env,
             self.state,
             incarnation_id=IncarnationId(Uuid(b"i" * 16)),
-            publish=lambda _: None,
+            publish=_publish_nothing,
             on_published=lambda *_: None,
         )
         self.requests = ForwardedRequests(self.state, Forwarding(side.env, channel=side.channel, follower=self.follower))

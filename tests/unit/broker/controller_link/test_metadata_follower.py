@@ -1,6 +1,7 @@
 """The broker's metadata image: when records are replayed, what is published as one delta, and when an offset counts as
 applied."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -45,11 +46,14 @@ class Follower:
         self.published: list[MetadataDelta] = []
         self.told: list[tuple[int, bool]] = []
         self.next_offset = 0
+        # The test may clear it, as if the broker had much to do with a delta.
+        self.may_end_publishing = asyncio.Event()
+        self.may_end_publishing.set()
         self.follower = MetadataFollower(
             world.node("broker-1"),
             self.state,
             incarnation_id=IncarnationId(uuid(1_000_000 + INCARNATION)),
-            publish=self.published.append,
+            publish=self._publish,
             on_published=lambda offset, is_first: self.told.append((offset, is_first)),
         )
 
@@ -67,6 +71,10 @@ class Follower:
         )
         self.next_offset = last_offset + 1
         return rest
+
+    async def _publish(self, delta: MetadataDelta) -> None:
+        self.published.append(delta)
+        await self.may_end_publishing.wait()
 
     async def load(self, records: Iterable[KnownRecord], *, end_offset: int, timestamp: int = WALL_BASE_MS) -> None:
         await self.follower.handle_load_snapshot(LoadedSnapshot(Offset(end_offset), LeaderEpoch(1), timestamp, records))
@@ -110,6 +118,27 @@ def test_the_image_is_replayed_at_once_and_published_as_one_delta() -> None:
         assert delta.created_partitions == {TopicIdPartition(topic_id(1), 0): 1, TopicIdPartition(topic_id(1), 1): 2}
         assert follower.follower.applied_offset == 2
         assert follower.told == [(2, True)]
+
+    run(scenario)
+
+
+def test_what_is_committed_while_a_delta_is_published_is_in_the_next_one() -> None:
+    """Publishing takes several turns of the loop. The image goes on meanwhile, and the applied offset stays until the
+    replicas have what it promises."""
+
+    async def scenario(follower: Follower) -> None:
+        follower.may_end_publishing.clear()
+        follower.commit(topic(1), partition(1, 0, [1]))
+        await follower.publish()
+        follower.commit(partition(1, 1, [1]))
+        assert follower.state.partition_count == 2
+        assert await follower.publish() is None
+        assert follower.follower.applied_offset == -1
+        follower.may_end_publishing.set()
+        delta = await follower.publish()
+        assert delta is not None
+        assert list(delta.changed_partitions) == [TopicIdPartition(topic_id(1), 1)]
+        assert follower.told == [(1, True), (2, False)]
 
     run(scenario)
 

@@ -1,42 +1,93 @@
-"""The sizes of logs are summed up for each directory. They are collected from the replicas only at every WALK_EVERY-th
-call."""
+"""The sizes of logs are summed up for each directory. Only replicas that note a change are looked at."""
 
 from broker.hosting.directory_logs import ReplicaDescription
-from broker.hosting.log_metrics import WALK_EVERY, LogSizes
-from common.ids import DirectoryId, Uuid, uuid_text
+from broker.hosting.log_metrics import LogSizes
+from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_text
 
 FIRST = DirectoryId(Uuid(b"A" * 16))
 SECOND = DirectoryId(Uuid(b"B" * 16))
+TOPIC = TopicId(Uuid(b"T" * 16))
 
 
-class Described:
-    """Stands in for Replicas and counts the calls of `describe`."""
+class Resized:
+    """Stands in for Replicas. The test notes what has changed."""
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.noted: dict[TopicIdPartition, ReplicaDescription | None] = {}
 
-    def describe(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
-        self.calls += 1
-        count = 2 if directory_id == FIRST else 0
-        return [ReplicaDescription("t", index, directory_id, 100 + index, 0) for index in range(count)]
+    def note(self, index: int, directory_id: DirectoryId | None, size_bytes: int = 0) -> None:
+        replica = None if directory_id is None else ReplicaDescription("t", index, directory_id, size_bytes, 0)
+        self.noted[TopicIdPartition(TOPIC, index)] = replica
+
+    def take_resized(self) -> dict[TopicIdPartition, ReplicaDescription | None]:
+        noted, self.noted = self.noted, {}
+        return noted
+
+
+class Shown:
+    """The sizes as a scrape shows them: of the replicas by partition and path, and of the directories by path."""
+
+    def __init__(self) -> None:
+        self.online = {FIRST: "/a", SECOND: "/b"}
+        self.replicas = Resized()
+        self._sizes = LogSizes()
+
+    def publish(self) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
+        found = [
+            (sample.name, dict(sample.labels), sample.value) for sample in self._sizes.samples(self.online, self.replicas)
+        ]
+        logs = {
+            (labels["partition"], labels["logDirectory"]): value
+            for name, labels, value in found
+            if name == "kafka_log_log_size"
+        }
+        used = {labels["logDirectory"]: value for name, labels, value in found if name == "kafka_log_logdir_used_bytes"}
+        assert len(found) == len(logs) + len(used)
+        return logs, used
 
 
 def test_sizes_by_replica_and_directory() -> None:
-    """One directory has two replicas. The other has none, and its size is shown as 0. When a directory goes offline, its
-    samples disappear at the next collection."""
+    """One directory has two replicas. The other has none, and its size is shown as 0. Where nothing is noted, the sizes
+    stay."""
+    shown = Shown()
+    shown.replicas.note(0, FIRST, 100)
+    shown.replicas.note(1, FIRST, 101)
+    sizes = {("0", "/a"): 100, ("1", "/a"): 101}, {"/a": 201, "/b": 0}
+    assert shown.publish() == sizes
+    assert shown.publish() == sizes
 
-    online = {FIRST: "/a", SECOND: "/b"}
-    replicas = Described()
-    sizes = LogSizes()
-    found = [(sample.name, sample.labels, sample.value) for sample in sizes.samples(online, replicas)]
-    assert found == [
-        ("kafka_log_log_size", (("topic", "t"), ("partition", "0"), ("logDirectory", "/a")), 100),
-        ("kafka_log_log_size", (("topic", "t"), ("partition", "1"), ("logDirectory", "/a")), 101),
-        ("kafka_log_logdir_used_bytes", (("logDirectory", "/a"), ("directoryId", uuid_text(FIRST))), 201),
-        ("kafka_log_logdir_used_bytes", (("logDirectory", "/b"), ("directoryId", uuid_text(SECOND))), 0),
-    ]
-    for _ in range(WALK_EVERY - 1):
-        sizes.samples(online, replicas)
-    assert replicas.calls == 2
-    del online[FIRST]
-    assert [sample.labels[0] for sample in sizes.samples(online, replicas)] == [("logDirectory", "/b")]
+
+def test_a_sample_is_labelled_as_in_kafka() -> None:
+    shown = Shown()
+    shown.replicas.note(7, SECOND, 5)
+    log, first, second = LogSizes().samples(shown.online, shown.replicas)
+    assert log.labels == (("topic", "t"), ("partition", "7"), ("logDirectory", "/b"))
+    assert first.labels == (("logDirectory", "/a"), ("directoryId", uuid_text(FIRST)))
+    assert second.labels == (("logDirectory", "/b"), ("directoryId", uuid_text(SECOND)))
+
+
+def test_a_replica_grows_moves_and_leaves() -> None:
+    """Each change replaces what was shown of the replica before, also in the sums."""
+    shown = Shown()
+    for index in (0, 1):
+        shown.replicas.note(index, FIRST, 100)
+    shown.publish()
+    shown.replicas.note(0, FIRST, 150)
+    assert shown.publish() == ({("0", "/a"): 150, ("1", "/a"): 100}, {"/a": 250, "/b": 0})
+    shown.replicas.note(0, SECOND, 160)
+    assert shown.publish() == ({("0", "/b"): 160, ("1", "/a"): 100}, {"/a": 100, "/b": 160})
+    shown.replicas.note(1, None)
+    assert shown.publish() == ({("0", "/b"): 160}, {"/a": 0, "/b": 160})
+
+
+def test_replicas_of_a_failed_directory_disappear() -> None:
+    """The directory is gone at once. Its replicas are noted when they are closed, and those that are still to be closed are
+    not shown any more."""
+    shown = Shown()
+    shown.replicas.note(0, FIRST, 100)
+    shown.replicas.note(1, FIRST, 100)
+    shown.publish()
+    del shown.online[FIRST]
+    shown.replicas.note(0, None)
+    shown.replicas.note(1, FIRST, 100)
+    assert shown.publish() == ({}, {"/b": 0})

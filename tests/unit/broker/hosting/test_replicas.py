@@ -14,7 +14,7 @@ from common.protocol.errors import ErrorCode
 from common.records.batch import Record, encode_batch
 from common.records.metadata_records import PartitionRecord, TopicRecord
 from common.storage.names import CLEAN_SHUTDOWN_FILE
-from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
+from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run
 
 OTHER = TopicId(Uuid(b"O" * 16))
 
@@ -501,7 +501,7 @@ def test_a_partition_that_a_snapshot_brings_is_newer_all_the_same() -> None:
         for record in (*cluster.controller.records, other, partition):
             fresh.replay(record, offset=Offset(1_000))
         before = broker.state.replace_with(fresh)
-        broker.replicas.apply(broker.state.delta_since(before))
+        at_once(broker.replicas.apply(broker.state.delta_since(before)))
         await cluster.world.until(lambda: broker.leads(0, OTHER))
         assert (
             broker.replicas.wished_assignments()[TopicIdPartition(OTHER, 0)]

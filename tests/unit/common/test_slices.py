@@ -1,0 +1,45 @@
+"""Long work lets the event loop run between its slices."""
+
+import asyncio
+from collections.abc import Iterator
+
+from common.slices import ITEMS_PER_SLICE, in_slices, sliced
+from tests.simulation.environment import SimulatedWorld
+
+
+def test_the_loop_runs_after_every_slice() -> None:
+    """A second task counts how many items were done at each of its turns: the work is never more than one slice ahead."""
+
+    async def scenario(_world: SimulatedWorld) -> None:
+        done: list[int] = []
+        seen: list[int] = []
+
+        def work() -> Iterator[None]:
+            for number in range(3 * ITEMS_PER_SLICE + 1):
+                done.append(number)
+                yield
+
+        async def look() -> None:
+            while len(done) <= 3 * ITEMS_PER_SLICE:
+                seen.append(len(done))
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(in_slices(work()))
+            group.create_task(look())
+        assert done == list(range(3 * ITEMS_PER_SLICE + 1))
+        assert seen == [ITEMS_PER_SLICE, 2 * ITEMS_PER_SLICE, 3 * ITEMS_PER_SLICE]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_little_work_is_done_at_once() -> None:
+    """Work of less than a slice does not let anything in between."""
+
+    async def scenario(_world: SimulatedWorld) -> None:
+        has_run: list[bool] = []
+        asyncio.get_running_loop().call_soon(has_run.append, True)
+        assert [item async for item in sliced("abc")] == ["a", "b", "c"]
+        assert not has_run
+
+    SimulatedWorld(1).run(scenario)
