@@ -34,7 +34,7 @@ from common.environment.interface import Environment, LogDirError, SpaceStat
 from common.ids import DirectoryId, TopicIdPartition
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
-from common.slices import sliced
+from common.slices import pause_before
 from common.storage.compaction.log_compaction import Compacted, CompactionEnded, CompactionSettings, LogCompaction
 from common.storage.compaction.offset_map import entries_max
 from common.storage.errors import LogClosed
@@ -67,6 +67,9 @@ class Cleaner:
         self._task_group = task_group
         self._space = space
         self._limit = RateLimit()
+        # The replicas of compacted topics. A dict used as an ordered set. Changes when: a replica comes or goes, or its
+        # configuration changes.
+        self._candidates: dict[TopicIdPartition, None] = {}
         # The replicas that are being compacted.
         self._busy: set[TopicIdPartition] = set()
         # The replicas whose log is damaged, each with that log. A log that was loaded again is another one.
@@ -87,6 +90,13 @@ class Cleaner:
                 counts[partition.directory_id] = counts.get(partition.directory_id, 0) + 1
         return counts
 
+    def note(self, partition: Partition) -> None:
+        """Notes a replica that may have become one to compact, or no longer be one."""
+        if partition.gone is ErrorCode.NONE and partition.config.is_compacted:
+            self._candidates[partition.key] = None
+        else:
+            self._candidates.pop(partition.key, None)
+
     def start(self) -> None:
         """Sets the timer, unless log.cleaner.enable is false."""
         if self._config().log_cleaner_enable:
@@ -105,7 +115,7 @@ class Cleaner:
         self._timers.after("compaction", backoff_ms * NS_PER_MS, self._look)
 
     def _look(self) -> None:
-        if not self._is_stopped and any(each.config.is_compacted for each in self._hosted.partitions.values()):
+        if not self._is_stopped and self._candidates:
             while self._turns < self._config().log_cleaner_threads:
                 self._turns += 1
                 self._task_group.create_task(self._turn())
@@ -128,11 +138,13 @@ class Cleaner:
     # --- choosing ------------------------------------------------------------------------------------------------
     async def _choose(self) -> tuple[Partition, Cleanable] | None:
         found: dict[TopicIdPartition, Cleanable] = {}
-        async for partition in sliced(list(self._hosted.partitions.values())):
-            if self._may_compact(partition, partition.log) and partition.key not in self._busy:
+        for number, candidate in enumerate(list(self._candidates)):
+            await pause_before(number)
+            partition = self._hosted.partitions.get(candidate)
+            if partition is not None and self._may_compact(partition, partition.log) and candidate not in self._busy:
                 cleanable = await self._cleanable(partition, partition.log)
                 if cleanable is not None:
-                    found[partition.key] = cleanable
+                    found[candidate] = cleanable
         found = {key: each for key, each in found.items() if key not in self._busy and key in self._hosted.partitions}
         self.counts.looked(self._env.now_ns(), [each.ratio for each in found.values()])
         key = choose_next(found)

@@ -681,6 +681,7 @@ class Replicas:
 
     def _role_changed(self, partition: Partition) -> None:
         self._counts.note(partition.key, partition.replica)
+        self._cleaner.note(partition)
         self._fetchers.follow(partition)
         self._on_role(partition)
 

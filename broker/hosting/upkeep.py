@@ -19,7 +19,7 @@ from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
-from common.slices import in_slices, sliced
+from common.slices import in_slices, pause_before
 from common.storage.errors import LogClosed
 from common.time_units import NS_PER_MS
 
@@ -88,7 +88,8 @@ class Upkeep:
         await directory.files.store_recovery_points(self._hosted.in_directory(directory.directory_id))
 
     async def _delete_expired(self, directory: HostedDirectory) -> None:
-        async for partition in sliced(self._hosted.in_directory(directory.directory_id)):
+        for number, partition in enumerate(self._hosted.in_directory(directory.directory_id)):
+            await pause_before(number)
             if partition.gone is not ErrorCode.NONE or partition.is_restructuring:
                 continue
             try:

@@ -9,6 +9,7 @@ from broker.hosting.partition import Partition
 from common.ids import NO_LEADER, BrokerId
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.parts import FileRegion, Part
+from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.slices import ITEMS_PER_SLICE
 from common.time_units import NS_PER_S
@@ -73,7 +74,9 @@ def test_the_report_of_a_failure_leaves_before_the_replicas_are_closed(monkeypat
             leave(partition, error)
 
         def noted_send(connection: SimulatedConnection, parts: Sequence[Part]) -> None:
-            if any(bytes(directory_id) in bytes(part) for part in parts if not isinstance(part, FileRegion)):
+            frame = b"".join(bytes(part) for part in parts if not isinstance(part, FileRegion))
+            # The request's API key follows the size of the frame.
+            if int.from_bytes(frame[4:6], "big") == ApiKey.BROKER_HEARTBEAT and bytes(directory_id) in frame:
                 happened.append("reported")
             send(connection, parts)
 
