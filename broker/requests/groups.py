@@ -198,5 +198,5 @@ def response_of(context: RequestContext, waiting: WaitingRequest) -> Any:
     """Returns the response if there is one already. Otherwise releases the request's frame and returns the future."""
     if waiting.future.done():
         return waiting.future.result()
-    context.release()
+    context.memory.release()
     return waiting.future

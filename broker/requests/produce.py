@@ -15,6 +15,8 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
 6. A batch of an idempotent producer that comes after a refused one is refused with the same error (`RefusedSequences`).
 7. While a directory is suspected of hanging (`broker/core/directory_suspicion.py`), nothing waits for it: what already does
    is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused.
+8. A request counts as memory of the directories that it waits for. A directory with too much of it takes no further batches
+   (`common/net/request_memory.py`, rule 6), so requests for a slow disk leave memory for those of the others.
 """
 
 import asyncio
@@ -41,7 +43,7 @@ from common.ids import DirectoryId, Offset
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import is_internal_topic
-from common.net.request_context import RequestContext
+from common.net.request_context import DirectoryWait, RequestContext
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -100,6 +102,17 @@ class _Append(NamedTuple):
     answer: PartitionProduceResponse
     must_be_verified: bool
     guard: VerificationGuard | None
+
+
+class _Wait:
+    """The wait of a request for one directory, which lasts until none of its appends there is unwritten."""
+
+    __slots__ = ("appends", "memory")
+
+    def __init__(self, memory: DirectoryWait) -> None:
+        self.memory = memory
+        # The number of unwritten appends.
+        self.appends = 0
 
 
 class ProduceHandler:
@@ -186,15 +199,16 @@ class _Produce:
         self._knows_abortable = context.api_version >= _ABORTABLE_FIRST_VERSION
         self._client_id = context.client_id
         self._listener_name = context.listener_name
-        self._keep_request = context.keep
-        self._release_request = context.release
+        self._memory = context.memory
         self._response = ProduceResponse()
         # The partitions' answers that are not final yet, by the number of the append.
         self._unanswered: dict[int, PartitionProduceResponse] = {}
         # Functions that cancel the waits for replication, by the same numbers.
         self._give_up: dict[int, Callable[[], None]] = {}
-        # The appends that the kernel may not have yet, by number. They still need the request's memory.
-        self._unwritten: dict[int, Partition] = {}
+        # The directories of the appends that the kernel may not have yet, by number. They still need the request's memory.
+        self._unwritten: dict[int, DirectoryId] = {}
+        # The waits for these directories.
+        self._waits: dict[DirectoryId, _Wait] = {}
         # Whether the request was answered before its appends were written (acks=0, or a short timeout).
         self._is_kept = False
         self._next_number = 0
@@ -262,6 +276,8 @@ class _Produce:
             raise Refused(error)
         if partition.directory_id in self._replicas.suspected:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "the directory of this replica finishes nothing")
+        if partition.directory_id not in self._waits and not self._memory.has_room_for(partition.directory_id):
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "too many records wait for the directory of this replica")
         if self._acks == ACKS_ALL and not partition.has_enough_in_sync():
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
         batches = _validated(records, partition, may_use_zstd=self._may_use_zstd)
@@ -346,7 +362,7 @@ class _Produce:
         self._replicas.traffic.produce_refused(partition.topic, error)
         self._end_write(append.number)
         self._finish(append.number, error)
-        self._release_if_written()
+        self._settle_memory()
 
     def _append_batches(self, append: _Append) -> None:
         number, partition = append.number, append.partition
@@ -385,33 +401,49 @@ class _Produce:
                     self._watch_deadline()
             else:
                 self._finish(number, ErrorCode.NONE)
-        self._release_if_written()
+        self._settle_memory()
 
     def _failed(self, number: int, partition: Partition, header: BatchHeader) -> None:
         self._end_write(number)
         error = ErrorCode.KAFKA_STORAGE_ERROR
         self._finish(number, self._refused_sequences.refuse(partition.topic, partition.index, header, error))
-        self._release_if_written()
+        self._settle_memory()
 
     def _begin_write(self, number: int, partition: Partition) -> None:
-        self._unwritten[number] = partition
+        directory_id = partition.directory_id
+        wait = self._waits.get(directory_id)
+        if wait is None:
+            wait = self._waits[directory_id] = _Wait(self._memory.wait_for(directory_id))
+        wait.appends += 1
+        held_for = self._unwritten.get(number)
+        if held_for is not None:
+            # The append was held back, perhaps while the partition changed its directory.
+            self._waits[held_for].appends -= 1
+        self._unwritten[number] = directory_id
         self._writing[self] = None
 
     def _end_write(self, number: int) -> None:
-        del self._unwritten[number]
+        self._waits[self._unwritten.pop(number)].appends -= 1
         if not self._unwritten:
             del self._writing[self]
 
     def give_up_on(self, directory_id: DirectoryId) -> None:
-        """Answers what waits for this directory (rule 7)."""
-        for number in [number for number, partition in self._unwritten.items() if partition.directory_id == directory_id]:
+        """Answers what waits for this directory (rule 7). The memory still counts as the directory's."""
+        wait = self._waits.get(directory_id)
+        if wait is None:
+            return
+        for number in [number for number, waits_for in self._unwritten.items() if waits_for == directory_id]:
             self._finish(number, ErrorCode.REQUEST_TIMED_OUT)
+        wait.memory.give_up()
 
-    def _release_if_written(self) -> None:
+    def _settle_memory(self) -> None:
         if not self._unwritten and (self._unanswered or self._is_kept):
             # Release the request's memory now. If requests that wait for followers kept their memory, there might be none
             # left to receive the followers' fetches.
-            self._release_request()
+            self._memory.release()
+        # This comes last, because the connection may read on and call the handler from here.
+        for directory_id in [directory_id for directory_id, wait in self._waits.items() if not wait.appends]:
+            self._waits.pop(directory_id).memory.end()
 
     def _finish(self, number: int, error: ErrorCode) -> None:
         answer = self._unanswered.pop(number, None)
@@ -439,7 +471,7 @@ class _Produce:
             return
         if self._unwritten:
             self._is_kept = True
-            self._keep_request()
+            self._memory.keep()
         self._response.node_endpoints = self._name_leaders()
         self.future.set_result(self._response)
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from common.ids import DirectoryId
 from common.protocol.api_keys import ApiKey
 
 
@@ -34,6 +35,35 @@ class ClientGone(Protocol):
     def remove_done_callback(self, callback: Callable[[Any], None], /) -> int: ...
 
 
+class DirectoryWait(Protocol):
+    """The wait of one request for one log directory."""
+
+    def give_up(self) -> None:
+        """Lets the connection read on, although the directory still needs the memory of the request."""
+
+    def end(self) -> None:
+        """Ends the wait: the directory no longer needs the memory of the request."""
+
+
+class HeldMemory(Protocol):
+    """The memory of one request, as its handler sees it."""
+
+    def keep(self) -> None:
+        """Keeps the memory counted after the response, until `release` is called."""
+
+    def release(self) -> None:
+        """Returns the memory to the server: the frame before the response is ready, or what was kept after it. A handler may
+        call this when it no longer refers to the request, its bytes or its context. From then on the handler must not raise
+        ApiError."""
+
+    def wait_for(self, directory_id: DirectoryId) -> DirectoryWait:
+        """Counts the memory for this directory until the returned wait ends. If the directory holds too much, the connection
+        stops reading meanwhile (`common/net/request_memory.py`, rule 5)."""
+
+    def has_room_for(self, directory_id: DirectoryId) -> bool:
+        """Whether another request may wait for this directory."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """Everything about one received request except its decoded message."""
@@ -54,12 +84,7 @@ class RequestContext:
     request_bytes: memoryview
     """The request including its header but not the length before it. Stays valid as long as it is referenced. The request
     message refers to the same memory: its records are views of it."""
-    keep: Callable[[], None]
-    """Keeps the memory of the request counted after the response, until `release` is called."""
-    release: Callable[[], None]
-    """Returns the memory of the request to the server: its frame before the response is ready, or what was kept after it. A
-    handler may call this when it no longer refers to the request, its bytes or this context. From then on the
-    handler must not raise ApiError."""
+    memory: HeldMemory
     client_gone: ClientGone
     """Done as soon as the connection has ended and no response can be sent any more."""
 

@@ -7,10 +7,21 @@ Counterpart of Kafka's `queued.max.request.bytes`. Rules:
 2. At or above the limit, connections stop reading.
 3. One connection inside a frame is the exception: it keeps reading until its frame is complete. Otherwise half-received
    frames could fill the memory and wait for each other forever. So one frame, but never more, can exceed the limit.
+4. A request that waits for log directories counts for each of them until that directory has written its part. The share of
+   a directory is as much as is free, so one slow disk takes at most half of the memory, two take a third each, and some
+   always stays free for the others. If requests of another kind fill the memory, each directory still has a small share.
+5. While a directory is over its share, connections with requests that wait for it do not read.
+6. At twice its share, a directory takes no further request. Rule 5 acts only on connections whose requests already wait, so
+   without this rule many connections with one request each could fill the memory.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+from common.ids import DirectoryId
+
+# Rule 4: a directory may always hold this fraction of the limit.
+_SHARE_FRACTION_MIN: Final = 16
 
 
 class Reader(Protocol):
@@ -34,6 +45,9 @@ class RequestMemory:
         self._favoured: Reader | None = None
         # The sum of all differences passed to `change`.
         self.used_bytes = 0
+        # The bytes of the requests that wait for each directory. Without zeros. A request for several directories counts in
+        # full for each, because the slowest of them keeps all of it in memory.
+        self._waiting_bytes: dict[DirectoryId, int] = {}
 
     def may_read(self, reader: Reader, *, is_inside_a_frame: bool) -> bool:
         """Whether the connection may read now. After a refusal, `memory_is_free` is called when it may try again."""
@@ -57,6 +71,30 @@ class RequestMemory:
             waiting, self._waiting = self._waiting, {}
             for reader in waiting:
                 reader.memory_is_free()
+
+    def wait_for(self, directory_id: DirectoryId, size: int) -> None:
+        """Notes that a request of this size waits for the directory."""
+        self._waiting_bytes[directory_id] = self._waiting_bytes.get(directory_id, 0) + size
+
+    def waited_for(self, directory_id: DirectoryId, size: int) -> None:
+        """Notes that a request of this size no longer waits for the directory."""
+        left_bytes = self._waiting_bytes[directory_id] - size
+        assert left_bytes >= 0
+        if left_bytes:
+            self._waiting_bytes[directory_id] = left_bytes
+        else:
+            del self._waiting_bytes[directory_id]
+
+    def is_over_share(self, directory_id: DirectoryId) -> bool:
+        """Whether connections with requests that wait for this directory must not read (rule 5)."""
+        return self._waiting_bytes.get(directory_id, 0) > self._share_bytes()
+
+    def has_room_for(self, directory_id: DirectoryId) -> bool:
+        """Whether the directory may take another request (rule 6)."""
+        return self._waiting_bytes.get(directory_id, 0) <= 2 * self._share_bytes()
+
+    def _share_bytes(self) -> int:
+        return max(self._limit_bytes - self.used_bytes, self._limit_bytes // _SHARE_FRACTION_MIN)
 
     def pass_on(self, reader: Reader) -> None:
         """If this connection may read above the limit, passes that right on to the next waiting connection inside a frame.

@@ -1,12 +1,14 @@
 """One connection of a request server: reads frames, calls handlers, sends responses in request order (shell).
 
 Counterpart of Kafka's `RequestChannel` and the request loop of `KafkaApis`. Handlers start in the order of the requests and
-may finish in any order. A finished response waits in its exchange until all earlier responses have been sent. Three causes
+may finish in any order. A finished response waits in its exchange until all earlier responses have been sent. Four causes
 pause reading, and each has its own event that resumes it:
 
 1. Too many requests are in progress. Resumed when a response is sent.
 2. The peer takes its queued responses too slowly. Resumed by `writable` or `_recheck`.
-3. The memory of the whole server is used up. Resumed by `memory_is_free`.
+3. The memory of the whole server is used up. Resumed by `memory_is_free`. The connection of a follower reads on: its fetches
+   are small, and they are what the requests that fill the memory may wait for.
+4. A request waits for a directory that is over its share of the memory. Resumed when the request no longer waits.
 
 A paused connection may hold complete frames in its reader, and no further data may ever arrive. So every event that removes
 a cause must end in `_advance`.
@@ -20,10 +22,11 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from common.environment.interface import Connection, Environment
+from common.ids import DirectoryId
 from common.net.api_versions import unsupported_version_response
 from common.net.error_responses import error_response
 from common.net.frame_reader import FrameReader
-from common.net.request_context import ANONYMOUS, Authorize, Handler, RequestContext
+from common.net.request_context import ANONYMOUS, Authorize, DirectoryWait, Handler, RequestContext
 from common.net.request_memory import RequestMemory
 from common.net.server_limits import ServerLimits
 from common.parts import Part
@@ -31,6 +34,7 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode_request
 from common.protocol.errors import ApiError, RemoteProtocolError
 from common.protocol.framing import encode_response_frame, parse_request
+from common.protocol.messages.fetch import FetchRequest
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.registry import APIS
@@ -118,12 +122,40 @@ class _Exchange:
     def release(self) -> None:
         self._connection.release(self)
 
+    def wait_for(self, directory_id: DirectoryId) -> DirectoryWait:
+        return self._connection.wait_for(directory_id, self.size)
+
+    def has_room_for(self, directory_id: DirectoryId) -> bool:
+        return self._connection.has_room_for(directory_id)
+
+
+class _Wait:
+    """The wait of one request for one directory."""
+
+    __slots__ = ("_connection", "_directory_id", "_is_given_up", "_size")
+
+    def __init__(self, connection: "ServedConnection", directory_id: DirectoryId, size: int) -> None:
+        self._connection = connection
+        self._directory_id = directory_id
+        self._size = size
+        self._is_given_up = False
+
+    def give_up(self) -> None:
+        if not self._is_given_up:
+            self._is_given_up = True
+            self._connection.stop_waiting(self._directory_id)
+
+    def end(self) -> None:
+        self._connection.memory.waited_for(self._directory_id, self._size)
+        self.give_up()
+
 
 class ServedConnection:
     """The Receiver of one Connection of a RequestServer."""
 
     def __init__(self, server: Server, connection: Connection, host: str) -> None:
         self.host = host
+        self.memory = server.memory
         self._server = server
         self._env = server.env
         self._limits = server.limits
@@ -149,6 +181,10 @@ class ServedConnection:
         self._recheck_is_scheduled = False
         # Invariant: the sum of `size` over all exchanges that are not done, and those that are done and kept.
         self._in_flight_bytes = 0
+        # How many requests wait for each directory. Without zeros.
+        self._waits: dict[DirectoryId, int] = {}
+        # Whether the last request was the fetch of a follower.
+        self._is_followers = False
         # The bytes that RequestMemory counts for this connection: its requests in flight and the buffer of `_reader`, as of
         # the last `_charge`. Zero once the connection has stopped and its handlers are done.
         self._charged_bytes = 0
@@ -196,8 +232,8 @@ class ServedConnection:
         may_start = self._may_start()
         is_inside = self._reader.is_inside_a_frame
         if not may_start or not is_inside:
-            self._server.memory.pass_on(self)
-        may_read = may_start and self._server.memory.may_read(self, is_inside_a_frame=is_inside)
+            self.memory.pass_on(self)
+        may_read = may_start and (self._may_exceed_memory() or self.memory.may_read(self, is_inside_a_frame=is_inside))
         if not may_start:
             self._recheck_queue()
         self._watch_frame(may_read)
@@ -252,7 +288,7 @@ class ServedConnection:
             self._client_gone.set_result(None)
             self._frame_since_ns = None
             self._charge()
-            self._server.memory.forget(self)
+            self.memory.forget(self)
 
     # --- requests ------------------------------------------------------------------------------------------------
     def _advance(self) -> None:
@@ -278,7 +314,12 @@ class ServedConnection:
     def _may_start(self) -> bool:
         if not self._is_open or len(self._exchanges) >= self._limits.in_flight_per_connection_max:
             return False
-        return self._connection.queued_bytes + self._response_bytes <= self._limits.queued_response_bytes_max
+        if self._connection.queued_bytes + self._response_bytes > self._limits.queued_response_bytes_max:
+            return False
+        return not self._waits or not any(map(self.memory.is_over_share, self._waits))
+
+    def _may_exceed_memory(self) -> bool:
+        return self._is_followers and self._charged_bytes < self._limits.follower_request_bytes_max
 
     def _watch_frame(self, may_read: bool) -> None:
         """Starts or stops the clock of a partial frame, which runs only while the peer can send the rest."""
@@ -308,7 +349,7 @@ class ServedConnection:
             # Update `_charged_bytes` first: if the memory is full now, `change` calls `settle_reading`, which calls this
             # method again.
             self._charged_bytes = held_bytes
-            self._server.memory.change(difference)
+            self.memory.change(difference)
 
     def _start(self, frame: memoryview) -> None:
         """Calls the handler of one request. Raises RemoteProtocolError if the frame is not a valid request."""
@@ -343,11 +384,11 @@ class ServedConnection:
             principal=ANONYMOUS,
             received_ns=self._last_use_ns,
             request_bytes=frame,
-            keep=exchange.keep,
-            release=exchange.release,
+            memory=exchange,
             client_gone=self._client_gone,
         )
         self._exchanges.append(exchange)
+        self._is_followers = isinstance(request, FetchRequest) and _is_of_follower(request)
         self._response_bytes += exchange.response_size
         self._in_flight_bytes += exchange.size
         self._charge()
@@ -371,6 +412,24 @@ class ServedConnection:
         exchange = _Exchange(self, api_key, 0, correlation_id)
         self._exchanges.append(exchange)
         self._answer(exchange, unsupported_version_response(self._server.advertised))
+
+    def wait_for(self, directory_id: DirectoryId, size: int) -> DirectoryWait:
+        self.memory.wait_for(directory_id, size)
+        self._waits[directory_id] = self._waits.get(directory_id, 0) + 1
+        return _Wait(self, directory_id, size)
+
+    def stop_waiting(self, directory_id: DirectoryId) -> None:
+        """Notes that one request no longer waits for this directory."""
+        left = self._waits[directory_id] - 1
+        if left:
+            self._waits[directory_id] = left
+        else:
+            del self._waits[directory_id]
+        if not self._is_reading:
+            self._advance()
+
+    def has_room_for(self, directory_id: DirectoryId) -> bool:
+        return self.memory.has_room_for(directory_id)
 
     def release(self, exchange: _Exchange) -> None:
         """Stops counting a request that the handler no longer needs. Before the answer that is only its frame: the decoded
@@ -456,6 +515,10 @@ def _held_bytes(request: Struct, frame: memoryview, memory: int) -> int:
     """Estimates the memory of a request while it is handled. `memory` is that of its decoded elements, without text."""
     decoded = len(frame) + memory
     return decoded if isinstance(request, ProduceRequest) else max(decoded, len(frame) * DECODED_FACTOR)
+
+
+def _is_of_follower(request: FetchRequest) -> bool:
+    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
 
 
 def _expected_response_size(request: Struct) -> int:

@@ -21,6 +21,8 @@ class ServerLimits:
     # further request of that peer is started.
     queued_response_bytes_max: int = 1024 * 1024
     request_memory_bytes: int = 256 * 1024 * 1024
+    # A follower's connection reads on above `request_memory_bytes` while its own requests take less than this.
+    follower_request_bytes_max: int = 16 * 1024 * 1024
     connections_max: int = 2000
     connections_per_host_max: int = 200
     # Hosts with a limit of their own.

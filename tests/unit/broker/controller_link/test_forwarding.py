@@ -72,6 +72,7 @@ from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.loop import SimulatedLoop
 from tests.unit.broker.fake_controller import ControllerSide
+from tests.unit.broker.requests.contexts import NoMemory
 from tests.unit.common.metadata.builders import partition, register, topic, topic_id
 
 CORRELATION_ID = 77
@@ -150,8 +151,7 @@ def context_of(request: Struct, version: int, *, peer: str = "10.0.0.9:50000") -
         principal=Principal("User", "alice"),
         received_ns=0,
         request_bytes=memoryview(encode(header, 2 if flexible else 1) + encode(request, version)),
-        keep=lambda: None,
-        release=lambda: None,
+        memory=NoMemory(),
         client_gone=asyncio.Future(loop=SimulatedLoop()),
     )
 

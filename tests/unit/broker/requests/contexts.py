@@ -2,12 +2,35 @@
 
 import asyncio
 
+from common.ids import DirectoryId
 from common.net.request_context import ANONYMOUS, RequestContext
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, encode
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
 from tests.simulation.loop import SimulatedLoop
+
+
+class NoMemory:
+    """The memory of a request that no server counts, and its wait for a directory."""
+
+    def keep(self) -> None:
+        """Does nothing."""
+
+    def release(self) -> None:
+        """Does nothing."""
+
+    def wait_for(self, directory_id: DirectoryId) -> "NoMemory":
+        return self
+
+    def has_room_for(self, directory_id: DirectoryId) -> bool:
+        return True
+
+    def give_up(self) -> None:
+        """Does nothing."""
+
+    def end(self) -> None:
+        """Does nothing."""
 
 
 def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") -> RequestContext:
@@ -23,8 +46,7 @@ def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") 
         principal=ANONYMOUS,
         received_ns=0,
         request_bytes=memoryview(b""),
-        keep=lambda: None,
-        release=lambda: None,
+        memory=NoMemory(),
         client_gone=asyncio.Future(loop=SimulatedLoop()),
     )
 

@@ -7,14 +7,21 @@ from typing import Any
 
 import pytest
 
-from common.net.request_context import Handler, RequestContext
+from common.ids import DirectoryId, Uuid
+from common.net.request_context import DirectoryWait, Handler, RequestContext
 from common.net.server_limits import ServerLimits
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import encode
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.api_versions import ApiVersionsRequest
-from common.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from common.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from common.protocol.messages.produce import (
     PartitionProduceData,
@@ -549,6 +556,105 @@ def test_memory_for_requests_is_limited() -> None:
     run_on_seeds(scenario)
 
 
+SLOW_DISK = DirectoryId(Uuid(b"slow".rjust(16, b"-")))
+
+
+class Disk:
+    """A Produce handler whose requests wait for one directory, until the test ends the waits."""
+
+    def __init__(self) -> None:
+        self.waits: list[DirectoryWait] = []
+        self.answers: list[asyncio.Future[ProduceResponse]] = []
+
+    def handle(self, context: RequestContext, request: ProduceRequest) -> asyncio.Future[ProduceResponse]:
+        self.waits.append(context.memory.wait_for(SLOW_DISK))
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return self.answers[-1]
+
+    def answer(self, number: int) -> None:
+        self.answers[number].set_result(ProduceResponse())
+
+    async def write(self, world: World, number: int) -> None:
+        """Waits for the request with this number, ends its wait and answers it."""
+        await world.until(lambda: len(self.waits) > number)
+        self.waits[number].end()
+        self.answer(number)
+
+
+@pytest.mark.parametrize("how", ["end", "give_up"])
+def test_a_connection_that_waits_for_a_full_directory_does_not_read(how: str) -> None:
+    # A peer sends ten requests for one directory without waiting. When these take more than is free, the peer is not read
+    # any more, but another one is. The peer is read again when its requests do not wait any more, whether they have been
+    # written or given up. Those that were given up still count.
+    async def scenario(world: World) -> None:
+        disk, size = Disk(), 50_000
+        limits = ServerLimits(request_memory_bytes=10 * size)
+        async with Server(world, {ApiKey.PRODUCE: disk.handle, **METADATA}, limits=limits) as server:
+            memory = server.server.memory
+            peer, other = await server.raw(), await server.raw()
+            peer.send(b"".join(produce_request(bytes(size), correlation_id=number) for number in range(10)))
+            await world.until(lambda: memory.is_over_share(SLOW_DISK))
+            await world.sleep(1)
+            started = len(disk.waits)
+            assert started in (4, 5)
+            assert memory.used_bytes < 8 * size
+            for number in range(20):
+                other.send(metadata_request("other", number))
+            await world.until(lambda: len(other.frames) == 20)
+            for number in range(started):
+                getattr(disk.waits[number], how)()
+                disk.answer(number)
+            await world.until(lambda: len(disk.waits) > started)
+            if how == "give_up":
+                assert memory.is_over_share(SLOW_DISK)
+                for wait in disk.waits[:started]:
+                    wait.end()
+            for number in range(started, 10):
+                await disk.write(world, number)
+            await world.until(lambda: peer.correlation_ids() == list(range(10)))
+            assert memory.used_bytes == 0
+            assert not memory.is_over_share(SLOW_DISK)
+
+    run_on_seeds(scenario)
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_followers_are_read_although_the_memory_is_full(version: int) -> None:
+    # A request that takes all memory waits for followers. A consumer's fetch is not read any more. A follower's is, if the
+    # connection is known as a follower's by its last request and itself holds little.
+    async def scenario(world: World) -> None:
+        fetched: list[int] = []
+
+        def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse:
+            fetched.append(context.correlation_id)
+            return FetchResponse()
+
+        def fetch_of(replica_id: int, number: int) -> bytes:
+            state = ReplicaState(replica_id=replica_id) if version >= 15 else ReplicaState()
+            wanted = FetchRequest(replica_id=replica_id if version < 15 else -1, replica_state=state)
+            return request_bytes(wanted, version, correlation_id=number)
+
+        disk, size = Disk(), 50_000
+        limits = ServerLimits(request_memory_bytes=size, follower_request_bytes_max=size)
+        async with Server(world, {ApiKey.PRODUCE: disk.handle, ApiKey.FETCH: fetch}, limits=limits) as server:
+            peer, consumer, follower = await server.raw(), await server.raw(), await server.raw()
+            consumer.send(fetch_of(-1, 1))
+            follower.send(fetch_of(2, 2))
+            await world.until(lambda: len(fetched) == 2)
+            peer.send(produce_request(bytes(size)))
+            await world.until(lambda: disk.answers)
+            consumer.send(fetch_of(-1, 3))
+            for number in range(4, 24):
+                follower.send(fetch_of(2, number))
+            await world.until(lambda: len(follower.frames) == 21)
+            await world.sleep(1)
+            assert 3 not in fetched
+            await disk.write(world, 0)
+            await world.until(lambda: 3 in fetched)
+
+    run_on_seeds(scenario)
+
+
 def test_a_handler_may_give_back_the_memory_of_a_request_before_its_answer() -> None:
     # When a handler releases a request before answering it, the records are freed and the request counts almost nothing
     # toward the memory limit, so the request of another peer is read. A second release has no effect.
@@ -559,7 +665,7 @@ def test_a_handler_may_give_back_the_memory_of_a_request_before_its_answer() -> 
         answers: list[asyncio.Future[ProduceResponse]] = []
 
         def handle(context: RequestContext, request: ProduceRequest) -> asyncio.Future[ProduceResponse]:
-            releases.append(context.release)
+            releases.append(context.memory.release)
             requests.append(weakref.ref(records_in(request)))
             answers.append(asyncio.get_running_loop().create_future())
             return answers[-1]
@@ -594,8 +700,8 @@ def test_a_handler_may_keep_the_memory_of_a_request_beyond_its_answer() -> None:
         releases: list[Callable[[], None]] = []
 
         def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse:
-            context.keep()
-            releases.append(context.release)
+            context.memory.keep()
+            releases.append(context.memory.release)
             return ProduceResponse()
 
         async with Server(world, {ApiKey.PRODUCE: handle}, limits=ServerLimits(request_memory_bytes=size)) as server:
