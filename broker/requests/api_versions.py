@@ -22,11 +22,12 @@ class ApiVersionsRequests:
 
     def __init__(self, state: MetadataState, served: Iterable[ApiKey]) -> None:
         self._state = state
-        self._advertised = advertised_versions((*served, ApiKey.API_VERSIONS))
+        # The same in every response.
+        self._api_keys = api_versions_response(advertised_versions((*served, ApiKey.API_VERSIONS))).api_keys
 
     def handle(self, context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
         """Answers every client alike, even while the broker is starting."""
-        response = api_versions_response(self._advertised)
+        response = ApiVersionsResponse(api_keys=self._api_keys)
         response.supported_features = supported_features(context.api_version)
         response.finalized_features_epoch = self._state.last_offset
         response.finalized_features = [

@@ -14,7 +14,8 @@ up where they are.
    waits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from broker.core.fetch_session_cache import FINAL_EPOCH, INITIAL_EPOCH
 from broker.core.partition_replica import SessionClock
@@ -24,6 +25,7 @@ from broker.hosting.replicas import Replicas
 from broker.requests.fetch_session import FetchSession, FetchSessions
 from broker.requests.fetched_partitions import TOPIC_ID_FIRST_VERSION, Fetch, FetchedPartition, fetching_replica
 from common.environment.interface import Environment
+from common.first_step import run_first_step
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -54,8 +56,12 @@ class FetchHandler:
         self._selector = selector
         self._sessions = sessions
 
-    async def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
-        """Answers at once if there are enough bytes or something else to report; otherwise waits and reads again."""
+    def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+        """Answers at once if there are enough bytes or something else to report; otherwise waits and reads again. If nothing
+        has to be awaited, returns the response itself."""
+        return run_first_step(self._handle(context, request))
+
+    async def _handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.remove(request.session_id)
             session = self._begin_session(context, request) if request.session_epoch == INITIAL_EPOCH else None

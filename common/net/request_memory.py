@@ -49,6 +49,15 @@ class RequestMemory:
         # full for each, because the slowest of them keeps all of it in memory.
         self._waiting_bytes: dict[DirectoryId, int] = {}
 
+    @property
+    def is_full(self) -> bool:
+        return self.used_bytes >= self._limit_bytes
+
+    @property
+    def is_half_empty(self) -> bool:
+        """Whether so much is free that no directory can be over its share."""
+        return 2 * self.used_bytes <= self._limit_bytes
+
     def may_read(self, reader: Reader, *, is_inside_a_frame: bool) -> bool:
         """Whether the connection may read now. After a refusal, `memory_is_free` is called when it may try again."""
         if self.used_bytes < self._limit_bytes or reader is self._favoured:

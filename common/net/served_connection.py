@@ -33,7 +33,7 @@ from common.parts import Part
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode_request
 from common.protocol.errors import ApiError, RemoteProtocolError
-from common.protocol.framing import encode_response_frame, parse_request
+from common.protocol.framing import encode_response_frame, request_body
 from common.protocol.messages.fetch import FetchRequest
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from common.protocol.messages.produce import ProduceRequest
@@ -231,6 +231,10 @@ class ServedConnection:
         self._charge()
         may_start = self._may_start()
         is_inside = self._reader.is_inside_a_frame
+        if may_start and self._is_reading and not is_inside and not self.memory.is_full:
+            # Nothing changes, as after nearly every request.
+            self._frame_since_ns = None
+            return
         if not may_start or not is_inside:
             self.memory.pass_on(self)
         may_read = may_start and (self._may_exceed_memory() or self.memory.may_read(self, is_inside_a_frame=is_inside))
@@ -297,18 +301,19 @@ class ServedConnection:
             # Either the connection is closed, or a handler that answered at once has led back here from inside `_advance`.
             # In the second case, the loop of the outer call continues.
             return
-        self._is_advancing = True
-        try:
-            while self._may_start():
-                frame = self._reader.next_frame()
-                if frame is None:
-                    break
-                self._frame_since_ns = None
-                self._start(frame)
-        except RemoteProtocolError as error:
-            self._refuse(str(error))
-        finally:
-            self._is_advancing = False
+        if self._reader.is_inside_a_frame:
+            self._is_advancing = True
+            try:
+                while self._may_start():
+                    frame = self._reader.next_frame()
+                    if frame is None:
+                        break
+                    self._frame_since_ns = None
+                    self._start(frame)
+            except RemoteProtocolError as error:
+                self._refuse(str(error))
+            finally:
+                self._is_advancing = False
         self.settle_reading()
 
     def _may_start(self) -> bool:
@@ -316,7 +321,9 @@ class ServedConnection:
             return False
         if self._connection.queued_bytes + self._response_bytes > self._limits.queued_response_bytes_max:
             return False
-        return not self._waits or not any(map(self.memory.is_over_share, self._waits))
+        if not self._waits or self.memory.is_half_empty:
+            return True
+        return not any(map(self.memory.is_over_share, self._waits))
 
     def _may_exceed_memory(self) -> bool:
         return self._is_followers and self._charged_bytes < self._limits.follower_request_bytes_max
@@ -361,7 +368,7 @@ class ServedConnection:
         if version not in api.versions:
             self._refuse_version(api.key, version, correlation_id)
             return
-        header, body = parse_request(frame)
+        client_id, body = request_body(api.request, frame, version)
         request, memory = decode_request(api.request, body, version)
         exchange = _Exchange(
             self,
@@ -377,7 +384,7 @@ class ServedConnection:
             api_key=api.key,
             api_version=version,
             correlation_id=correlation_id,
-            client_id=header.client_id,
+            client_id=client_id,
             listener_name=self._server.listener_name,
             peer=self._connection.peer,
             local_host=self._connection.local_host,
@@ -390,8 +397,8 @@ class ServedConnection:
         self._exchanges.append(exchange)
         self._is_followers = isinstance(request, FetchRequest) and _is_of_follower(request)
         self._response_bytes += exchange.response_size
+        # Charged when `_advance` has started all requests that have arrived, or when one of them is released or waits.
         self._in_flight_bytes += exchange.size
-        self._charge()
         try:
             self._server.authorize(context, request)
             result = handler(context, request)
@@ -414,6 +421,8 @@ class ServedConnection:
         self._answer(exchange, unsupported_version_response(self._server.advertised))
 
     def wait_for(self, directory_id: DirectoryId, size: int) -> DirectoryWait:
+        # The share depends on what is free, so count the request before `_may_start` looks at it.
+        self._charge()
         self.memory.wait_for(directory_id, size)
         self._waits[directory_id] = self._waits.get(directory_id, 0) + 1
         return _Wait(self, directory_id, size)
@@ -434,13 +443,16 @@ class ServedConnection:
     def release(self, exchange: _Exchange) -> None:
         """Stops counting a request that the handler no longer needs. Before the answer that is only its frame: the decoded
         elements stay counted, because the response will have as many elements."""
+        self._stop_counting(exchange)
+        self._charge()
+
+    def _stop_counting(self, exchange: _Exchange) -> None:
         freed_bytes = exchange.size if exchange.is_done else exchange.frame_size
         exchange.request = None
         exchange.is_kept = False
         exchange.frame_size = 0
         exchange.size -= freed_bytes
         self._in_flight_bytes -= freed_bytes
-        self._charge()
 
     # --- responses -----------------------------------------------------------------------------------------------
     async def _await_result(self, exchange: _Exchange, result: Awaitable[Any]) -> None:
@@ -475,7 +487,7 @@ class ServedConnection:
         exchange.request = None
         exchange.is_done = True
         if not exchange.is_kept:
-            self.release(exchange)
+            self._stop_counting(exchange)
         self._response_bytes -= exchange.response_size
         exchange.response_size = 0
         if response is not None and self._is_open:
@@ -486,6 +498,7 @@ class ServedConnection:
 
     def _send_what_is_done(self) -> None:
         if not self._is_open:
+            self._charge()
             return
         exchanges = self._exchanges
         parts: list[Part] = []

@@ -21,7 +21,11 @@ LENGTH_SIZE: Final = 4
 _LENGTH = struct.Struct(">i")
 # The start of the request header, the same in every version: api key, api version, correlation id.
 _REQUEST_START = struct.Struct(">hhi")
+_CLIENT_ID_LENGTH = struct.Struct(">h")
+_CLIENT_ID_START: Final = _REQUEST_START.size + _CLIENT_ID_LENGTH.size
 _CORRELATION_ID = struct.Struct(">i")
+# The length of a frame and the response header. Header version 1 ends with the number of its tagged fields.
+_RESPONSE_STARTS = (struct.Struct(">ii"), struct.Struct(">iix"))
 
 
 class UnsupportedRequest(RemoteProtocolError):
@@ -57,6 +61,22 @@ def parse_request(frame: bytes | memoryview) -> tuple[RequestHeader, memoryview]
     return header, memoryview(frame)[position:]
 
 
+def request_body(message_class: type[Struct], frame: memoryview, version: int) -> tuple[str | None, memoryview]:
+    """Returns the client id in a request's header, and the bytes of its message. The caller has read the start of the
+    header, and knows that the version is declared. Raises RemoteProtocolError."""
+    is_flexible = version in message_schema(message_class).flexible
+    if len(frame) >= _CLIENT_ID_START:
+        (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, _REQUEST_START.size)
+        end = _CLIENT_ID_START + max(length, 0)
+        # Nearly every header is like this: a client id in ASCII, and no tagged fields.
+        if length >= -1 and (end < len(frame) and frame[end] == 0 if is_flexible else end <= len(frame)):
+            text = bytes(frame[_CLIENT_ID_START:end])
+            if text.isascii():
+                return None if length < 0 else text.decode("ascii"), frame[end + 1 if is_flexible else end :]
+    header, position = decode_prefix(RequestHeader, frame, 2 if is_flexible else 1)
+    return header.client_id, frame[position:]
+
+
 def response_correlation_id(frame: bytes | memoryview) -> int:
     """Returns the correlation id of a response. To read the rest, the caller needs the version of the request that has this
     id."""
@@ -89,9 +109,14 @@ def encode_response_frame(
     correlation_id: int, message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> list[Part]:
     """Encodes a response for sending."""
-    header = ResponseHeader(correlation_id=correlation_id)
-    encoded_header = encode(header, response_header_version(type(message), version))
-    return _frame(encoded_header, encode_parts(message, version, numbering=numbering))
+    parts = encode_parts(message, version, numbering=numbering)
+    header = _RESPONSE_STARTS[response_header_version(type(message), version)]
+    size = header.size - LENGTH_SIZE + sum(map(len, parts))
+    try:
+        start = header.pack(size, correlation_id)
+    except struct.error:
+        raise EncodeError(f"a frame of {size} bytes, or the correlation id {correlation_id}, cannot be sent") from None
+    return _joined(start, parts)
 
 
 def _frame(header: bytes, parts: list[Part]) -> list[Part]:
@@ -100,10 +125,16 @@ def _frame(header: bytes, parts: list[Part]) -> list[Part]:
         length = _LENGTH.pack(size)
     except struct.error:
         raise EncodeError(f"a frame of {size} bytes cannot be sent") from None
+    return _joined(length + header, parts)
+
+
+def _joined(start: bytes, parts: list[Part]) -> list[Part]:
+    """Returns the parts with these bytes before them, in the first part if that is bytes."""
     first = parts[0]
     if isinstance(first, bytes):
-        return [b"".join((length, header, first)), *parts[1:]]
-    return [length + header, *parts]
+        parts[0] = start + first
+        return parts
+    return [start, *parts]
 
 
 class RequestFramer:

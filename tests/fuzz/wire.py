@@ -4,10 +4,18 @@ import random
 from collections.abc import Sequence
 
 from common.net.frame_reader import FrameReader
+from common.net.served_connection import HEADER_START
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, decode_prefix, encode
 from common.protocol.errors import FrameTooLarge, ProtocolError, RemoteProtocolError
-from common.protocol.framing import LENGTH_SIZE, RequestFramer, parse_request, parse_response, response_header_version
+from common.protocol.framing import (
+    LENGTH_SIZE,
+    RequestFramer,
+    parse_request,
+    parse_response,
+    request_body,
+    response_header_version,
+)
 from common.protocol.messages.headers import ResponseHeader
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct
@@ -127,11 +135,15 @@ def _frame_seeds() -> list[bytes]:
 
 # --- requests and responses --------------------------------------------------------------------------------------
 def _check_request(data: bytes) -> None:
-    """Any frame decodes to a request or raises RemoteProtocolError. Encoding and decoding it again changes nothing."""
+    """Any frame decodes to a request or raises RemoteProtocolError. Encoding and decoding it again changes nothing. The
+    server's short cut through the header finds the same."""
     try:
         header, body = parse_request(data)
     except RemoteProtocolError:
+        _check_header_is_refused(data)
         return
+    request_class = APIS[ApiKey(header.request_api_key)].request
+    assert request_body(request_class, memoryview(data), header.request_api_version) == (header.client_id, body)
     assert header.request_api_key == int.from_bytes(data[:2], "big")
     assert len(body) < len(data)
     message_class = APIS[ApiKey(header.request_api_key)].request
@@ -141,6 +153,21 @@ def _check_request(data: bytes) -> None:
         return
     assert size <= len(body)
     _check_written_again(message, header.request_api_version)
+
+
+def _check_header_is_refused(data: bytes) -> None:
+    """The server's short cut refuses the header, too, if it can be taken: if the API and its version are declared."""
+    if len(data) < HEADER_START.size:
+        return
+    api_key, version, _ = HEADER_START.unpack_from(data)
+    api = APIS.get(api_key)
+    if api is None or version not in api.versions:
+        return
+    try:
+        request_body(api.request, memoryview(data), version)
+    except RemoteProtocolError:
+        return
+    raise AssertionError("a header that cannot be decoded was accepted")
 
 
 def _check_response(data: bytes) -> None:

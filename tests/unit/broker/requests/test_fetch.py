@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from common.ids import TopicId, Uuid
+from common.parts import FileRegion
+from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
-from tests.unit.broker.cluster import TOPIC, Cluster, run, values
+from tests.unit.broker.cluster import TOPIC, Cluster, batch, run, values
+from tests.unit.broker.requests.contexts import context
 
 
 async def one_broker(cluster: Cluster, partitions: int = 1) -> None:
@@ -45,6 +48,28 @@ def test_a_waiting_fetch_is_answered_when_a_record_is_committed() -> None:
         await cluster.produce(1, "a")
         assert values((await fetching).records) == ["a"]
         assert cluster.world.now_ns() - begun_ns < 10_000_000
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("has_session", [False, True])
+def test_a_fetch_of_records_in_memory_needs_no_task(has_session: bool) -> None:
+    """If nothing has to be awaited, the handler returns the response itself. A fetch that waits is a coroutine."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        await cluster.produce(1, "a")
+        handle = cluster[1].server.handlers[ApiKey.FETCH]
+        epoch = 0 if has_session else -1
+        at_once = handle(context(ApiKey.FETCH, 17), request(wanted(), session_epoch=epoch))
+        assert isinstance(at_once, FetchResponse)
+        [region] = at_once.responses[0].partitions[0].records or []
+        assert isinstance(region, FileRegion)
+        assert len(region) == len(batch("a"))
+        assert bool(at_once.session_id) == has_session
+        later = handle(context(ApiKey.FETCH, 17), request(wanted(offset=1), session_epoch=epoch, min_bytes=1, max_wait_ms=9))
+        assert asyncio.iscoroutine(later)
+        assert not (await later).responses[0].partitions[0].records
 
     run(scenario)
 

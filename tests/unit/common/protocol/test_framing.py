@@ -12,6 +12,7 @@ from common.protocol.framing import (
     encode_response_frame,
     parse_request,
     parse_response,
+    request_body,
     request_header_version,
     response_correlation_id,
     response_header_version,
@@ -86,6 +87,24 @@ def test_frames_too_short_for_a_header() -> None:
         response_correlation_id(bytes(3))
     with pytest.raises(BufferUnderflow):
         parse_request(b"\x00\x03\x00\x0c\x00\x00\x00\x00\x00\x05ab")
+
+
+@pytest.mark.parametrize("client_id", [None, "", "me", "h\u00e9", "x" * 32767])
+@pytest.mark.parametrize("tagged", [[], [(3, b"tag")]])
+@pytest.mark.parametrize("version", [8, 9])
+def test_the_short_cut_through_a_header(client_id: str | None, tagged: list[tuple[int, bytes]], version: int) -> None:
+    """The server reads the client id and the body without decoding the header, and finds the same. A header without its
+    tagged fields is refused."""
+    sent = RequestHeader(request_api_key=3, request_api_version=version, correlation_id=77, client_id=client_id)
+    if version == 9:
+        sent.unknown_tagged_fields = dict(tagged)
+    (frame,) = encode_request_frame(sent, MetadataRequest(topics=None), version)
+    assert isinstance(frame, bytes)
+    view = memoryview(frame)[4:]
+    assert request_body(MetadataRequest, view, version) == (client_id, parse_request(view)[1])
+    end = 10 + len((client_id or "").encode())
+    with pytest.raises(BufferUnderflow):
+        request_body(MetadataRequest, view[: end if version == 9 else end - 1], version)
 
 
 def test_header_of_another_message() -> None:
