@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "disk_hang": ([], ["--seconds", "1.5"]),
     "heartbeat": ([], ["--quick"]),
     "produce_fetch": ([], ["--quick"]),
+    "small_requests": ([], ["--quick"]),
     "export": ([], ["--partitions", "10000", "--rounds", "1"]),
     "report": ([], ["--records", "200000", "--rounds", "1"]),
     "memory": ([], ["--quick"]),

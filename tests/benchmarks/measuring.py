@@ -11,8 +11,14 @@ from typing import Any
 
 
 def is_optimized_build() -> bool:
-    """Whether this interpreter was built with profile-guided optimisation, which affects speed more than its version."""
-    return "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    """Whether this interpreter was built with profile-guided optimisation, which affects speed more than its version.
+
+    Debian and Ubuntu build theirs with `make profile-opt` instead of the configure option. Their packages have taken the
+    flags of the second compilation out of the configuration; every other build keeps both flags, whether it used them or
+    not."""
+    if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        return True
+    return bool(sysconfig.get_config_var("PGO_PROF_GEN_FLAG")) and not sysconfig.get_config_var("PGO_PROF_USE_FLAG")
 
 
 def build_text() -> str:

@@ -1,0 +1,232 @@
+"""What a request of one record costs a broker: requests per second, latency, and the event loop's CPU time for each.
+
+    python -m tests.benchmarks.bench_small_requests [--quick] [--requests 30000] [--rounds 5] [--depth 64] [--folder FOLDER]
+
+One connection keeps 64 requests in flight and sends the next one with each answer. The requests are encoded beforehand, so
+that the client costs little: Produce of one record with acks=1, a Fetch that returns one record from the page cache, and
+Metadata of one topic. The kinds take turns. Client and broker share the machine; the CPU time of the broker's main thread,
+which runs the event loop, is what other load disturbs least. The broker runs on the interpreter of this process.
+"""
+
+import argparse
+import socket
+import struct
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from common.ids import Uuid
+from common.parts import FileRegion
+from common.protocol.api_keys import ApiKey
+from common.protocol.framing import encode_request_frame, parse_response
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from common.protocol.messages.headers import RequestHeader
+from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.protocol.registry import APIS
+from common.protocol.schema import Struct
+from common.records.batch import Record, encode_batch
+from tests.benchmarks.measuring import percentile, print_result, spread
+from tests.interop.topics import create_topic
+from tools.lab.local_cluster import LocalCluster
+
+VALUE_BYTES = 100
+VERSIONS = {ApiKey.PRODUCE: 9, ApiKey.FETCH: 12, ApiKey.METADATA: 12}
+GOALS_PER_SECOND = {"produce": 25_000, "fetch": 20_000}
+RECEIVE_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Kind:
+    """One kind of request, and its measurements."""
+
+    name: str
+    api_key: ApiKey
+    frame: bytes
+    per_second: list[float] = field(default_factory=list)
+    loop_us: list[float] = field(default_factory=list)
+    latency_ms: list[float] = field(default_factory=list)
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "requests_per_second": spread(self.per_second, 0),
+            "loop_us_per_request": spread(self.loop_us),
+            "latency_p50_ms": round(percentile(self.latency_ms, 0.5), 2),
+            "latency_p99_ms": round(percentile(self.latency_ms, 0.99), 2),
+        }
+
+    def clear(self) -> None:
+        self.per_second.clear()
+        self.loop_us.clear()
+        self.latency_ms.clear()
+
+
+def frame(message: Struct, api_key: ApiKey) -> bytes:
+    version = VERSIONS[api_key]
+    header = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=1, client_id="small")
+    parts = encode_request_frame(header, message, version)
+    return b"".join(part for part in parts if not isinstance(part, FileRegion))
+
+
+def kinds(topic: str) -> list[Kind]:
+    records = encode_batch([Record(key=None, value=b"x" * VALUE_BYTES, timestamp_ms=1_700_000_000_000)])
+    produce = ProduceRequest(
+        acks=1,
+        timeout_ms=30_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])],
+    )
+    fetch = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)])],
+    )
+    metadata = MetadataRequest(topics=[MetadataRequestTopic(name=topic, topic_id=Uuid(bytes(16)))])
+    return [
+        Kind("produce", ApiKey.PRODUCE, frame(produce, ApiKey.PRODUCE)),
+        Kind("fetch", ApiKey.FETCH, frame(fetch, ApiKey.FETCH)),
+        Kind("metadata", ApiKey.METADATA, frame(metadata, ApiKey.METADATA)),
+    ]
+
+
+class Answers:
+    """Counts whole frames in what arrives, and keeps the newest one."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self.last = b""
+
+    def receive(self, data: bytes) -> int:
+        """Returns how many frames have become complete."""
+        pending, position, count = self._pending + data, 0, 0
+        while len(pending) - position >= 4:
+            (size,) = struct.unpack_from(">i", pending, position)
+            if len(pending) - position - 4 < size:
+                break
+            self.last = pending[position + 4 : position + 4 + size]
+            position += 4 + size
+            count += 1
+        self._pending = pending[position:]
+        return count
+
+
+def ask(connection: socket.socket, kind: Kind, count: int, depth: int) -> None:
+    """Sends `count` requests, `depth` at a time, and keeps the latency of each."""
+    answers = Answers()
+    sent_at: deque[float] = deque()
+
+    def send(number: int) -> None:
+        sent_at.extend([time.perf_counter()] * number)
+        connection.sendall(kind.frame * number)
+
+    started = min(depth, count)
+    send(started)
+    answered = 0
+    while answered < count:
+        arrived = answers.receive(connection.recv(RECEIVE_BYTES))
+        now = time.perf_counter()
+        for _ in range(arrived):
+            kind.latency_ms.append((now - sent_at.popleft()) * 1000)
+        answered += arrived
+        more = min(arrived, count - started)
+        if more:
+            started += more
+            send(more)
+    check(kind, answers.last)
+
+
+def check(kind: Kind, answer: bytes) -> None:
+    """Makes sure that the requests were served and not refused."""
+    _, message = parse_response(APIS[kind.api_key].response, answer, VERSIONS[kind.api_key])
+    response: Any = message
+    match kind.name:
+        case "produce":
+            assert response.responses[0].partition_responses[0].error_code == 0
+        case "fetch":
+            assert len(response.responses[0].partitions[0].records) > VALUE_BYTES
+        case _:
+            assert response.topics[0].error_code == 0
+
+
+def loop_seconds(pid: int) -> float:
+    """Returns the CPU time of the main thread."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def measure(connection: socket.socket, kind: Kind, *, pid: int, requests: int, depth: int) -> None:
+    cpu, began = loop_seconds(pid), time.perf_counter()
+    ask(connection, kind, requests, depth)
+    kind.per_second.append(requests / (time.perf_counter() - began))
+    kind.loop_us.append((loop_seconds(pid) - cpu) * 1e6 / requests)
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[tuple[socket.socket, str, int]]:
+    """Runs a cluster of one broker with one disk. Yields a connection to it, a topic and the broker's process id."""
+    cluster = LocalCluster.create(folder, brokers=1, disks=1, loop=False)
+    try:
+        cluster.start()
+        [node] = cluster.brokers
+        assert node.pid is not None
+        topic = create_topic(cluster.bootstrap, "small", partitions=1, replication_factor=1)
+        host, _, port = cluster.bootstrap.rpartition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            yield connection, topic, node.pid
+    finally:
+        cluster.kill()
+        cluster.delete()
+
+
+def in_turns(measured: list[Kind], rounds: int, measure_one: Callable[[Kind], None]) -> None:
+    """Measures the kinds in turns. The first round warms up and is discarded."""
+    for number in range(rounds + 1):
+        for kind in measured:
+            if number == 1:
+                kind.clear()
+            measure_one(kind)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer requests and rounds, for a first look")
+    parser.add_argument("--requests", type=int, help="requests of each kind in one round (default 30000)")
+    parser.add_argument("--rounds", type=int, help="default 5")
+    parser.add_argument("--depth", type=int, default=64, help="requests in flight (default 64)")
+    parser.add_argument("--folder", type=Path, help="where the broker writes (default: a new temporary folder)")
+    arguments = parser.parse_args()
+    requests = arguments.requests or (5_000 if arguments.quick else 30_000)
+    rounds = arguments.rounds or (2 if arguments.quick else 5)
+    with (
+        tempfile.TemporaryDirectory(prefix="diskraft-bench-", dir=arguments.folder) as name,
+        broker(Path(name)) as (connection, topic, pid),
+    ):
+        measured = kinds(topic)
+        in_turns(
+            measured,
+            rounds,
+            lambda kind: measure(connection, kind, pid=pid, requests=requests, depth=arguments.depth),
+        )
+    figures = {
+        "value_bytes": VALUE_BYTES,
+        "depth": arguments.depth,
+        "requests_per_round": requests,
+        "rounds": rounds,
+        "goal_requests_per_second": GOALS_PER_SECOND,
+    } | {kind.name: kind.figures() for kind in measured}
+    text = "; ".join(
+        f"{kind.name} {median(kind.per_second):.0f} requests/s, {median(kind.loop_us):.1f} us of the loop each, "
+        f"p50 {percentile(kind.latency_ms, 0.5):.2f} ms, p99 {percentile(kind.latency_ms, 0.99):.2f} ms"
+        for kind in measured
+    )
+    print_result("small_requests", "python -m tests.benchmarks.bench_small_requests", figures, text)
+
+
+if __name__ == "__main__":
+    main()
