@@ -297,13 +297,27 @@ def replace_a_volume(compose: Compose) -> None:
         wait_until_in_sync(admin, TOPIC, partitions=PARTITIONS, replication_factor=3)
 
 
-def test_both_generations_of_compose_accept_the_file() -> None:
-    """Reads docker-compose.yml with each installed version of Compose. The file needs neither variables nor a .env file."""
+def test_both_generations_of_compose_accept_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads docker-compose.yml and the example for a host with each installed version of Compose. The first needs neither
+    variables nor a .env file, the second needs what its head says."""
     known = [["docker-compose"]] if shutil.which("docker-compose") else []
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=60).returncode == 0:
         known.append(["docker", "compose"])
     if not known:
         not_testable("neither docker-compose nor docker compose is here")
+
+    def services(command: list[str], file: str) -> list[str]:
+        return sorted(run(*command, "--file", file, "config", "--services").split())
+
     for command in known:
-        services = run(*command, "--file", "docker-compose.yml", "config", "--services").split()
-        assert sorted(services) == ["broker-1", "broker-2", "broker-3", "controller", "prometheus"]
+        assert services(command, "docker-compose.yml") == ["broker-1", "broker-2", "broker-3", "controller", "prometheus"]
+    for name, value in (
+        ("HOST", "h"),
+        ("ADDRESS", "10.0.0.1"),
+        ("FIRST_ID", "1"),
+        ("SECOND_ID", "2"),
+        ("VOTERS", "9@c:9093"),
+    ):
+        monkeypatch.setenv(name, value)
+    for command in known:
+        assert services(command, "deploy/brokers-of-a-host.yml") == ["broker-1", "broker-2"]
