@@ -75,10 +75,10 @@ class FetchHandler:
         session = self._sessions.find(request.session_id)
         if session is None:
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if not session.advance(request.session_epoch, self._env.now_ns()):
-            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if session.by_id != (context.api_version >= TOPIC_ID_FIRST_VERSION):
-            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        by_id = context.api_version >= TOPIC_ID_FIRST_VERSION
+        error = session.advance(request.session_epoch, by_id=by_id, now_ns=self._env.now_ns())
+        if error is not ErrorCode.NONE:
+            return FetchResponse(error_code=error)
         self._sessions.touch(session)
         session.queued += 1
         session.watched.end_wait()
@@ -97,15 +97,25 @@ class FetchHandler:
         session_id = 0
         while not session_id or self._sessions.find(session_id) is not None:
             session_id = self._env.rng.randint(1, _SESSION_ID_MAX)
+
+        def client_gone(_: object) -> None:
+            self._sessions.remove(session_id)
+
         now_ns = self._env.now_ns()
-        by_id = context.api_version >= TOPIC_ID_FIRST_VERSION
-        asked_as = self._asked_as(context, request)
-        session = FetchSession(session_id, request, by_id=by_id, asked_as=asked_as, now_ns=now_ns)
+        session = FetchSession(
+            session_id,
+            request,
+            by_id=context.api_version >= TOPIC_ID_FIRST_VERSION,
+            asked_as=self._asked_as(context, request),
+            now_ns=now_ns,
+            # Some clients begin a new session with every fetch, on a connection that stays for months.
+            on_closed=lambda: context.client_gone.remove_done_callback(client_gone),
+        )
         if context.client_gone.done() or not len(session) or not self._sessions.add(session, now_ns):
             return None
         # After a lost connection every client begins a new session. If it named the lost one, so much the better, but it may
         # never come back.
-        context.client_gone.add_done_callback(lambda _: self._sessions.remove(session_id))
+        context.client_gone.add_done_callback(client_gone)
         return session
 
     def _asked_as(self, context: RequestContext, request: FetchRequest) -> tuple[object, ...]:

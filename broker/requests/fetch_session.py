@@ -6,7 +6,7 @@ after a request with an unexpected epoch, the client starts over.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from broker.core.fetch_session_cache import INITIAL_EPOCH, FetchSessionCache, next_epoch
 from broker.core.partition_replica import SessionClock
@@ -14,6 +14,7 @@ from broker.hosting.purgatory import WatchedPartitions
 from broker.requests.fetched_partitions import FetchedPartition, fetching_replica
 from common.ids import Uuid
 from common.metrics_exposition import Sample, counter, gauge
+from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 # A topic's name and id, one of which has its default depending on the version, and the index of a partition.
@@ -24,12 +25,19 @@ class FetchSession:
     """See the module docstring. `len` is the number of partitions."""
 
     def __init__(
-        self, session_id: int, request: FetchRequest, *, by_id: bool, asked_as: tuple[object, ...], now_ns: int
+        self,
+        session_id: int,
+        request: FetchRequest,
+        *,
+        by_id: bool,
+        asked_as: tuple[object, ...],
+        now_ns: int,
+        on_closed: Callable[[], object],
     ) -> None:
         """Begins with the partitions of `request`. `by_id` is whether requests name topics by their ids. For `asked_as` see
-        `take_over`."""
+        `take_over`. Calls `on_closed` when the session has left the cache."""
         self.session_id = session_id
-        self.by_id = by_id
+        self._by_id = by_id
         self.is_follower = fetching_replica(request)[0] >= 0
         self.created_ns = self.used_ns = now_ns
         self.watched: WatchedPartitions[FetchedPartition] = WatchedPartitions()
@@ -43,18 +51,22 @@ class FetchSession:
         self._items: dict[_Key, FetchedPartition] = {}
         # What the answers depend on apart from the partitions, as of the last request.
         self._asked_as = asked_as
+        self._on_closed = on_closed
         self._update(request.topics)
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def advance(self, epoch: int, now_ns: int) -> bool:
-        """Notes the arrival of a request. Returns False if it does not have the epoch that comes next."""
+    def advance(self, epoch: int, *, by_id: bool, now_ns: int) -> ErrorCode:
+        """Notes the arrival of a request, unless it does not have the epoch that comes next, or names topics in another way
+        than the session. Then returns the error, and the session stays as it was."""
         if epoch != self._epoch:
-            return False
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if by_id != self._by_id:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         self._epoch = next_epoch(epoch)
         self.used_ns = now_ns
-        return True
+        return ErrorCode.NONE
 
     def take_over(self, request: FetchRequest, *, asked_as: tuple[object, ...]) -> None:
         """Applies the changes that a later request makes. If `asked_as` differs from that of the last request, every
@@ -100,6 +112,7 @@ class FetchSession:
         self._items.clear()
         self.watched.changed.clear()
         self.watched.end_wait()
+        self._on_closed()
 
 
 FetchSessions = FetchSessionCache[FetchSession]

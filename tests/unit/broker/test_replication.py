@@ -6,6 +6,7 @@ from common.ids import Offset, TopicId, Uuid
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import PartitionData
+from common.time_units import NS_PER_MS
 from tests.simulation.disk_store import FileNode
 from tests.unit.broker.cluster import PORT, TOPIC, Cluster, at_once, path, run, values
 
@@ -78,6 +79,32 @@ def test_partitions_that_are_added_all_the_time_do_not_hold_up_the_others() -> N
         assert done >= 4
 
     run(scenario)
+
+
+def test_without_a_session_a_new_partition_waits_for_one_poll_at_most() -> None:
+    """The leader has no slot for the follower's session, so nothing can overtake its polls. A partition that is added to a
+    waiting poll is fetched with the next one, and a written record still ends a poll at once."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        await cluster.produce(1, "a")
+        await cluster.world.sleep(1)
+        poll_ns = cluster[1].config.replica_fetch_wait_max_ms * NS_PER_MS
+        for number in range(20):
+            topic_id = TopicId(Uuid(b"%016d" % number))
+            cluster.controller.create_topic([1, 2], name=f"new-{number}", topic_id=topic_id)
+            await cluster.started(0, topic_id)
+            begun_ns = cluster.world.now_ns()
+            await cluster.produce(1, "a", topic=f"new-{number}")
+            added_ns = cluster.world.now_ns()
+            assert added_ns - begun_ns < poll_ns + 50_000_000
+            await cluster.produce(1, "a")
+            assert cluster.world.now_ns() - added_ns < 50_000_000
+
+    run(scenario, max_incremental_fetch_session_cache_slots="0")
 
 
 def test_many_batches_are_equal_on_all_replicas() -> None:

@@ -1,27 +1,42 @@
 """Fetch sessions (KIP-227): what an answer names, what it leaves out, and how a session ends."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from broker.hosting.replicas import Replicas
-from common.ids import TopicId
+from broker.requests.fetch import FetchHandler
+from broker.requests.fetch_session import fetch_sessions
+from common.ids import TopicId, Uuid
 from common.net.node_channel import ChannelError, NodeChannel
+from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
-from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from common.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import TOPIC, Cluster, run, values
+from tests.unit.broker.requests.contexts import context
+
+OTHER_TOPIC = TopicId(Uuid(b"O" * 16))
 
 
 class Client:
     """A client with one connection and one session."""
 
-    def __init__(self, cluster: Cluster, channel: NodeChannel) -> None:
+    def __init__(self, cluster: Cluster, channel: NodeChannel, version: int) -> None:
         self._cluster = cluster
         self._channel = channel
+        self._version = version
         self.session_id = 0
         self.epoch = 0
 
@@ -35,24 +50,30 @@ class Client:
         self.session_id = response.session_id
         return response
 
-    async def send(self, request: FetchRequest, version: int = 17) -> FetchResponse:
+    async def send(self, request: FetchRequest, version: int | None = None) -> FetchResponse:
         deadline_ns = self._cluster.world.now_ns() + 40 * NS_PER_S
-        response: FetchResponse = await self._channel.send(request, version=version, deadline_ns=deadline_ns)
+        response: FetchResponse = await self._channel.send(
+            request, version=self._version if version is None else version, deadline_ns=deadline_ns
+        )
         return response
 
 
 @asynccontextmanager
-async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    """A client that is connected to broker 1."""
+async def client(cluster: Cluster, version: int = 17) -> AsyncIterator[Client]:
+    """A client of this version of Fetch that is connected to broker 1."""
     async with asyncio.TaskGroup() as group:
         node = cluster.world.node("client")
         channel = NodeChannel(node, host="broker-1", port=cluster[1].port, client_id="test", task_group=group)
-        yield Client(cluster, channel)
+        yield Client(cluster, channel, version)
         channel.close()
 
 
 def wanted(index: int = 0, offset: int = 0, *, max_bytes: int = 1 << 20) -> FetchPartition:
     return FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
+
+
+def in_epoch(leader_epoch: int) -> FetchPartition:
+    return FetchPartition(current_leader_epoch=leader_epoch, partition_max_bytes=1 << 20)
 
 
 def named(response: FetchResponse) -> dict[int, list[str]]:
@@ -166,6 +187,72 @@ def test_an_error_is_repeated_until_it_is_over() -> None:
     run(scenario)
 
 
+def test_a_topic_that_is_created_again_is_another_one() -> None:
+    """The client names topics by their names. The session must not answer from the partition that is gone."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=1)
+        await cluster.produce(1, "a", "b")
+        async with client(cluster, version=12) as session:
+            assert named(await session.fetch(wanted(0, 1))) == {0: ["a", "b"]}
+            assert named(await session.fetch(wanted(0, 2))) == {}
+            cluster.controller.remove_topic()
+            assert errors(await session.fetch()) == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            cluster.controller.create_topic([1], topic_id=OTHER_TOPIC)
+            await cluster.started(0, OTHER_TOPIC)
+            assert errors(await session.fetch()) == {0: ErrorCode.OFFSET_OUT_OF_RANGE}
+            await cluster.produce(1, "c")
+            assert named(await session.fetch(wanted(0, 0))) == {0: ["c"]}
+
+    run(scenario)
+
+
+def test_a_new_leader_epoch_is_told_until_the_client_knows_it() -> None:
+    """The client waits in epoch 0. The wait ends with the epoch, and each answer has the error, until the client asks in
+    the new epoch."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        async with client(cluster) as session:
+            await session.fetch(in_epoch(0), wanted(1))
+            waiting = asyncio.ensure_future(session.fetch(max_wait_ms=30_000, min_bytes=1))
+            await cluster.world.sleep(1)
+            begun_ns = cluster.world.now_ns()
+            cluster.controller.change(leader=1)
+            assert errors(await waiting) == {0: ErrorCode.FENCED_LEADER_EPOCH}
+            assert cluster.world.now_ns() - begun_ns < 10_000_000
+            assert errors(await session.fetch()) == {0: ErrorCode.FENCED_LEADER_EPOCH}
+            assert errors(await session.fetch(in_epoch(1))) == {0: 0}
+            assert errors(await session.fetch()) == {}
+
+    run(scenario)
+
+
+def test_partitions_with_much_to_read_do_not_hold_up_one_with_little() -> None:
+    """Two partitions fill each answer by themselves. One that gets a record now and then has it in the second answer."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        for number in range(20):
+            for index in (0, 1):
+                await cluster.produce(1, f"{index}-{number}", index=index)
+        async with client(cluster) as session:
+            offsets = {0: 0, 1: 0, 2: 0}
+            answer = named(await session.fetch(wanted(0), wanted(1), wanted(2), max_bytes=1))
+            for number in range(10):
+                await cluster.produce(1, f"2-{number}", index=2)
+                got: list[str] = []
+                for _ in range(3):
+                    for index, records in answer.items():
+                        offsets[index] += len(records)
+                        got += records
+                    had = [wanted(index, offsets[index]) for index, records in answer.items() if records]
+                    answer = named(await session.fetch(*had, max_bytes=1))
+                assert f"2-{number}" in got + answer.get(2, []), (number, got, answer)
+
+    run(scenario)
+
+
 def test_a_change_that_is_not_a_record_is_told() -> None:
     """The log start moves. The next answer names the partition without records."""
 
@@ -246,6 +333,67 @@ def test_wrong_sessions_are_refused() -> None:
             ):
                 response = await session.send(FetchRequest(session_id=session_id, session_epoch=epoch), version)
                 assert (response.error_code, response.session_id, response.responses) == (error, 0, [])
+            assert named(await session.fetch()) == {}
+            assert session.session_id == known
+
+    run(scenario)
+
+
+def test_a_session_that_leaves_for_another_one_ends_its_wait() -> None:
+    """There is one slot, and a follower takes it. The waiting consumer gets an answer without a session, and the record that
+    is written after that with its next fetch."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=1)
+        async with client(cluster) as consumer, client(cluster) as follower:
+            await consumer.fetch(wanted())
+            waiting = asyncio.ensure_future(consumer.fetch(max_wait_ms=30_000, min_bytes=1))
+            await cluster.world.sleep(1)
+            begun_ns = cluster.world.now_ns()
+            await follower.fetch(wanted(), replica_state=ReplicaState(replica_id=2))
+            assert follower.session_id > 0
+            await waiting
+            assert consumer.session_id == 0
+            assert cluster.world.now_ns() - begun_ns < 10_000_000
+            await cluster.produce(1, "a")
+            assert named(await consumer.fetch(wanted(), session_epoch=0)) == {0: ["a"]}
+
+    run(scenario, max_incremental_fetch_session_cache_slots="1")
+
+
+def test_a_client_that_begins_a_session_with_every_fetch_leaves_nothing_behind() -> None:
+    """It names the session before each time, or leaves it to the cache to drop it. The connection remembers the session that
+    is left, and no other."""
+
+    class Connection:
+        def __init__(self) -> None:
+            self.callbacks: list[Callable[[Any], None]] = []
+
+        def done(self) -> bool:
+            return False
+
+        def add_done_callback(self, callback: Callable[[Any], None], /) -> None:
+            self.callbacks.append(callback)
+
+        def remove_done_callback(self, callback: Callable[[Any], None], /) -> int:
+            self.callbacks.remove(callback)
+            return 1
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=1)
+        broker, sessions, connection = cluster[1], fetch_sessions(1), Connection()
+        handler = FetchHandler(broker.env, broker.replicas, response_bytes_max=1000, sessions=sessions)
+        sent = replace(context(ApiKey.FETCH, 17), client_gone=connection)
+        session_id = 0
+        for _ in range(3):
+            topics = [FetchTopic(topic_id=TOPIC, partitions=[wanted()])]
+            request = FetchRequest(max_wait_ms=0, session_id=session_id, session_epoch=0, topics=topics)
+            await handler.handle(sent, request)
+            # The cache drops the session before only after some time.
+            await cluster.world.sleep(130)
+            session_id = (await handler.handle(sent, replace(request, session_id=0))).session_id
+            assert session_id > 0
+            assert (len(sessions), len(connection.callbacks)) == (1, 1)
 
     run(scenario)
 
