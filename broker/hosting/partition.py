@@ -527,15 +527,21 @@ class Partition:
         )
         return appended.first_offset
 
-    def append_as_follower(self, batches: memoryview, *, on_done: Callable[[bool], None]) -> None:
-        """Appends whole batches from the leader. Calls `on_done` with True once the kernel has the batches, or with False if
-        the append failed."""
+    def append_as_follower(
+        self,
+        batches: Sequence[tuple[BatchHeader, memoryview]],
+        view: memoryview,
+        *,
+        on_done: Callable[[bool], None],
+    ) -> None:
+        """Appends whole batches from the leader, which `view` holds one after the other. Calls `on_done` with True once the
+        kernel has the batches, or with False if the append failed."""
 
         def written() -> None:
-            self.note_written(Offset(appended.last_offset + 1), len(batches))
+            self.note_written(Offset(appended.last_offset + 1), len(view))
             on_done(True)
 
-        appended = self.log.append_as_follower(batches, on_written=written, on_failed=lambda _: on_done(False))
+        appended = self.log.append_as_follower(batches, view, on_written=written, on_failed=lambda _: on_done(False))
 
     def note_written(self, end_offset: Offset, size: int) -> None:
         """Notes that the log is written up to `end_offset`."""

@@ -146,7 +146,8 @@ class ReplicaCopy:
         if self._was_overtaken(generation):
             return True
         view = memoryview(data)
-        for header, batch in split_batches(view):
+        batches = split_batches(view)
+        for header, batch in batches:
             # Do not copy a damaged batch: its own disk may be able to read it correctly later.
             validate_integrity(header, batch)
         # At most one chunk is written while the next one is read, because the clients' appends wait behind the chunk.
@@ -154,7 +155,7 @@ class ReplicaCopy:
         if self._was_overtaken(generation):
             return True
         append = self._in_flight = AwaitedAppend()
-        future.append_as_follower(view, on_written=append.written, on_failed=append.failed)
+        future.append_as_follower(batches, view, on_written=append.written, on_failed=append.failed)
         # Nobody reads the copy, so it need not remember which of its transactions are replicated.
         future.replicated_up_to(future.log_end_offset)
         await self._pace_write_back(future, len(data))

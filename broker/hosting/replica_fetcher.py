@@ -44,7 +44,7 @@ from common.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from common.records.batch import BatchError, split_batches, validate_integrity
+from common.records.batch import BatchError, BatchHeader, split_intact_batches
 from common.storage.errors import LogClosed, UnexpectedOffset
 from common.time_units import NS_PER_MS
 
@@ -413,13 +413,13 @@ class ReplicaFetcher:
 
     def _append(self, followed: _Followed, data: PartitionData, appends: "list[asyncio.Future[None]]") -> None:
         partition = followed.partition
-        batches = _whole_batches(data.records)
-        if batches is None:
+        batches, view = _intact_batches(data.records)
+        if not batches:
             self._follow_leader_marks(followed, data)
             return
-        self._traffic.replicated(partition.topic, size=len(batches))
+        self._traffic.replicated(partition.topic, size=len(view))
         if partition.replica.is_follower_throttled:
-            self._quota.count(len(batches), self._env.now_ns(), is_paced=partition.replica.is_paced)
+            self._quota.count(len(view), self._env.now_ns(), is_paced=partition.replica.is_paced)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def appended(is_written: bool) -> None:
@@ -429,7 +429,7 @@ class ReplicaFetcher:
             if not done.done():
                 done.set_result(None)
 
-        partition.append_as_follower(batches, on_done=appended)
+        partition.append_as_follower(batches, view, on_done=appended)
         followed.is_appending = True
         appends.append(done)
 
@@ -540,13 +540,9 @@ class ReplicaFetcher:
         return None
 
 
-def _whole_batches(records: object) -> memoryview | None:
-    """Returns the whole batches at the start of the leader's data, with verified checksums; None if there are none."""
-    if not isinstance(records, bytes | bytearray | memoryview) or not len(records):
-        return None
-    view = memoryview(records)
-    batches = split_batches(view, allow_partial_tail=True)
-    for header, batch in batches:
-        validate_integrity(header, batch)
-    size = sum(header.size for header, _ in batches)
-    return view[:size] if size else None
+def _intact_batches(records: object) -> tuple[list[tuple[BatchHeader, memoryview]], memoryview]:
+    """Returns the whole batches at the start of the leader's data, with verified checksums, and their memory."""
+    if not isinstance(records, bytes | bytearray | memoryview):
+        return [], memoryview(b"")
+    batches = split_intact_batches(records)
+    return batches, memoryview(records)[: sum([header.size for header, _ in batches])]

@@ -226,7 +226,7 @@ class Follower:
             # The complete batches are contiguous at the start of the response, so append them as one view.
             assert isinstance(partition.records, bytes | bytearray | memoryview)
             size = sum(header.size for header, _ in batches)
-            await self._log.append_as_follower(memoryview(partition.records)[:size])
+            await self._log.append_as_follower(batches, memoryview(partition.records)[:size])
             for header, view in batches:
                 self._queue.push_fetched(header, view)
         self._quorum.leader_reported(high_watermark, log_end_offset=self._log.end.offset)

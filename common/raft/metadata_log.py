@@ -203,10 +203,11 @@ class MetadataLog:
         batches = [(read_header(buffer), memoryview(buffer)) for buffer in buffers]
         return self.log.append_as_leader(batches, leader_epoch=epoch, on_written=append.written, on_failed=append.failed)
 
-    async def append_as_follower(self, view: memoryview) -> None:
-        """Appends whole batches fetched from the leader. Returns once the kernel has them."""
+    async def append_as_follower(self, batches: Sequence[tuple[BatchHeader, memoryview]], view: memoryview) -> None:
+        """Appends whole batches fetched from the leader, which `view` holds one after the other. Returns once the kernel has
+        them."""
         append = AwaitedAppend()
-        self.log.append_as_follower(view, on_written=append.written, on_failed=append.failed)
+        self.log.append_as_follower(batches, view, on_written=append.written, on_failed=append.failed)
         await append.ended
 
     async def read_parts(self, offset: Offset, *, max_bytes: int) -> list[Part]:

@@ -208,6 +208,32 @@ def validate_integrity(header: BatchHeader, view: Buffer) -> None:
         raise CorruptBatch(f"record batch has CRC {header.crc:#010x}, its bytes give {computed:#010x}")
 
 
+def split_intact_batches(buffer: Buffer) -> list[tuple[BatchHeader, memoryview]]:
+    """Splits like `split_batches` with `allow_partial_tail`, and checks each batch like `validate_integrity`. Raises a
+    subclass of BatchError.
+
+    It takes one pass, because a follower does this with every batch, and with small ones it does little else.
+    """
+    view = memoryview(buffer)
+    batches: list[tuple[BatchHeader, memoryview]] = []
+    position = 0
+    end = len(view)
+    while end - position >= BATCH_OVERHEAD:
+        header = BatchHeader._make(_HEADER.unpack_from(view, position))
+        if header.magic != CURRENT_MAGIC or header.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD:
+            break
+        batch_end = position + header.batch_length + LOG_OVERHEAD
+        if batch_end > end:
+            return batches
+        if crc32c(view[position + _ATTRIBUTES_POSITION : batch_end]) != header.crc:
+            validate_integrity(header, view[position:batch_end])
+        batches.append((header, view[position:batch_end]))
+        position = batch_end
+    # What is left is the start of a header, or no batch at all, which is an error.
+    split_batches(view[position:], allow_partial_tail=True)
+    return batches
+
+
 def validate_batch(header: BatchHeader, view: Buffer) -> None:
     """Checks integrity, and that the counts in the header are consistent, without reading the records. Raises a subclass of
     BatchError."""

@@ -20,13 +20,19 @@ from typing import NamedTuple
 from common.environment.interface import LogDir, LogDirError
 from common.ids import LeaderEpoch, Offset, TopicId
 from common.parts import FileRegion
-from common.records.batch import NO_PRODUCER_ID, BatchHeader, set_base_offset_and_epoch, split_batches
+from common.records.batch import (
+    CONTROL_BIT,
+    LOG_OVERHEAD,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    set_base_offset_and_epoch,
+)
 from common.records.end_transaction import EndTransactionMarker, decode_end_transaction
 from common.storage.append_pipeline import AppendPipeline, OnFailed, OnWritten
 from common.storage.batch_search import Span, locate_in_memory, locate_on_disk
 from common.storage.compaction.swap import open_cleaned, swap_steps
 from common.storage.errors import LogClosed, LogExists, OffsetOutOfRange, UnexpectedOffset
-from common.storage.leader_epochs import LeaderEpochs
+from common.storage.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from common.storage.log_config import LogSettings
 from common.storage.log_segments import LogSegments
 from common.storage.names import (
@@ -383,46 +389,62 @@ class Log:
         self._appends.send(segment, position, buffers, offset, on_written=on_written, on_failed=on_failed)
         return Appended(first_offset, Offset(offset - 1))
 
-    def append_as_follower(self, view: memoryview, *, on_written: OnWritten, on_failed: OnFailed) -> Appended:
-        """Appends whole, validated batches that already have their offsets and epochs.
+    def append_as_follower(
+        self,
+        batches: Sequence[tuple[BatchHeader, memoryview]],
+        view: memoryview,
+        *,
+        on_written: OnWritten,
+        on_failed: OnFailed,
+    ) -> Appended:
+        """Appends whole, validated batches that already have their offsets and epochs. `view` is the memory that holds them
+        one after the other.
 
         Calls `on_written` or `on_failed` like `append_as_leader`; the caller leaves `view` unchanged until the call. Raises
-        UnexpectedOffset, BatchError if the bytes are not whole batches, LogClosed, and LogDirError if the log has failed.
+        UnexpectedOffset, BatchError if a marker cannot be read, LogClosed, and LogDirError if the log has failed.
         """
         self._check_appendable()
-        batches = split_batches(view)
-        expected = self.log_end_offset
-        markers: dict[int, EndTransactionMarker | None] = {}
-        for header, batch in batches:
-            if header.is_control and header.producer_id > NO_PRODUCER_ID:
-                markers[header.base_offset] = decode_end_transaction(batch)
-            if header.base_offset < expected or header.last_offset_delta < 0:
-                raise UnexpectedOffset(
-                    f"{self.name}: a batch of offsets {header.base_offset} to {header.last_offset} cannot follow {expected}"
-                )
-            expected = Offset(header.next_offset)
         if not batches:
             raise UnexpectedOffset(f"{self.name}: there is no batch to append")
-        first_offset = Offset(batches[0][0].base_offset)
-        segment = self._segment_for(batches, size=len(view), last_offset=expected - 1)
+        markers = self._check_offsets(batches)
+        first_offset, last_offset = batches[0][0].base_offset, batches[-1][0].last_offset
+        segment = self._segment_for(batches, size=len(view), last_offset=last_offset)
         position = segment.size
         index_interval = self.config.index_interval_bytes
+        epoch = UNDEFINED_EPOCH
         for header, _ in batches:
-            self._epochs_changed |= self.leader_epochs.assign(
-                LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset)
-            )
+            base_offset = header.base_offset
+            if header.partition_leader_epoch != epoch:
+                epoch = LeaderEpoch(header.partition_leader_epoch)
+                self._epochs_changed |= self.leader_epochs.assign(epoch, Offset(base_offset))
             if header.producer_id > NO_PRODUCER_ID:
-                self._note_producer(header, header.base_offset, markers.get(header.base_offset))
+                self._note_producer(header, base_offset, markers.get(base_offset))
             segment.note_batch(
-                first_offset=header.base_offset,
-                last_offset=header.last_offset,
-                size=header.size,
+                first_offset=base_offset,
+                last_offset=base_offset + header.last_offset_delta,
+                size=header.batch_length + LOG_OVERHEAD,
                 max_timestamp=header.max_timestamp,
                 index_interval=index_interval,
             )
-        self.log_end_offset = expected
-        self._appends.send(segment, position, [view], expected, on_written=on_written, on_failed=on_failed)
-        return Appended(first_offset, Offset(expected - 1))
+        assert segment.size == position + len(view), "the view holds the batches and nothing else"
+        self.log_end_offset = Offset(last_offset + 1)
+        self._appends.send(segment, position, [view], self.log_end_offset, on_written=on_written, on_failed=on_failed)
+        return Appended(Offset(first_offset), Offset(last_offset))
+
+    def _check_offsets(self, batches: Sequence[tuple[BatchHeader, memoryview]]) -> dict[int, EndTransactionMarker | None]:
+        """Raises UnexpectedOffset unless the batches continue the log. Returns the markers among them, by their offsets."""
+        expected: int = self.log_end_offset
+        markers: dict[int, EndTransactionMarker | None] = {}
+        for header, batch in batches:
+            base_offset, delta = header.base_offset, header.last_offset_delta
+            if base_offset < expected or delta < 0:
+                raise UnexpectedOffset(
+                    f"{self.name}: a batch of offsets {base_offset} to {header.last_offset} cannot follow {expected}"
+                )
+            expected = base_offset + delta + 1
+            if header.attributes & CONTROL_BIT and header.producer_id > NO_PRODUCER_ID:
+                markers[base_offset] = decode_end_transaction(batch)
+        return markers
 
     def _note_producer(self, header: BatchHeader, base_offset: int, marker: EndTransactionMarker | None) -> None:
         completed = self.producers.state.note(header, base_offset, marker)
@@ -458,7 +480,7 @@ class Log:
     def _segment_for(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, size: int, last_offset: int) -> Segment:
         """Returns the newest segment, after rolling if it has no room for these batches."""
         segment = self._segments.newest
-        max_timestamp = max(header.max_timestamp for header, _ in batches)
+        max_timestamp = max([header.max_timestamp for header, _ in batches])
         if segment.is_full_for(size=size, max_timestamp=max_timestamp, last_offset=last_offset, config=self.config):
             # The new segment starts where the old one ends, even if these batches follow a gap: recovery treats a gap
             # between two segments as lost records. Only a gap too wide for the indexes is left between the segments.

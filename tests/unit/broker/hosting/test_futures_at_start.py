@@ -14,7 +14,7 @@ from broker.hosting.replica_loading import ReplicasNotLoaded
 from common.environment.interface import LogDir
 from common.ids import LeaderEpoch, Offset, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST
-from common.records.batch import Record, encode_batch
+from common.records.batch import Record, encode_batch, split_batches
 from common.records.metadata_records import FeatureLevelRecord
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.checkpoints import RECOVERY_POINT_CHECKPOINT_FILE, store_offset_checkpoint
@@ -324,7 +324,8 @@ async def filled_log(log_dir: LogDir, records: int) -> Log:
 
 async def append(log: Log, data: bytes) -> None:
     ended = AwaitedAppend()
-    log.append_as_follower(memoryview(bytearray(data)), on_written=ended.written, on_failed=ended.failed)
+    view = memoryview(bytearray(data))
+    log.append_as_follower(split_batches(view), view, on_written=ended.written, on_failed=ended.failed)
     await ended.ended
 
 

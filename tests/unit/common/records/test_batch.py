@@ -12,6 +12,7 @@ from crc32c import crc32c
 from common.records.batch import (
     BATCH_OVERHEAD,
     CONTROL_BIT,
+    BatchError,
     BatchHeader,
     CompressedBatch,
     CorruptBatch,
@@ -28,6 +29,7 @@ from common.records.batch import (
     read_varint,
     set_base_offset_and_epoch,
     split_batches,
+    split_intact_batches,
     validate_batch,
     validate_integrity,
     validate_produced_batch,
@@ -174,6 +176,37 @@ def test_bytes_after_a_batch_are_a_size_mismatch() -> None:
         validate_batch(read_header(GOLDEN), GOLDEN + b"\x00")
     with pytest.raises(TruncatedBatch):
         list(iterate_records(GOLDEN + b"\x00"))
+
+
+def split_and_checked(data: bytearray) -> list[tuple[BatchHeader, memoryview]]:
+    """Splits and checks in two steps."""
+    batches = split_batches(data, allow_partial_tail=True)
+    for header, batch in batches:
+        validate_integrity(header, batch)
+    return batches
+
+
+def test_splitting_and_checking_in_one_pass_finds_the_same() -> None:
+    """Three batches, with each byte damaged in turn, and cut at each byte. If several things are wrong, any of them may be
+    reported."""
+    whole = bytearray(3 * GOLDEN)
+    damaged = []
+    for position in range(len(whole)):
+        damaged.append(whole[:position])
+        for change in (0x01, 0x80):
+            damaged.append(whole[:])
+            damaged[-1][position] ^= change
+    errors = 0
+    for data in [whole, *damaged]:
+        try:
+            expected = split_and_checked(data)
+        except BatchError:
+            with pytest.raises(BatchError):
+                split_intact_batches(data)
+            errors += 1
+        else:
+            assert split_intact_batches(data) == expected
+    assert errors > len(whole)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 48, -(2**31)])

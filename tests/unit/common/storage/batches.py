@@ -7,7 +7,7 @@ from typing import NamedTuple
 from common.environment.interface import LogDir
 from common.ids import LeaderEpoch, Offset, TopicId, Uuid
 from common.parts import FileRegion
-from common.records.batch import BatchHeader, Record, encode_batch, read_header
+from common.records.batch import BatchHeader, Record, encode_batch, read_header, split_batches
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Log, LogRead
 from common.storage.log_config import LogConfig
@@ -54,7 +54,9 @@ def append(log: Log, *, epoch: int = 0, records: int = 1, timestamp: int = 1000,
 def append_fetched(log: Log, view: memoryview) -> Awaited:
     """Appends batches as follower."""
     end = AwaitedAppend()
-    return Awaited(*log.append_as_follower(view, on_written=end.written, on_failed=end.failed), end.ended)
+    return Awaited(
+        *log.append_as_follower(split_batches(view), view, on_written=end.written, on_failed=end.failed), end.ended
+    )
 
 
 async def fill(log: Log, batches: int, *, epoch: int = 0, records: int = 1, size: int = 30) -> None:
