@@ -41,7 +41,6 @@ from common.protocol.messages.fetch import (
 )
 from common.records.batch import BatchError
 from common.storage.errors import LogClosed, OffsetOutOfRange
-from common.storage.leader_epochs import UNDEFINED_EPOCH
 from common.storage.log import Log, LogRead
 from common.storage.transaction_index import AbortedTransaction as IndexedTransaction
 
@@ -157,6 +156,7 @@ class Fetch:
         self._names_all = names_all
         self._bytes_max = min(request.max_bytes, response_bytes_max)
         self._replica_id, self._replica_epoch = fetching_replica(request)
+        self.is_follower = self._replica_id >= 0
         self._isolation = _isolation(request)
         # The partitions that were looked at. Those that were not read since are in `_unread`, too.
         self._seen: dict[FetchedPartition, None] = {}
@@ -166,10 +166,6 @@ class Fetch:
         # Invariant: the sum of `size` over `_seen`, and over those of them that are paced.
         self._size = 0
         self._paced_size = 0
-
-    @property
-    def is_follower(self) -> bool:
-        return self._replica_id >= 0
 
     def _tells_high_watermark_of(self, partition: Partition) -> bool:
         """Whether the client is a follower from which consumers may read."""
@@ -217,11 +213,14 @@ class Fetch:
             found = self._replicas.find(TopicId(item.topic_id), wanted.partition)
         else:
             found = self._replicas.find_named(item.topic, wanted.partition)
-        error = found if isinstance(found, ErrorCode) else self._error_of(found, wanted)
-        if isinstance(found, ErrorCode) or error is not ErrorCode.NONE:
-            self._fail(item, error)
+        if isinstance(found, ErrorCode):
+            self._fail(item, found)
             return
         diverging_epoch = _diverging_epoch(found, wanted)
+        error = self._error_of(found, wanted, diverging_epoch)
+        if error is not ErrorCode.NONE:
+            self._fail(item, error)
+            return
         if confirms and diverging_epoch.epoch < 0:
             self._confirm(found, wanted)
         data = item.data
@@ -250,7 +249,7 @@ class Fetch:
         item.size = 0
         item.is_cut = item.is_left_out = item.is_paced = item.is_held_back = False
 
-    def _error_of(self, partition: Partition, wanted: FetchPartition) -> ErrorCode:
+    def _error_of(self, partition: Partition, wanted: FetchPartition, diverging_epoch: EpochEndOffset) -> ErrorCode:
         error = self._role_error(partition, wanted)
         if error is not ErrorCode.NONE:
             return error
@@ -262,14 +261,12 @@ class Fetch:
         log = partition.log
         if wanted.fetch_offset < log.log_start_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
-        if wanted.last_fetched_epoch >= 0:
-            known = log.leader_epochs.end_offset_for(LeaderEpoch(wanted.last_fetched_epoch), log.written_offset)
-            if known.epoch == UNDEFINED_EPOCH:
-                return ErrorCode.OFFSET_OUT_OF_RANGE
-            if _diverging_epoch(partition, wanted).epoch >= 0:
-                # A follower whose log has diverged may ask for an offset beyond our log end. The diverging epoch helps it
-                # more than OFFSET_OUT_OF_RANGE would.
-                return ErrorCode.NONE
+        if wanted.last_fetched_epoch >= 0 and wanted.last_fetched_epoch > log.leader_epochs.latest_epoch:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if diverging_epoch.epoch >= 0:
+            # A follower whose log has diverged may ask for an offset beyond our log end. The diverging epoch helps it more
+            # than OFFSET_OUT_OF_RANGE would.
+            return ErrorCode.NONE
         # A new leader may have appends of the former one still on their way to its disk. A follower that has written them
         # already must wait here and not truncate.
         return ErrorCode.NONE if wanted.fetch_offset <= log.log_end_offset else ErrorCode.OFFSET_OUT_OF_RANGE
