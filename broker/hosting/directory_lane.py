@@ -37,6 +37,10 @@ class DirectoryLane:
         self._jobs.append((kind, job))
         self._wake.set()
 
+    def is_last(self, job: Job) -> bool:
+        """Whether the job is queued and no other job was queued after it."""
+        return bool(self._jobs) and self._jobs[-1][1] is job
+
     def stop(self) -> None:
         """Drops the jobs that have not begun. `run` ends after the current job."""
         self._is_stopped = True

@@ -10,7 +10,7 @@ Counterpart of Kafka's LogManager.loadLogs and its checkpoint methods.
 4. The checkpoint files have no entries for future logs. After a crash such a log is recovered from its first record on.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.hosting.partition import Partition, PlacedLog
@@ -28,17 +28,17 @@ from common.storage.checkpoints import (
     store_offset_checkpoint,
 )
 from common.storage.clean_shutdown import load_clean_shutdown, remove_clean_shutdown, store_clean_shutdown
+from common.storage.empty_log import remove_empty_log
 from common.storage.errors import LogExists
 from common.storage.log import Log
 from common.storage.names import (
-    LOG_SUFFIX,
-    PARTITION_METADATA_FILE,
     FolderKind,
     PartitionFolder,
     marked_partition_folder,
     parse_partition_folder,
     partition_folder,
 )
+from common.storage.new_log import LOGS_PER_CREATION_MAX, NewLog
 from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
 
 
@@ -177,6 +177,8 @@ async def load_directory(
         high_watermark = Offset(high_watermarks.get(key, 0))
         first_dirty = Offset(first_dirty_offsets.get(key, 0))
         content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark, first_dirty))
+    if not is_clean:
+        await _make_names_durable(log_dir, content)
     loaded = {(each.topic, each.index): each.log.recovery_point for each in content.logs}
     if any(recovery_point < recovery_points.get(key, 0) for key, recovery_point in loaded.items()):
         # A log ends below its checkpointed recovery point, for example because we were killed during a truncation. Replace
@@ -184,6 +186,17 @@ async def load_directory(
         await store_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, loaded)
         content.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE] = {**loaded}
     return content
+
+
+async def _make_names_durable(log_dir: LogDir, content: DirectoryContent) -> None:
+    """Syncs the logs whose creation an earlier run may not have finished: it was killed before the sync, and the page cache
+    still has the log. Such a log is empty, and no checkpoint file names it."""
+    named = {name for checkpoint in content.checkpoints.values() for name in checkpoint}
+    logs = [each.log for each in content.logs if (each.topic, each.index) not in named]
+    logs += [each.log for each in content.futures]
+    names = [log.name for log in logs if not log.size_bytes]
+    for first in range(0, len(names), LOGS_PER_CREATION_MAX):
+        await log_dir.fsync_folders(names[first : first + LOGS_PER_CREATION_MAX])
 
 
 async def _load_checkpoint(env: Environment, log_dir: LogDir, name: str) -> dict[TopicPartition, int]:
@@ -202,43 +215,18 @@ async def _topic_id(env: Environment, log_dir: LogDir, name: str) -> TopicId | N
         return None
 
 
-async def create_log(
-    env: Environment, log_dir: LogDir, folder: PartitionFolder, config: TopicConfig, topic_id: TopicId
-) -> Log:
-    """Creates a new, empty log. Raises LogDirError."""
-    name = partition_folder(folder.topic, folder.partition)
+async def create_logs(env: Environment, log_dir: LogDir, new: Sequence[NewLog]) -> list[Log]:
+    """Creates new, empty logs, durable when this returns. Raises LogDirError."""
     try:
-        return await Log.create(log_dir, name, config, topic_id)
-    except LogExists:
-        # The folder exists. If its log is empty, it is most likely left over from a creation that failed for lack of file
+        return await Log.create_all(log_dir, new)
+    except LogExists as found:
+        # If the log in such a folder is empty, it is most likely left over from a creation that failed for lack of file
         # descriptors or memory. Any other log is unknown to this broker, so put it aside to free the name.
-        if not await remove_empty_log(log_dir, name):
-            await _rename_stray(env, log_dir, name, folder)
-        return await Log.create(log_dir, name, config, topic_id)
-
-
-async def remove_empty_log(log_dir: LogDir, folder: str) -> bool:
-    """Removes a folder that holds nothing but an empty log, complete or half-created. No record is lost that way. If the
-    folder holds anything else or does not exist, does nothing and returns False. Raises LogDirError."""
-    if await log_dir.stat(folder) is None:
-        return False
-    for entry in await log_dir.list(folder):
-        stat = await log_dir.stat(f"{folder}/{entry.name}")
-        is_empty_segment = entry.name.endswith(LOG_SUFFIX) and stat is not None and not stat.is_directory and not stat.size
-        if not is_empty_segment and not entry.name.startswith(PARTITION_METADATA_FILE):
-            return False
-    await remove_folder(log_dir, folder)
-    return True
-
-
-async def remove_folder(log_dir: LogDir, folder: str) -> None:
-    """Removes a folder with the files in it. Raises LogDirError."""
-    if await log_dir.stat(folder) is None:
-        return
-    # Remove the files one by one: one operation that removes a terabyte would exceed its deadline and hold up all appends.
-    for entry in await log_dir.list(folder):
-        await log_dir.remove(f"{folder}/{entry.name}")
-    await log_dir.remove(folder)
+        for name in found.names:
+            folder = parse_partition_folder(name)
+            if folder is not None and not await remove_empty_log(log_dir, name):
+                await _rename_stray(env, log_dir, name, folder)
+        return await Log.create_all(log_dir, new)
 
 
 async def _rename_stray(env: Environment, log_dir: LogDir, name: str, folder: PartitionFolder) -> None:
@@ -395,17 +383,21 @@ class CheckpointFiles:
         for expected in self._expected.values():
             expected.pop(name, None)
 
-    async def forget(self, name: TopicPartition, partitions: Sequence[Partition]) -> None:
-        """Removes the entries of an earlier log before a new log takes its name. Otherwise, after a crash, the old offsets
-        would be applied to the new log. `partitions` are all partitions in the directory."""
-        if name in self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, ()):
+    async def forget(self, names: Collection[TopicPartition], partitions: Sequence[Partition]) -> None:
+        """Removes the entries of earlier logs before new logs take their names. Otherwise, after a crash, the old offsets
+        would be applied to the new logs. `partitions` are all partitions in the directory."""
+        if self._names_any(RECOVERY_POINT_CHECKPOINT_FILE, names):
             await self.store_recovery_points(partitions)
-        if name in self._content.get(LOG_START_OFFSET_CHECKPOINT_FILE, ()):
+        if self._names_any(LOG_START_OFFSET_CHECKPOINT_FILE, names):
             await self.store_log_starts(partitions)
-        if name in self._content.get(HIGH_WATERMARK_CHECKPOINT_FILE, ()):
+        if self._names_any(HIGH_WATERMARK_CHECKPOINT_FILE, names):
             await self.store_high_watermarks(partitions)
-        if name in self._content.get(CLEANER_CHECKPOINT_FILE, ()):
+        if self._names_any(CLEANER_CHECKPOINT_FILE, names):
             await self.store_first_dirty_offsets(partitions)
+
+    def _names_any(self, file: str, names: Collection[TopicPartition]) -> bool:
+        content = self._content.get(file, {})
+        return any(name in content for name in names)
 
     async def lower(self, partition: Partition, partitions: Callable[[], Sequence[Partition]]) -> None:
         """Rewrites the recovery points, the log starts and the first dirty offsets if the file names a higher offset for

@@ -8,12 +8,12 @@ the same name, and the late rename would take away the new log's folder.
 
 from collections.abc import Callable
 
-from broker.hosting.directory_logs import remove_empty_log, remove_folder
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.named_timers import NamedTimers
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
 from common.ids import uuid_text
+from common.storage.empty_log import remove_empty_log, remove_folder
 from common.storage.log import Log
 from common.time_units import NS_PER_MS, NS_PER_S
 

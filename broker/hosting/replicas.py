@@ -13,8 +13,9 @@ Until `handle_directory_offline` comes to a replica, `find` does not return it a
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from broker.core.alter_log_dir import Alteration, AlterationWanted, decide_alteration
@@ -26,9 +27,10 @@ from broker.core.reconcile import Action
 from broker.core.replica_counts import ReplicaCounts, Standing
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.cleaner import Cleaner
-from broker.hosting.directory_logs import LoadedLog, ReplicaDescription, close_directory, create_log
+from broker.hosting.directory_logs import LoadedLog, ReplicaDescription, close_directory, create_logs
 from broker.hosting.fetchers import Fetchers
 from broker.hosting.hosted import Hosted, HostedDirectory
+from broker.hosting.log_creation import LogCreation
 from broker.hosting.log_deletion import LogDeletion
 from broker.hosting.log_reload import LogReload
 from broker.hosting.moves import Moves, MoveSettings
@@ -53,11 +55,11 @@ from common.storage.log import Log
 from common.storage.names import (
     FILE_NAME_MAX,
     FolderKind,
-    PartitionFolder,
     marked_partition_folder,
     parse_partition_folder,
     partition_folder,
 )
+from common.storage.new_log import NewLog
 from common.time_units import NS_PER_MS, NS_PER_S
 
 _CREATION_RETRY_NS = NS_PER_S
@@ -138,6 +140,8 @@ class Replicas:
         # Maps each replica whose log is being created to the directory of that log. Invariant: no such replica is hosted,
         # and `reconcile` leaves it alone. Changes when: a creation begins or ends, or its directory goes offline.
         self._creating: dict[TopicIdPartition, DirectoryId] = {}
+        # Where the logs of each directory are created. Filled by `load`, for the directories that were loaded.
+        self._creations: dict[DirectoryId, LogCreation] = {}
         # Half-created logs, left by a creation that failed for lack of file descriptors or memory: replica to (directory,
         # folder).
         # Changes when: a creation fails in this way, a retry succeeds, or the replica is no longer placed here.
@@ -230,6 +234,8 @@ class Replicas:
             await in_slices(self._host_all(content.logs, directory))
             for folder in content.deleted_folders:
                 self._deletion.remove_later(directory, folder.name)
+            creation = LogCreation(directory.work, partial(self._create_logs, directory))
+            self._creations[directory.directory_id] = creation
             self._task_group.create_task(directory.work.run())
             self._task_group.create_task(directory.upkeep.run())
         # The logs were loaded with the newest configuration.
@@ -553,10 +559,9 @@ class Replicas:
         return None
 
     def _create(self, key: TopicIdPartition, directory: HostedDirectory) -> None:
-        topic = self.state.topics[key.topic_id].name
         self._creating[key] = directory.directory_id
         self._note_kind(key)
-        directory.work.submit(lambda: self._create_log(key, topic, directory))
+        self._creations[directory.directory_id].add(key)
 
     def _note_kind(self, key: TopicIdPartition) -> None:
         """Counts the replica in the directory where its log is or is being created, and in the one that it moves to. The
@@ -594,33 +599,56 @@ class Replicas:
             free_inodes_min=_FREE_INODES_MIN,
         )
 
-    async def _create_log(self, key: TopicIdPartition, topic: str, directory: HostedDirectory) -> None:
-        if self._known.placed_here(key) is None:
-            # The metadata no longer places the replica here.
-            if self._ends_creation(key, directory):
+    async def _create_logs(self, directory: HostedDirectory, keys: Sequence[TopicIdPartition]) -> None:
+        """Creates the logs of these replicas in the directory. A replica is hosted, and so can acknowledge anything, only
+        once its log is durable."""
+        topics: dict[TopicIdPartition, str] = {}
+        for key in keys:
+            if self._known.placed_here(key) is not None:
+                topics[key] = self.state.topics[key.topic_id].name
+            elif self._ends_creation(key, directory):
+                # The metadata no longer places the replica here.
                 directory.replicas.remove(key)
                 self.reconcile(key)
+        if not topics:
             return
-        folder = PartitionFolder(topic, key.partition)
+        names = {key: (topic, key.partition) for key, topic in topics.items()}
+        new = [
+            NewLog(partition_folder(*names[key]), self._configuration.topic(topic), key.topic_id)
+            for key, topic in topics.items()
+        ]
         try:
-            await directory.files.forget((topic, key.partition), self._hosted.in_directory(directory.directory_id))
-            log = await create_log(self._env, directory.log_dir, folder, self._configuration.topic(topic), key.topic_id)
+            await directory.files.forget(names.values(), self._hosted.in_directory(directory.directory_id))
+            logs = await create_logs(self._env, directory.log_dir, new)
         except LogDirError:
-            if self._ends_creation(key, directory):
-                # The directory is still online, so the process lacked file descriptors or memory. Try again later.
-                directory.replicas.remove(key)
-                self._unfinished[key] = directory.directory_id, partition_folder(topic, key.partition)
-                self._retry_later(key)
+            for key, name in names.items():
+                if self._ends_creation(key, directory):
+                    # The directory is still online, so the process lacked file descriptors or memory. Try again later.
+                    directory.replicas.remove(key)
+                    self._unfinished[key] = directory.directory_id, partition_folder(*name)
+                    self._retry_later(key)
             return
+        unwanted = [
+            (topic, log)
+            for (key, topic), log in zip(topics.items(), logs, strict=True)
+            if not self._host_created(key, topic, directory, log)
+        ]
+        # Notify even if there is no assignment to report: the unfence gate may be waiting for these logs.
+        self._wishes_changed()
+        for topic, log in unwanted:
+            # Delete it within this job: the next job may create the log of a new topic of the same name in this folder.
+            await self._deletion.delete(log, self._configuration.topic(topic).file_delete_delay_ms, directory)
+
+    def _host_created(self, key: TopicIdPartition, topic: str, directory: HostedDirectory, log: Log) -> bool:
+        """Hosts the replica whose log was created. Returns False if the log must be deleted, because the metadata no longer
+        places the replica here."""
         self._unfinished.pop(key, None)
         if not self._ends_creation(key, directory):
-            return
+            return True
         if self._known.placed_here(key) is None:
-            # Delete it within this job: the next job may create the log of a new topic of the same name in this folder.
             directory.replicas.remove(key)
             self.reconcile(key)
-            await self._deletion.delete(log, self._configuration.topic(topic).file_delete_delay_ms, directory)
-            return
+            return False
         partition = self._new_partition(topic, key.topic_id, key.partition, directory, log)
         self._hosted.add_partition(partition)
         self._known.log_created(key)
@@ -632,8 +660,7 @@ class Replicas:
             directory_id=uuid_text(directory.directory_id),
         )
         self.reconcile(key)
-        # Notify even if there is no assignment to report: the unfence gate may be waiting for this log.
-        self._wishes_changed()
+        return True
 
     def _ends_creation(self, key: TopicIdPartition, directory: HostedDirectory) -> bool:
         """Notes the end of a creation in this directory. If the directory is offline, does nothing and returns False:

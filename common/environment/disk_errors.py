@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FSYNC_STEP: Final = "fsync"
 """`LogDirError.detail` when an fsync call failed, on its own or as one step of an operation."""
 
-_FSYNC_OPERATIONS: Final = ("fsync", "fsync_dir", "sync_and_forget", "write_back")
+_FSYNC_OPERATIONS: Final = ("fsync", "fsync_dir", "fsync_folders", "sync_and_forget", "write_back")
 _PROCESS_LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _OUR_BUGS: Final = (errno.EINVAL, errno.EBADF, errno.EFBIG)
 

@@ -1,9 +1,9 @@
 """The three threads of a log directory and their queues (shell).
 
 The reader runs reads and probes. The sweeper runs what takes the disk long and holds up no client while it does: syncs of
-copies that are still growing, removals, and closing descriptors, which frees the blocks of a removed file. The writer runs
-everything else, in queue order. It joins consecutive appends to one file into a single write, and hands results back to the
-event loop in groups, because a thread switch for each append would be too expensive.
+copies that are still growing, the creation of logs, removals, and closing descriptors, which frees the blocks of a removed
+file. The writer runs everything else, in queue order. It joins consecutive appends to one file into a single write, and
+hands results back to the event loop in groups, because a thread switch for each append would be too expensive.
 
 A descriptor may be closed only when no thread can still be using it, because the kernel reuses its number immediately. So
 when the threads leave, the last one closes everything. If a thread is stuck in the kernel, all descriptors stay open.

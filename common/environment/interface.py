@@ -7,7 +7,7 @@ not when it is awaited, so calls keep their order.
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
@@ -68,6 +68,14 @@ class FileStat:
 class DirectoryEntry:
     name: str
     is_directory: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewFolder:
+    """A folder to create, with the files in it: the content of each by its name."""
+
+    name: str
+    files: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +211,22 @@ class LogDir(ABC):
     # --- names ---------------------------------------------------------------------------------------------------
     @abstractmethod
     def mkdir(self, name: str) -> Awaitable[None]: ...
+
+    @abstractmethod
+    def create_folders(self, folders: Sequence[NewFolder]) -> Awaitable[list[str]]:
+        """Creates folders with their files, without a sync. If any of the folders exists, creates none and returns the names
+        of those that exist.
+
+        Holds up neither appends nor reads. Await it before using the names: operations queued after it may run earlier.
+        """
+
+    @abstractmethod
+    def fsync_folders(self, names: Sequence[str]) -> Awaitable[None]:
+        """Syncs these folders of the directory, the files in them, and the directory itself.
+
+        All that is unsynced goes to the disk before the first sync waits, so the folders share the commits of the file
+        system's journal. Holds up neither appends nor reads.
+        """
 
     @abstractmethod
     def rename(self, old: str, new: str) -> Awaitable[None]: ...

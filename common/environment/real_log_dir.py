@@ -41,6 +41,7 @@ from common.environment.interface import (
     LogDirError,
     LogDirLocked,
     LogFile,
+    NewFolder,
     SpaceStat,
 )
 from common.environment.page_cache import PageCache
@@ -298,6 +299,24 @@ class RealLogDir(LogDir):
     def mkdir(self, name: str) -> Awaitable[None]:
         _check_name(name)
         return self._write("mkdir", name, partial(self._directory.mkdir, name))
+
+    def create_folders(self, folders: Sequence[NewFolder]) -> Awaitable[list[str]]:
+        names = [folder.name for folder in folders]
+        for name in names:
+            _check_name(name)
+        return self._beside_writer("create_folders", names, partial(self._directory.create_folders, folders))
+
+    def fsync_folders(self, names: Sequence[str]) -> Awaitable[None]:
+        for name in names:
+            _check_name(name)
+        return self._beside_writer("fsync_folders", names, partial(self._directory.fsync_folders, names))
+
+    def _beside_writer(self, method: str, names: Sequence[str], work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Queues an operation on several folders for the sweeper, so that it does not hold up appends. An error gives the
+        name of the first."""
+        operation = self._operation(method, names[0] if names else "", work, None)
+        self._queue_beside_writer(operation, Lane.SWEEPER, after_writes=False)
+        return operation.future
 
     def rename(self, old: str, new: str) -> Awaitable[None]:
         _check_name(old)

@@ -42,9 +42,10 @@ from common.records.batch import BatchHeader, read_header, split_batches
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import KnownRecord
 from common.storage.append_pipeline import AwaitedAppend
+from common.storage.empty_log import remove_empty_log
 from common.storage.log import Appended, Log
 from common.storage.log_config import LogConfig
-from common.storage.partition_metadata import MalformedPartitionMetadata
+from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
 
 _PIECE = 1024 * 1024
 
@@ -94,13 +95,16 @@ class MetadataLog:
     async def load(cls, env: Environment, log_dir: LogDir, config: MetadataLogConfig) -> "MetadataLog":
         """Opens the log and repairs what a crash left inconsistent, or creates an empty log. Raises QuorumFailure."""
         settings = LogConfig(segment_bytes=config.metadata_log_segment_bytes, roll_ms=config.metadata_log_segment_ms)
-        if await log_dir.stat(METADATA_LOG_FOLDER) is None:
+        if await log_dir.stat(METADATA_LOG_FOLDER) is None or await _remove_half_created(log_dir):
             log = await Log.create(log_dir, METADATA_LOG_FOLDER, settings, METADATA_TOPIC_ID)
             return cls(env, config, log=log, snapshots=[], election=ElectionState())
         snapshots = await _valid_snapshots(env, log_dir, await _scan_snapshots(log_dir))
         log = await _open_log(log_dir, settings, snapshots)
         if log.recovery.lost_anything:
             env.log.warning("metadata_log_recovered", log_dir=log_dir.path, recovery=str(log.recovery))
+        if not log.size_bytes:
+            # An earlier run may have been killed after it created the log and before it synced its name.
+            await log_dir.fsync_folders([METADATA_LOG_FOLDER])
         election = await _load_election(log_dir)
         return cls(env, config, log=log, snapshots=snapshots, election=election)
 
@@ -373,6 +377,17 @@ async def _valid_snapshots(env: Environment, log_dir: LogDir, snapshots: list[St
         else:
             break
     return snapshots
+
+
+async def _remove_half_created(log_dir: LogDir) -> bool:
+    """Removes the folder of a log whose creation was interrupted, so that it has no topic id and no records."""
+    try:
+        if await load_partition_metadata(log_dir, METADATA_LOG_FOLDER) is not None:
+            return False
+    except MalformedPartitionMetadata:
+        # A power cut may leave the file without its content.
+        pass
+    return await remove_empty_log(log_dir, METADATA_LOG_FOLDER)
 
 
 async def _open_log(log_dir: LogDir, settings: LogConfig, snapshots: list[StoredSnapshot]) -> Log:

@@ -1,5 +1,7 @@
 """Errors for requests that a log refuses (core). Disk errors are not among them; they are LogDirErrors."""
 
+from collections.abc import Sequence
+
 from common.ids import Offset
 
 
@@ -22,4 +24,8 @@ class LogClosed(Exception):
 
 
 class LogExists(Exception):
-    """The folder for a new log exists already."""
+    """The folders of these names, for new logs, exist already."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"{', '.join(names)} exists already")
+        self.names = names

@@ -31,7 +31,7 @@ from common.records.end_transaction import EndTransactionMarker, decode_end_tran
 from common.storage.append_pipeline import AppendPipeline, OnFailed, OnWritten
 from common.storage.batch_search import Span, locate_in_memory, locate_on_disk
 from common.storage.compaction.swap import open_cleaned, swap_steps
-from common.storage.errors import LogClosed, LogExists, OffsetOutOfRange, UnexpectedOffset
+from common.storage.errors import LogClosed, OffsetOutOfRange, UnexpectedOffset
 from common.storage.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from common.storage.log_config import LogSettings
 from common.storage.log_segments import LogSegments
@@ -41,8 +41,9 @@ from common.storage.names import (
     marked_partition_folder,
     parse_partition_folder,
 )
+from common.storage.new_log import FIRST_OFFSET, NewLog, create_first_segments
 from common.storage.outstanding import Outstanding, Steps
-from common.storage.partition_metadata import load_partition_metadata, store_partition_metadata
+from common.storage.partition_metadata import load_partition_metadata
 from common.storage.producers.log_producers import LogProducers
 from common.storage.producers.state import ProducerState
 from common.storage.recovery import Recovery, load_segments
@@ -51,7 +52,6 @@ from common.storage.segment import RELATIVE_OFFSET_MAX, Segment, SegmentFile
 from common.storage.timestamp_search import TimestampOffset, first_at_or_after, newest
 from common.storage.transaction_index import AbortedTransaction
 
-FIRST_OFFSET = Offset(0)
 NO_UPPER_OFFSET = Offset(2**63 - 1)
 
 
@@ -146,36 +146,31 @@ class Log:
     # --- life ----------------------------------------------------------------------------------------------------
     @classmethod
     async def create(
-        cls,
-        log_dir: LogDir,
-        name: str,
-        config: LogSettings,
-        topic_id: TopicId | None,
-        *,
-        start_offset: Offset = FIRST_OFFSET,
+        cls, log_dir: LogDir, name: str, config: LogSettings, topic_id: TopicId, *, start_offset: Offset = FIRST_OFFSET
     ) -> "Log":
-        """Creates a log in a new folder, durable when this returns. Raises LogExists and LogDirError."""
-        if await log_dir.stat(name) is not None:
-            raise LogExists(f"{log_dir.path}/{name} is there already")
-        await log_dir.mkdir(name)
-        segment = Segment(log_dir, name, start_offset)
-        segment.file = SegmentFile(log_dir, await log_dir.open(segment.path(), create=True))
-        await log_dir.fsync_dir(name)
-        if topic_id is not None:
-            # The topic id makes the folder count as that topic's log, so write it after everything else that can fail.
-            await store_partition_metadata(log_dir, name, topic_id)
-        # Sync the folder's own directory entry last, so that a crash leaves either the whole log or none.
-        await log_dir.fsync_dir()
+        """Creates one log. See `create_all`."""
+        (log,) = await cls.create_all(log_dir, [NewLog(name, config, topic_id, start_offset)])
+        return log
+
+    @classmethod
+    async def create_all(cls, log_dir: LogDir, new: Sequence[NewLog]) -> list["Log"]:
+        """Creates logs in new folders, durable when this returns. They share their syncs. Raises LogExists, then without
+        creating any, and LogDirError."""
+        segments = await create_first_segments(log_dir, new)
+        return [cls._created(log_dir, each, segment) for each, segment in zip(new, segments, strict=True)]
+
+    @classmethod
+    def _created(cls, log_dir: LogDir, new: NewLog, segment: Segment) -> "Log":
         return cls(
             log_dir,
-            name,
-            config,
-            topic_id,
+            new.name,
+            new.config,
+            new.topic_id,
             segments=[segment],
             leader_epochs=LeaderEpochs(),
             producers=LogProducers(log_dir),
-            log_start_offset=start_offset,
-            recovery_point=start_offset,
+            log_start_offset=new.start_offset,
+            recovery_point=new.start_offset,
             recovery=Recovery(),
         )
 

@@ -5,8 +5,6 @@ new id, and a folder with the old id must never serve the new topic. A missing o
 directory. Its folder holds a stray log, which the broker neither serves nor deletes on its own.
 """
 
-from collections.abc import Awaitable
-
 from common.environment.interface import LogDir
 from common.ids import ZERO_UUID, TopicId, uuid_from_text, uuid_text
 from common.storage.names import PARTITION_METADATA_FILE
@@ -53,8 +51,3 @@ async def load_partition_metadata(log_dir: LogDir, folder: str) -> TopicId | Non
         return parse_partition_metadata(content)
     except MalformedPartitionMetadata as error:
         raise MalformedPartitionMetadata(f"{log_dir.path}/{name}: {error}") from error
-
-
-def store_partition_metadata(log_dir: LogDir, folder: str, topic_id: TopicId) -> Awaitable[None]:
-    """Replaces the file. The new content is durable when the returned awaitable completes."""
-    return log_dir.replace_file(f"{folder}/{PARTITION_METADATA_FILE}", format_partition_metadata(topic_id))

@@ -23,7 +23,16 @@ from common.storage.names import FolderKind, marked_partition_folder
 from common.storage.transaction_index import AbortedTransaction
 from tests.property.profiles import examples
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.storage.batches import FOLDER, PATH, append_batches, append_fetched, attached, content, created
+from tests.unit.common.storage.batches import (
+    FOLDER,
+    PATH,
+    TOPIC_ID,
+    append_batches,
+    append_fetched,
+    attached,
+    content,
+    created,
+)
 from tests.unit.common.storage.test_log_compaction import CONFIG, Pair, compact, latest
 
 HORIZON_MS = 1000
@@ -210,7 +219,7 @@ class Run:
         self.moves += 1
         future = marked_partition_folder("t", 0, FolderKind.FUTURE, self.moves.to_bytes(16, "big"))
         start = min((await log.read(log.log_start_offset, max_bytes=1)).first_offset, log.log_start_offset)
-        copy = await Log.create(log.log_dir, future, CONFIG, log.topic_id, start_offset=start)
+        copy = await Log.create(log.log_dir, future, CONFIG, TOPIC_ID, start_offset=start)
         while copy.log_end_offset < log.log_end_offset:
             data = await log.read_bytes(max(copy.log_end_offset, log.log_start_offset), max_bytes=300)
             await append_fetched(copy, memoryview(bytearray(data))).written

@@ -27,7 +27,8 @@ ANSWERED_BY_A_DEAD_DISK = frozenset({"attach", "list", "stat", "statvfs", "close
 # A read-only file system refuses these even when there is nothing to do. It refuses `open` only when that creates a file.
 REFUSED_WHEN_READ_ONLY = frozenset(
     """
-    append truncate fsync sync_and_forget write_back mkdir rename fsync_dir remove replace_file probe
+    append truncate fsync sync_and_forget write_back mkdir create_folders rename fsync_dir fsync_folders remove replace_file
+    probe
     """.split()
 )
 
@@ -40,11 +41,15 @@ ANSWERED_BY_A_SHORT_PROCESS = {
     "list": errno.EMFILE,
     "read_file": errno.EMFILE,
     "replace_file": errno.EMFILE,
+    "create_folders": errno.EMFILE,
     "fsync_dir": errno.EMFILE,
+    "fsync_folders": errno.EMFILE,
     "append": errno.ENOMEM,
 }
 
-SLOW_OPERATIONS = frozenset({"fsync", "sync_and_forget", "write_back", "fsync_dir", "replace_file", "probe"})
+SLOW_OPERATIONS = frozenset(
+    {"fsync", "sync_and_forget", "write_back", "fsync_dir", "fsync_folders", "replace_file", "probe"}
+)
 
 DEFAULT_CAPACITY = 1 << 40
 SMALL_ROOM = 300

@@ -25,6 +25,7 @@ from common.environment.interface import (
     LogDirError,
     LogDirLocked,
     LogFile,
+    NewFolder,
     SpaceStat,
 )
 from common.parts import FileRegion
@@ -32,7 +33,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.disk_store import DiskStore, FileNode, FolderNode, fail
 from tests.simulation.loop import SimulatedLoop
 
-OPERATIONS_THAT_ARE_AN_FSYNC = frozenset({"fsync", "fsync_dir", "sync_and_forget", "write_back"})
+OPERATIONS_THAT_ARE_AN_FSYNC = frozenset({"fsync", "fsync_dir", "fsync_folders", "sync_and_forget", "write_back"})
 OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"sync_and_forget", "replace_file", "probe"})
 
 # The name of the real probe's file.
@@ -595,6 +596,44 @@ class SimulatedLogDir(LogDir):
 
         return self._queue("mkdir", name, effect, is_barrier=True)
 
+    def create_folders(self, folders: Sequence[NewFolder]) -> Awaitable[list[str]]:
+        def steps() -> Iterator[None]:
+            for folder in folders:
+                self._require_room(1)
+                self.store.mkdir(folder.name, self._owner.wall_ms())
+                yield
+                for name, content in folder.files.items():
+                    yield from self._write_file(f"{folder.name}/{name}", content)
+
+        def effect() -> list[str]:
+            existing = [folder.name for folder in folders if self.store.find(folder.name) is not None]
+            if not existing:
+                for _ in steps():
+                    pass
+            return existing
+
+        first = folders[0].name if folders else ""
+        return self._queue("create_folders", first, effect, is_barrier=True, cut_short=lambda: self._some_of(steps()))
+
+    def fsync_folders(self, names: Sequence[str]) -> Awaitable[None]:
+        def steps() -> Iterator[None]:
+            for name in names:
+                folder = self.store.folder(name)
+                for node in folder.entries.values():
+                    assert isinstance(node, FileNode)
+                    self._sync(node)
+                    yield
+                self.store.sync_folder(folder)
+                yield
+            self.store.sync_folder(self.store.folder(""))
+
+        def effect() -> None:
+            for _ in steps():
+                pass
+
+        first = names[0] if names else ""
+        return self._queue("fsync_folders", first, effect, is_barrier=True, cut_short=lambda: self._some_of(steps()))
+
     def rename(self, old: str, new: str) -> Awaitable[None]:
         return self._queue("rename", old, lambda: self.store.rename(old, new), is_barrier=True)
 
@@ -657,6 +696,13 @@ class SimulatedLogDir(LogDir):
 
     def _write_new_file(self, name: str, content: bytes) -> Iterator[None]:
         """Opens with O_CREAT and O_TRUNC, writes and fsyncs. Yields wherever the process can be killed."""
+        yield from self._write_file(name, content)
+        node = self.store.find(name)
+        assert isinstance(node, FileNode)
+        self._sync(node)
+        yield
+
+    def _write_file(self, name: str, content: bytes) -> Iterator[None]:
         node = self._create(name)
         node.truncate(0)
         node.modified_ms = self._owner.wall_ms()
@@ -667,5 +713,3 @@ class SimulatedLogDir(LogDir):
         for start, end in ((0, len(content) // 2), (len(content) // 2, len(content))):
             node.write(start, content[start:end])
             yield
-        self._sync(node)
-        yield

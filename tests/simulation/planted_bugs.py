@@ -31,7 +31,7 @@ from common.environment import disk_errors
 from common.log_dirs import probe
 from common.metadata.state import MetadataState
 from common.raft.driver import QuorumDriver
-from common.storage import clean_shutdown, recovery
+from common.storage import clean_shutdown, new_log, recovery
 from common.storage.compaction import swap
 from common.storage.log import Log
 from common.storage.producers.log_producers import LogProducers
@@ -85,6 +85,11 @@ _DISKS = (
         "recovery point without fsync",
         "The kernel has the bytes, and kernels do not crash.",
         Edit(Log._sync, "await self.log_dir.fsync(segment.file.handle)", "pass"),
+    ),
+    _bug(
+        "a new log acknowledges before its name is durable",
+        "There is nothing in the log yet that could be lost.",
+        Edit(new_log.create_first_segments, "await log_dir.fsync_folders([each.name for each in new])", "pass"),
     ),
     _bug(
         "no checksums at recovery",
@@ -528,16 +533,7 @@ _BROKER = (
     _bug(
         "a late creation is taken back behind the next topic's",
         "A log that nobody wants goes like any other.",
-        Edit(
-            Replicas._create_log,
-            "if self._known.placed_here(key) is None:\n        # The metadata no longer",
-            "if False:\n        # The metadata no longer",
-        ),
-        Edit(
-            Replicas._create_log,
-            "if self._known.placed_here(key) is None:\n        # Delete it within this job",
-            "if False:\n        # Delete it within this job",
-        ),
+        Edit(Replicas._host_created, "if self._known.placed_here(key) is None:", "if False:"),
         seed=369,
     ),
     _bug(

@@ -1,6 +1,7 @@
 """Tests the checkers of what is on the platters and of requests: each planted violation is found."""
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from controller.quorum_controller import QuorumController
 from tests.simulation.checkers.durability import (
     DirectoryIds,
     check_metadata,
+    check_new_log,
     check_no_marker,
     check_owner,
     check_recovery_points,
@@ -33,6 +35,7 @@ from tests.simulation.checkers.image import ImageChecker, ModelBroker
 from tests.simulation.checkers.raw_logs import METADATA_FOLDER
 from tests.simulation.checkers.requests import ANSWER_BOUND_NS, RequestChecker, WatchedServer
 from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk_store import DiskStore
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.test_checkers_raw_logs import batch
@@ -50,6 +53,24 @@ def test_a_recovery_point_promises_whole_batches() -> None:
     for content in (LOG[:-1], LOG[: len(LOG) // 2] + bytes(len(LOG) // 2)):
         with pytest.raises(InvariantViolated, match="I1: /b1/d1/t-x-0: the recovery point is 2"):
             check_recovery_points("/b1/d1", {RECOVERY_POINTS: b"0\n1\nt-x 0 2\n", name: content})
+
+
+@pytest.mark.parametrize("missing", ["nothing", "the folder's name", "a file's name", "the content of partition.metadata"])
+def test_a_new_log_is_on_the_platter_before_it_is_used(missing: str) -> None:
+    """I1: without its name on the platter, a power cut would take away the whole log, synced records included."""
+    store = DiskStore()
+    store.mkdir("t-0", 0)
+    store.create_file("t-0/00000000000000000000.log", 0)
+    metadata = store.create_file("t-0/partition.metadata", 0)
+    metadata.write(0, b"version: 0")
+    if missing != "the content of partition.metadata":
+        metadata.sync()
+    if missing != "a file's name":
+        store.sync_folder(store.folder("t-0"))
+    if missing != "the folder's name":
+        store.sync_folder(store.root)
+    with nullcontext() if missing == "nothing" else pytest.raises(InvariantViolated, match="I1: /b1/d1/t-0 is in use"):
+        check_new_log("t-0", "/b1/d1", store)
 
 
 def test_committed_metadata_is_on_the_platter() -> None:

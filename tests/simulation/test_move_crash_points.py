@@ -128,7 +128,7 @@ def _directory_id(broker: BrokerDaemon, disk: SimulatedDisk) -> DirectoryId:
 
 
 POINTS: Mapping[str, Callable[[Replica, Step], bool]] = {
-    "future folder created": lambda it, step: it.is_operation(step, it.target, "mkdir") and step.is_in_future,
+    "future folder created": lambda it, step: it.is_operation(step, it.target, "create_folders") and step.is_in_future,
     "in the middle of the copy": lambda it, step: it.is_operation(step, it.target, "append") and step.is_in_future,
     "caught up": lambda it, step: step == Step("", "", f"move_caught_up {it.topic}-0"),
     "assignment sent": lambda it, step: it.is_sent,

@@ -29,6 +29,7 @@ from tests.simulation.checkers.detection import DetectionChecker, check_acknowle
 from tests.simulation.checkers.durability import (
     DirectoryIds,
     check_metadata,
+    check_new_log,
     check_no_marker,
     check_owner,
     check_recovery_points,
@@ -47,6 +48,7 @@ from tests.simulation.checkers.undisturbed import UndisturbedChecker, check_give
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.environment import SimulatedEvent
 from tests.simulation.history import History
+from tests.simulation.log_dir import SimulatedLogDir
 from tests.simulation.violations import InvariantViolated
 from tools.node.node import Node
 
@@ -180,11 +182,21 @@ class Checkers:
                 self._guarded(lambda: self._undisturbed.check_absence(event, self._cluster.env(CONTROLLER_ID)))
             if self._harmed is not None:
                 self._guarded(partial(check_given_up, event, self._harmed))
+            if event.name == "log_created":
+                self._guarded(partial(self._check_new_log, event))
             if event.name == "log_dir_failure_acknowledged":
                 self._unjudged.append((self._committed_offset(), event))
                 self._guarded(self._judge_acknowledged)
 
             self._guarded(lambda: self.moves.happened(event, self.brokers(), self.image.image))
+
+    def _check_new_log(self, event: SimulatedEvent) -> None:
+        broker = self.brokers()[int(event.node.rpartition("-")[2])]
+        path = event.fields["log_dir"]
+        log_dir = next(each for each in broker.replicas._log_dirs.values() if each.path == path)
+        assert isinstance(log_dir, SimulatedLogDir)
+        # Not the disk that is at the path now: it may have been replaced.
+        check_new_log(event.fields["partition"], path, log_dir.store)
 
     def _operates(self, path: str, kind: str, name: str) -> None:
         if self._is_over:

@@ -1,8 +1,8 @@
 """Checks what must be on the platters at any moment, so that a power cut cannot lose it: I1, I5 and I9.
 
-Shell of the tests. Everything below a recovery point is on the platter. Every committed metadata record is on the
-controller's platter. A disk never changes its directory.id. The checkpoint file is read from the platter too, and an entry
-whose folder does not exist (a deleted topic) promises nothing.
+Shell of the tests. Everything below a recovery point is on the platter. A new log is on the platter before the broker uses
+it. Every committed metadata record is on the controller's platter. A disk never changes its directory.id. The checkpoint
+file is read from the platter too, and an entry whose folder does not exist (a deleted topic) promises nothing.
 """
 
 import json
@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 
 from tests.simulation.checkers.raw_logs import METADATA_FOLDER, UnreadableLog, properties, read_log
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.disk_store import DiskStore
+from tests.simulation.disk_store import DiskStore, FileNode
 from tests.simulation.violations import InvariantViolated
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+PARTITION_METADATA = "partition.metadata"
 MARKER = ".kafka_cleanshutdown"
 QUORUM_STATE = f"{METADATA_FOLDER}/quorum-state"
 
@@ -46,6 +47,16 @@ def check_recovery_points(path: str, files: Mapping[str, bytes]) -> None:
             raise InvariantViolated(
                 "I1", f"{path}/{folder}: the recovery point is {recovery_point}, the platter has whole batches below {end}"
             )
+
+
+def check_new_log(partition: str, path: str, store: DiskStore) -> None:
+    """I1: the platter has the folder of a log that the broker is about to use, with everything in it. Raises
+    InvariantViolated."""
+    durable = {name: node for name, node in store.walk(durable=True) if name.startswith(f"{partition}/")}
+    names = {name.removeprefix(f"{partition}/") for name in durable}
+    metadata = durable.get(f"{partition}/{PARTITION_METADATA}")
+    if not any(name.endswith(".log") for name in names) or not isinstance(metadata, FileNode) or not metadata.durable:
+        raise InvariantViolated("I1", f"{path}/{partition} is in use; after a power cut only {sorted(names)} may be there")
 
 
 def check_no_marker(path: str, files: Mapping[str, bytes]) -> None:

@@ -54,7 +54,8 @@ def test_a_new_topic_of_the_name_does_not_inherit_a_log_start_when_its_creation_
         await cluster.until(lambda: stored_offset(disk, "log-start-offset-checkpoint") > 10)
         cluster.controller.remove_topic()
         await cluster.world.sleep(1)
-        disk.fail_next("replace_file", errno.EMFILE, times=2)
+        disk.fail_next("replace_file", errno.EMFILE)
+        disk.fail_next("fsync_folders", errno.EMFILE)
         cluster.controller.create_topic([1], topic_id=OTHER)
         await cluster.started(0, OTHER)
         await write(cluster, 1, [f"new-{number}" for number in range(5)])
@@ -256,7 +257,7 @@ def test_a_creation_that_is_tried_again_and_again_leaves_nothing_behind() -> Non
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
         disk = cluster.world.disk(path(1, "a"))
-        disk.fail_with(errno.EMFILE, {"replace_file"})
+        disk.fail_with(errno.EMFILE, {"fsync_folders"})
         cluster.controller.create_topic([1])
         await cluster.world.sleep(60)
         disk.heal()
@@ -300,7 +301,7 @@ def test_a_deleted_folder_goes_although_files_were_short_for_a_moment() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("operation", ["open", "replace_file", "fsync_dir"])
+@pytest.mark.parametrize("operation", ["create_folders", "open", "fsync_folders"])
 def test_a_creation_that_is_tried_again_stays_in_its_directory(operation: str) -> None:
     """If the next attempt used another directory, the files of the first attempt would count as a second log of the replica
     at the next start."""
@@ -323,7 +324,7 @@ def test_a_creation_that_nobody_wants_any_more_leaves_nothing() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
         disk = cluster.world.disk(path(1, "a"))
-        disk.fail_with(errno.EMFILE, {"replace_file"})
+        disk.fail_with(errno.EMFILE, {"fsync_folders"})
         cluster.controller.create_topic([1])
         await cluster.until(lambda: disk.folders() == ["t-0"])
         await cluster.world.sleep(0.5)

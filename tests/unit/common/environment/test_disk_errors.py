@@ -19,7 +19,7 @@ def test_disk_errors_and_unknown_ones_fail_the_directory(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["ENOSPC", "EIO", "EINVAL", "ENOMEM"])
-@pytest.mark.parametrize("operation", ["fsync", "fsync_dir", "sync_and_forget", "replace_file", "probe"])
+@pytest.mark.parametrize("operation", ["fsync", "fsync_dir", "fsync_folders", "sync_and_forget", "replace_file", "probe"])
 def test_any_error_of_an_fsync_is_final(code: str, operation: str) -> None:
     """After a failed fsync the next one may succeed although data is lost. So a failed fsync is final with any errno."""
     assert classify(LogDirError("/d", operation, getattr(errno, code), detail=FSYNC_STEP)) is Verdict.DIRECTORY_FAILED
@@ -34,14 +34,14 @@ def test_a_full_disk_is_told_from_a_dead_one() -> None:
 @pytest.mark.parametrize("code", ["EMFILE", "ENFILE", "ENOMEM"])
 def test_limits_of_the_process_are_not_the_disks_fault(code: str) -> None:
     """A process without descriptors or memory must not take its disks offline, even if it could not start an fsync."""
-    for operation in ("open", "fsync", "fsync_dir", "sync_and_forget"):
+    for operation in ("open", "fsync", "fsync_dir", "fsync_folders", "sync_and_forget"):
         assert classify(LogDirError("/d", operation, getattr(errno, code))) is Verdict.PROCESS_TROUBLE
 
 
 @pytest.mark.parametrize("code", ["ENOSPC", "EIO", "ETIMEDOUT"])
 def test_an_fsync_that_the_disk_did_not_do_is_final(code: str) -> None:
     """An fsync that failed, or that missed its deadline, has made nothing durable."""
-    for operation in ("fsync", "fsync_dir", "sync_and_forget"):
+    for operation in ("fsync", "fsync_dir", "fsync_folders", "sync_and_forget"):
         assert classify(LogDirError("/d", operation, getattr(errno, code))) is Verdict.DIRECTORY_FAILED
 
 

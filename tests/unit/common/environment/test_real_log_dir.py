@@ -16,7 +16,7 @@ import pytest
 
 from common.environment import disk_operations
 from common.environment.disk_errors import Verdict, classify
-from common.environment.interface import DirectoryEntry, LogDirError, LogDirLocked, LogFile
+from common.environment.interface import DirectoryEntry, LogDirError, LogDirLocked, LogFile, NewFolder
 from common.environment.process import PROCESS
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir
@@ -324,11 +324,15 @@ async def test_a_folder_that_cannot_be_opened_for_its_fsync(
         return os.open(path, flags, *arguments, **keywords)
 
     monkeypatch.setattr(disk_operations, "_open", only_folders_fail)
-    for operation in (log_dir.fsync_dir("t-0"), log_dir.replace_file("t-0/checkpoint", b"x")):
+    for operation in (
+        log_dir.fsync_dir("t-0"),
+        log_dir.fsync_folders(["t-0"]),
+        log_dir.replace_file("t-0/checkpoint", b"x"),
+    ):
         with pytest.raises(LogDirError):
             await operation
-    assert reports.codes == [("fsync_dir", code), ("replace_file", code)]
-    assert [classify(error) for error in reports.errors] == [Verdict.PROCESS_TROUBLE] * 2
+    assert sorted(reports.codes) == [("fsync_dir", code), ("fsync_folders", code), ("replace_file", code)]
+    assert [classify(error) for error in reports.errors] == [Verdict.PROCESS_TROUBLE] * 3
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.ENOMEM])
@@ -349,11 +353,57 @@ async def test_every_fsync_of_the_kernel_that_fails_is_final(
         log_dir.sync_and_forget(file),
         log_dir.write_back(file),
         log_dir.fsync_dir(),
+        log_dir.fsync_folders([]),
         log_dir.probe(),
     ):
         with pytest.raises(LogDirError):
             await operation
-    assert [classify(error) for error in reports.errors] == [Verdict.DIRECTORY_FAILED] * 5
+    assert [classify(error) for error in reports.errors] == [Verdict.DIRECTORY_FAILED] * 6
+
+
+async def test_new_folders_are_synced_after_all_of_them_are_being_written(
+    log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file system gets all new files before the first sync, so that one commit serves them all. Everything is synced:
+    each file that has content, each folder, and last the directory."""
+    calls: list[tuple[str, str]] = []
+
+    def path_of(fd: int) -> str:
+        return os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), log_dir.path)
+
+    def begin_writing(fd: int, *_: int) -> None:
+        calls.append(("write", path_of(fd)))
+
+    def sync(fd: int) -> None:
+        calls.append(("sync", path_of(fd)))
+
+    folders = [NewFolder(f"t-{number}", {"a.log": b"", "partition.metadata": b"id"}) for number in range(2)]
+    assert await log_dir.create_folders(folders) == []
+    monkeypatch.setattr(os, "posix_fadvise", begin_writing)
+    monkeypatch.setattr(disk_operations, "_fsync", sync)
+    await log_dir.fsync_folders(["t-0", "t-1"])
+    assert calls == [
+        ("write", "t-0/partition.metadata"),
+        ("write", "t-1/partition.metadata"),
+        ("sync", "t-0/partition.metadata"),
+        ("sync", "t-0"),
+        ("sync", "t-1/partition.metadata"),
+        ("sync", "t-1"),
+        ("sync", "."),
+    ]
+
+
+async def test_nothing_waits_for_new_folders(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While new folders are synced, appends go on."""
+    blocked_sync = Blocker(os.fsync)
+    file = await log_dir.open("a", create=True)
+    await log_dir.create_folders([NewFolder("t-0", {"partition.metadata": b"id"})])
+    monkeypatch.setattr(disk_operations, "_fsync", blocked_sync)
+    syncing = asyncio.ensure_future(log_dir.fsync_folders(["t-0"]))
+    await log_dir.append(file, 0, [b"x"])
+    assert not syncing.done()
+    blocked_sync.release.set()
+    await syncing
 
 
 async def test_nothing_waits_for_a_write_back(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 import uvloop
 
-from common.environment.interface import ConnectFailed, Connection, Environment, LogDir, LogDirError, LogDirLocked, Receiver
+from common.environment.interface import (
+    ConnectFailed,
+    Connection,
+    Environment,
+    LogDir,
+    LogDirError,
+    LogDirLocked,
+    NewFolder,
+    Receiver,
+)
 from common.environment.real import RealEnvironment
 from tests.simulation.environment import SimulatedWorld
 
@@ -91,6 +100,25 @@ async def names(env: Environment, path: str) -> Any:
     results = [await outcome(each) for each in pending]
     # Not before: what is queued after a removal may overtake it.
     results.append(await outcome(log_dir.list()))
+    await log_dir.close()
+    return results, told
+
+
+async def new_folders(env: Environment, path: str) -> Any:
+    log_dir, told = await attached(env, path)
+    one, two = NewFolder("t-1", {"a": b"", "b": b"content"}), NewFolder("t-2", {"a": b"2"})
+    results = [
+        await outcome(log_dir.create_folders([one, two])),
+        await outcome(log_dir.create_folders([NewFolder("t-0", {}), two, one])),
+        await outcome(log_dir.list()),
+        await outcome(log_dir.list("t-1")),
+        await outcome(log_dir.read_file("t-1/b")),
+        await outcome(log_dir.fsync_folders(["t-1", "t-2"])),
+        await outcome(log_dir.fsync_folders([])),
+        await outcome(log_dir.fsync_folders(["t-1", "absent"])),
+        await outcome(log_dir.create_folders([NewFolder("absent/t-3", {})])),
+        await outcome(log_dir.create_folders([])),
+    ]
     await log_dir.close()
     return results, told
 
@@ -192,7 +220,7 @@ async def connections(env: Environment, path: str) -> Any:
     return ends, was_reset, clients[0].data, accepted[0].connection.queued_bytes, told
 
 
-SCENARIOS = [files_in_order, names, a_missing_file, not_attached, offline, closed, locks, connections]
+SCENARIOS = [files_in_order, names, new_folders, a_missing_file, not_attached, offline, closed, locks, connections]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

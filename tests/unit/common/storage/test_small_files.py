@@ -16,16 +16,16 @@ from common.storage.clean_shutdown import (
     remove_clean_shutdown,
     store_clean_shutdown,
 )
+from common.storage.log import Log
 from common.storage.meta_properties import MetaProperties
 from common.storage.meta_properties_file import load_meta_properties, store_meta_properties
 from common.storage.partition_metadata import (
     MalformedPartitionMetadata,
     load_partition_metadata,
     parse_partition_metadata,
-    store_partition_metadata,
 )
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.storage.batches import PATH, TOPIC_ID, attached
+from tests.unit.common.storage.batches import PATH, SMALL, TOPIC_ID, attached
 
 
 def test_an_offset_checkpoint_is_stored_and_a_missing_one_is_empty() -> None:
@@ -74,9 +74,8 @@ def test_an_unreadable_marker_still_says_clean(content: bytes) -> None:
 def test_partition_metadata_is_stored_as_kafka_does() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
-        await log_dir.mkdir("t-0")
         assert await load_partition_metadata(log_dir, "t-0") is None
-        await store_partition_metadata(log_dir, "t-0", TOPIC_ID)
+        await Log.create(log_dir, "t-0", SMALL, TOPIC_ID)
         assert world.disk(PATH).files()["t-0/partition.metadata"] == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
         assert await load_partition_metadata(log_dir, "t-0") == TOPIC_ID
         world.disk(PATH).write("t-0/partition.metadata", b"")
