@@ -39,6 +39,12 @@ class Suspected(Protocol):
     def __contains__(self, directory_id: object, /) -> bool: ...
 
 
+class Loading(Protocol):
+    """The part of `LoadingProgress` that is used here."""
+
+    def remaining_logs(self) -> Mapping[str, int]: ...
+
+
 class CountedReplicas(Protocol):
     """The part of `Replicas` that is used here."""
 
@@ -50,6 +56,9 @@ class CountedReplicas(Protocol):
 
     @property
     def suspected(self) -> Suspected: ...
+
+    @property
+    def loading_progress(self) -> Loading: ...
 
     @property
     def leader_quota(self) -> ReplicationQuota: ...
@@ -99,6 +108,8 @@ def broker_samples(
 
 def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) -> Iterator[Sample]:
     known = directories.known
+    for path, remaining in replicas.loading_progress.remaining_logs().items():
+        yield gauge("kafka_log_logmanager_remaininglogstorecover", "Logs still to be loaded.", remaining, dir=path)
     yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", len(known.offline))
     for directory in known.data_dirs:
         yield gauge(

@@ -13,6 +13,7 @@ Counterpart of Kafka's LogManager.loadLogs and its checkpoint methods.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from broker.hosting.loading_progress import DirectoryProgress
 from broker.hosting.partition import Partition, PlacedLog
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDir, LogDirError
@@ -118,6 +119,7 @@ async def load_directory(
     *,
     is_placed_here: Callable[[TopicId, int], bool],
     config_of: Callable[[str], TopicConfig],
+    progress: DirectoryProgress,
 ) -> DirectoryContent:
     """Loads every log of the directory, with recovery unless the last shutdown was clean. Raises LogDirError."""
     is_clean = await load_clean_shutdown(log_dir) is not None
@@ -134,9 +136,9 @@ async def load_directory(
             CLEANER_CHECKPOINT_FILE: first_dirty_offsets,
         }
     )
-    for entry in await log_dir.list():
-        if not entry.is_directory:
-            continue
+    entries = [entry for entry in await log_dir.list() if entry.is_directory]
+    for number, entry in enumerate(entries):
+        progress.remaining_logs, progress.folder = len(entries) - number, entry.name
         folder = parse_partition_folder(entry.name)
         if folder is None:
             env.log.info("foreign_folder_ignored", log_dir=log_dir.path, folder=entry.name)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from broker.hosting.directory_logs import DirectoryContent, find_superfluous, load_directory, put_aside
 from broker.hosting.futures_at_start import FuturesAtStart
 from broker.hosting.hosted import Hosted, HostedDirectory
+from broker.hosting.loading_progress import LoadingProgress
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
@@ -37,6 +38,7 @@ class ReplicaLoading:
         placed_here: Callable[[TopicIdPartition], PartitionRegistration | None],
         config_of: Callable[[str], TopicConfig],
         topic_ids: Mapping[str, TopicId],
+        progress: LoadingProgress,
     ) -> None:
         self._env = env
         self._hosted = hosted
@@ -44,6 +46,7 @@ class ReplicaLoading:
         self._placed_here = placed_here
         self._config_of = config_of
         self._topic_ids = topic_ids
+        self._progress = progress
         self._contents: dict[DirectoryId, DirectoryContent] = {}
         self._unloadable: list[str] = []
         self.traces: set[TopicIdPartition] = set()
@@ -76,13 +79,20 @@ class ReplicaLoading:
             raise ReplicasNotLoaded("; ".join(self._unloadable))
 
     async def _load_directory(self, directory: HostedDirectory) -> None:
+        progress = self._progress.begin(directory.log_dir.path)
         try:
             content = await load_directory(
-                self._env, directory.log_dir, is_placed_here=self._is_placed_here, config_of=self._config_of
+                self._env,
+                directory.log_dir,
+                is_placed_here=self._is_placed_here,
+                config_of=self._config_of,
+                progress=progress,
             )
         except LogDirError as error:
             self._note_failure(directory, error)
             return
+        finally:
+            self._progress.end(progress)
         self._contents[directory.directory_id] = content
         self.traces |= content.traces(self._topic_ids)
         self._env.log.info("logs_loaded", log_dir=directory.log_dir.path, logs=len(content.logs))

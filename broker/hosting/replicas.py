@@ -30,6 +30,7 @@ from broker.hosting.cleaner import Cleaner
 from broker.hosting.directory_logs import LoadedLog, ReplicaDescription, close_directory, create_logs
 from broker.hosting.fetchers import Fetchers
 from broker.hosting.hosted import Hosted, HostedDirectory
+from broker.hosting.loading_progress import LoadingProgress
 from broker.hosting.log_creation import LogCreation
 from broker.hosting.log_deletion import LogDeletion
 from broker.hosting.log_reload import LogReload
@@ -117,6 +118,7 @@ class Replicas:
         self.state = state
         self.isr_counts = IsrCounts()
         self.traffic = Traffic()
+        self.loading_progress = LoadingProgress(env)
         self.leader_quota = ReplicationQuota(lambda: configuration.server.leader_replication_throttled_rate)
         self.follower_quota = ReplicationQuota(lambda: configuration.server.follower_replication_throttled_rate)
         self._env = env
@@ -226,6 +228,7 @@ class Replicas:
             placed_here=self._known.placed_here,
             config_of=self._configuration.topic,
             topic_ids=self.state.topic_ids,
+            progress=self.loading_progress,
         )
         found = await loading.load()
         self._known.traces = loading.traces

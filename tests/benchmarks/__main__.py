@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "report": ([], ["--records", "200000", "--rounds", "1"]),
     "memory": ([], ["--quick"]),
     "startup": ([], ["--quick"]),
+    "log_creation": ([], ["--quick"]),
     "moves": ([], ["--quick"]),
     "idle": ([], ["--quick"]),
     "scale": ([], ["--quick"]),

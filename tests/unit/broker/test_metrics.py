@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from broker.core.lifecycle import BrokerState
 from broker.core.replication_quota import ReplicationQuota
+from broker.hosting.loading_progress import LoadingProgress
 from broker.hosting.moves import MoveCounts
 from broker.hosting.partition import IsrCounts
 from broker.hosting.replicas import ReplicaGauges
@@ -41,6 +42,7 @@ class Replicas:
     def __init__(self) -> None:
         self.moves = Moves()
         self.suspected = {D2}
+        self.loading_progress = LoadingProgress(SimulatedWorld(seed=1).node("broker-1"))
         self.isr_counts = IsrCounts()
         self.isr_counts.shrinks = 4
         self.isr_counts.expands = 5
@@ -71,6 +73,7 @@ class Broker:
 
     def __init__(self) -> None:
         env = SimulatedWorld(seed=1).node("broker-1")
+        self.replicas = Replicas()
         self._log_dirs = {
             directory_id: env.log_dir(path, operation_timeout_ns=10**9)
             for path, directory_id in (("/d1", D1), ("/d2", D2), ("/m", directory(9)))
@@ -96,7 +99,7 @@ class Broker:
                     log_dirs=self._log_dirs,
                     metadata_directory_id=directory(9),
                 ),
-                replicas=Replicas(),
+                replicas=self.replicas,
                 queued_assignments=11,
                 applied_offset=12,
                 lag_ms=13,
@@ -198,3 +201,14 @@ def test_all_of_it_can_be_exposed() -> None:
     families = {family.name: family for family in collector.collect()}
     assert {sample.name for sample in families["kafka_log_logdir_io_errors"].samples} == {"kafka_log_logdir_io_errors_total"}
     assert len(families["kafka_log_logdir_partitions"].samples) == 2
+
+
+def test_a_broker_that_loads_its_logs_counts_them_down() -> None:
+    """The series has the name and the label of Kafka's remainingLogsToRecover, and disappears after the start, as there."""
+    broker = Broker()
+    progress = broker.replicas.loading_progress.begin("/d1")
+    progress.remaining_logs = 5
+    found = [each for each in broker.samples() if each.name == "kafka_log_logmanager_remaininglogstorecover"]
+    assert [(dict(each.labels), each.value) for each in found] == [({"dir": "/d1"}, 5)]
+    broker.replicas.loading_progress.end(progress)
+    assert "kafka_log_logmanager_remaininglogstorecover" not in {each.name for each in broker.samples()}
