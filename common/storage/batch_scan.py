@@ -7,17 +7,31 @@ header is only a claim: both scans compare it with the end of the segment before
 from typing import Final
 
 from common.environment.interface import LogDir, LogFile
-from common.records.batch import BATCH_OVERHEAD, BatchHeader, TruncatedBatch, read_header
+from common.records.batch import BATCH_OVERHEAD, BatchError, BatchHeader, TruncatedBatch, read_header
+from common.storage.index_entries import CorruptIndex
 
 HEADER_PIECE: Final = 16 * 1024
 BATCH_PIECE: Final = 1024 * 1024
 
 
 class HeaderScan:
-    """Reads the batch headers from `position`, which must be a batch boundary, to `end`, in reads of `piece_size`."""
+    """Reads the batch headers from `position`, which must be a batch boundary, to `end`, in reads of `piece_size`.
 
-    def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int, piece_size: int = HEADER_PIECE) -> None:
+    If an index gave the position, `first_ends_at` is the last offset of the batch there, according to the index."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        file: LogFile,
+        *,
+        position: int,
+        end: int,
+        piece_size: int = HEADER_PIECE,
+        first_ends_at: int | None = None,
+    ) -> None:
         self._piece_size = piece_size
+        # None once the first header was compared.
+        self._first_ends_at = first_ends_at
         self._log_dir = log_dir
         self._file = file
         self._position = position
@@ -26,7 +40,20 @@ class HeaderScan:
         self._piece_start = position
 
     async def next(self) -> tuple[BatchHeader, int] | None:
-        """Returns the next header and its position, None at the end. Raises BatchError if the bytes are not a batch."""
+        """Returns the next header and its position, None at the end. Raises BatchError if the bytes are not a batch, and
+        CorruptIndex if the first batch is not the one that the index names."""
+        if self._first_ends_at is None:
+            return await self._next()
+        expected, self._first_ends_at = self._first_ends_at, None
+        try:
+            found = await self._next()
+        except BatchError as error:
+            raise CorruptIndex(f"there is no batch at {self._position}") from error
+        if found is None or found[0].last_offset != expected:
+            raise CorruptIndex(f"the batch at {self._position} does not end at {expected}")
+        return found
+
+    async def _next(self) -> tuple[BatchHeader, int] | None:
         position = self._position
         if position >= self._end:
             return None

@@ -4,115 +4,106 @@ Counterpart of Kafka's OffsetIndex. A file entry has 8 bytes: the offset relativ
 position in the segment. An entry pairs the *last* offset of a batch with the position where that batch *starts*. The batch
 found for an offset may therefore end before that offset; the search continues forward from that batch. There is about one
 entry per index.interval.bytes, never one for the first batch. Without entries, the search starts at position 0.
+
+Only the first and the last entry are checked against the segment. A search that begins at an entry compares the batch there
+with the entry.
 """
 
-import sys
-from array import array
-from bisect import bisect_right
-from itertools import islice
-from operator import lt
+import struct
+from typing import NamedTuple
 
-ENTRY_SIZE = 8
+from common.storage.index_entries import CorruptIndex, Entry, IndexEntries
+
+_LAYOUT = struct.Struct(">ii")
+ENTRY_SIZE = _LAYOUT.size
 
 
-class CorruptIndex(Exception):
-    """The content cannot be an index of this segment. The index must be rebuilt from the segment."""
+class IndexedBatch(NamedTuple):
+    """The last offset of a batch, and the position where it starts."""
+
+    last_offset: int
+    position: int
+
+
+def _in_order(before: Entry, after: Entry) -> bool:
+    return before[0] < after[0] and before[1] < after[1]
 
 
 class OffsetIndex:
-    """The entries of one segment. Invariant: relative offsets and positions both ascend strictly."""
+    """The entries of one segment. Invariant, except for a corrupt file: offsets and positions both ascend strictly."""
 
-    __slots__ = ("_offsets", "_positions", "base_offset")
+    __slots__ = ("_entries", "base_offset")
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
-        self._offsets = array("i")
-        self._positions = array("i")
+        # Relative offsets with positions.
+        self._entries = IndexEntries(_LAYOUT, _in_order)
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self._entries)
 
     @property
-    def entries(self) -> list[tuple[int, int]]:
-        """All entries as (last offset of the batch, position of the batch), ascending."""
-        return [
-            (self.base_offset + offset, position) for offset, position in zip(self._offsets, self._positions, strict=True)
-        ]
+    def entries(self) -> list[IndexedBatch]:
+        """All entries, ascending."""
+        return [IndexedBatch(self.base_offset + offset, position) for offset, position in self._entries]
 
     @property
     def last_position(self) -> int:
         """The position of the last indexed batch; 0 without entries."""
-        return self._positions[-1] if self._positions else 0
+        last = self._entries.last
+        return 0 if last is None else last[1]
 
     @property
     def last_offset(self) -> int:
         """The last offset of the last indexed batch; the base offset without entries."""
-        return self.base_offset + (self._offsets[-1] if self._offsets else 0)
+        last = self._entries.last
+        return self.base_offset + (0 if last is None else last[0])
 
     def append(self, last_offset: int, position: int) -> None:
         """Adds an entry. `last_offset` and `position` must be higher than in all entries so far."""
-        self._offsets.append(last_offset - self.base_offset)
-        self._positions.append(position)
+        self._entries.append((last_offset - self.base_offset, position))
 
-    def position_for(self, offset: int) -> int:
-        """Returns the position at which to start searching for `offset`: that of a batch at or before the one that holds
-        it."""
-        found = bisect_right(self._offsets, offset - self.base_offset)
-        return self._positions[found - 1] if found else 0
+    def batch_for(self, offset: int) -> IndexedBatch | None:
+        """Returns where to start searching for `offset`: a batch at or before the one that holds it. Returns None to start
+        at position 0. Raises CorruptIndex."""
+        return self._batch(self._entries.last_at_or_below(offset - self.base_offset, field=0))
 
-    def position_at_or_before(self, position: int) -> int:
-        """Returns the largest indexed batch position at or before `position`, 0 if there is none."""
-        found = bisect_right(self._positions, position)
-        return self._positions[found - 1] if found else 0
+    def batch_at_or_before(self, position: int) -> IndexedBatch | None:
+        """Returns the last indexed batch that starts at or before `position`, None if there is none. Raises CorruptIndex."""
+        return self._batch(self._entries.last_at_or_below(position, field=1))
+
+    def _batch(self, entry: Entry | None) -> IndexedBatch | None:
+        return None if entry is None else IndexedBatch(self.base_offset + entry[0], entry[1])
 
     def truncate_to_position(self, size: int) -> None:
         """Drops the entries of batches that start at or beyond `size`, the segment's new length."""
-        while self._positions and self._positions[-1] >= size:
-            self._positions.pop()
-            self._offsets.pop()
+        while self._entries and self.last_position >= size:
+            self._entries.remove_last()
+
+    def check_order(self) -> None:
+        """Checks all entries, which takes long for a large index. Raises CorruptIndex."""
+        self._entries.check_order()
 
     def copy(self) -> "OffsetIndex":
         """Returns an independent index with the same entries."""
         index = OffsetIndex(self.base_offset)
-        index._offsets = self._offsets[:]
-        index._positions = self._positions[:]
+        index._entries = self._entries.copy()
         return index
 
     def to_bytes(self) -> bytes:
         """Returns the content of the .index file."""
-        interleaved = array("i", bytes(len(self._offsets) * ENTRY_SIZE))
-        interleaved[0::2] = self._offsets
-        interleaved[1::2] = self._positions
-        _swap_to_file_order(interleaved)
-        return interleaved.tobytes()
+        return self._entries.to_bytes()
 
     @classmethod
     def from_bytes(cls, content: bytes, *, base_offset: int, end_offset: int, segment_size: int) -> "OffsetIndex":
-        """Parses an .index file and checks it against its segment. Raises CorruptIndex."""
-        if len(content) % ENTRY_SIZE:
-            raise CorruptIndex(f"{len(content)} bytes are no multiple of {ENTRY_SIZE}")
-        interleaved = array("i", content)
-        _swap_to_file_order(interleaved)
+        """Takes over an .index file, if its first and its last entry are possible in its segment. Raises CorruptIndex."""
         index = cls(base_offset)
-        index._offsets = interleaved[0::2]
-        index._positions = interleaved[1::2]
-        if not index._offsets:
+        index._entries = IndexEntries(_LAYOUT, _in_order, content)
+        if not content:
             return index
-        if index._offsets[0] < 0 or index._offsets[-1] >= end_offset - base_offset:
+        first = index._entries[0]
+        if first[0] < 0 or index.last_offset >= end_offset:
             raise CorruptIndex("its offsets lie outside the segment")
-        if index._positions[0] < 0 or index._positions[-1] >= segment_size:
+        if first[1] < 0 or index.last_position >= segment_size:
             raise CorruptIndex("its positions lie outside the segment")
-        # A crash can leave zeros in a file that was not synced. Zeros do not ascend, so this check finds them.
-        if not (_ascends(index._offsets) and _ascends(index._positions)):
-            raise CorruptIndex("its entries do not ascend")
         return index
-
-
-def _ascends(numbers: "array[int]") -> bool:
-    return all(map(lt, numbers, islice(numbers, 1, None)))
-
-
-def _swap_to_file_order(numbers: "array[int]") -> None:
-    """Converts between native and file byte order, in either direction. Files are big-endian."""
-    if sys.byteorder == "little":
-        numbers.byteswap()

@@ -9,13 +9,15 @@ below `written_size` may be read. A file is closed only when no search uses it, 
 would be a fatal bug.
 """
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from common.environment.interface import LogDir, LogFile
 from common.records.batch import CorruptBatch
 from common.storage.batch_positions import BatchPositions
 from common.storage.batch_scan import HeaderScan
+from common.storage.index_entries import CorruptIndex
 from common.storage.log_config import LogSettings
 from common.storage.names import (
     CLEANED_SUFFIX,
@@ -27,7 +29,7 @@ from common.storage.names import (
     segment_file,
 )
 from common.storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
-from common.storage.offset_index import CorruptIndex, OffsetIndex
+from common.storage.offset_index import IndexedBatch, OffsetIndex
 from common.storage.outstanding import Steps
 from common.storage.producers.transactions import CompletedTransaction
 from common.storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
@@ -38,6 +40,8 @@ from common.storage.transaction_index import (
     CorruptTransactionIndex,
     TransactionIndex,
 )
+
+T = TypeVar("T")
 
 NO_TIMESTAMP = -1
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -434,8 +438,7 @@ class Segment:
 
     async def first_part(self, size: int, *, end_offset: int, index_interval: int) -> "Segment":
         """Returns a copy of this segment that ends at `size`, a batch boundary. Both use the same open file."""
-        index = (await self.load_index()).copy()
-        times = (await self.load_time_index()).copy()
+        index, times = await self._checked_indexes()
         transactions = (await self.load_transactions()).truncated_to(end_offset)
         index.truncate_to_position(size)
         times.truncate_to_offset(end_offset)
@@ -446,17 +449,61 @@ class Segment:
         part.next_offset = end_offset
         return part
 
+    async def _checked_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Returns copies of both indexes, every entry of which was checked."""
+        try:
+            index, times = (await self.load_index()).copy(), (await self.load_time_index()).copy()
+            index.check_order()
+            times.check_order()
+        except CorruptIndex:
+            index, times = await self._rebuild_indexes()
+        return index, times
+
     async def find_batch(self, offset: int) -> tuple[int, int] | None:
         """Returns (first offset, position) of the first batch that ends at or after `offset`; None past the last batch."""
+
+        async def first_after(index: OffsetIndex) -> tuple[int, int] | None:
+            return await self._first_ending_at(offset, self._scan_from(index.batch_for(offset), 0, self.written_size))
+
         position = self.resume_point(offset)
-        if position is None:
-            position = (await self.load_index()).position_for(offset)
-        scan = self.scan(position)
+        if position is not None:
+            return await self._first_ending_at(offset, self.scan(position))
+        return await self._with_index(first_after)
+
+    async def _first_ending_at(self, offset: int, scan: HeaderScan) -> tuple[int, int] | None:
         while (found := await scan.next()) is not None:
             header, position = found
             if header.last_offset >= offset:
                 return header.base_offset, position
         return None
+
+    async def offset_for_timestamp(self, timestamp: int) -> int:
+        """Returns the offset where a search for `timestamp` can start: all batches that end below that offset are older."""
+        try:
+            return (await self.load_time_index()).offset_for(timestamp)
+        except CorruptIndex:
+            return (await self._rebuild_indexes())[1].offset_for(timestamp)
+
+    async def _with_index(self, search: Callable[[OffsetIndex], Awaitable[T]]) -> T:
+        """Searches with the offset index. If the index turns out to be corrupt, rebuilds it and searches again."""
+        try:
+            return await search(await self.load_index())
+        except CorruptIndex:
+            self.index = (await self._rebuild_indexes())[0]
+        try:
+            return await search(self.index)
+        except CorruptIndex as error:
+            raise CorruptBatch(f"the batches changed under the search: {error}") from error
+
+    def _scan_from(self, indexed: IndexedBatch | None, start: int, end: int) -> HeaderScan:
+        """Returns a scan from an indexed batch, if that is beyond `start`, else from `start`. The scan raises CorruptIndex
+        if the batch is not the indexed one."""
+        if indexed is None or indexed.position <= start:
+            return self._scan(start, end)
+        assert self.file is not None
+        return HeaderScan(
+            self.log_dir, self.file.handle, position=indexed.position, end=end, first_ends_at=indexed.last_offset
+        )
 
     async def find_end(self, start: int, *, size_limit: int, upper_offset: int, min_one_batch: bool) -> tuple[int, int]:
         """Returns where a read of whole batches from `start` ends: (position, offset of the next batch).
@@ -466,10 +513,22 @@ class Segment:
         end = self.written_size
         if end <= size_limit and self.next_offset <= upper_offset:
             return end, self.next_offset
-        index = await self.load_index()
-        # Look up `upper_offset - 1`: the batch of `upper_offset` itself may not be written yet, but the one before it is.
-        near = min(index.position_at_or_before(size_limit), index.position_for(upper_offset - 1))
-        scan = self._scan(max(start, near), end)
+
+        async def last_fitting(index: OffsetIndex) -> tuple[int, int]:
+            # Look up `upper_offset - 1`: the batch of `upper_offset` itself may not be written yet, but the one before is.
+            limits = index.batch_at_or_before(size_limit), index.batch_for(upper_offset - 1)
+            near = min((each for each in limits if each is not None), key=lambda each: each.position, default=None)
+            scan = self._scan_from(None if None in limits else near, start, end)
+            return await self._last_fitting(scan, start, size_limit, upper_offset, min_one_batch=min_one_batch)
+
+        position, next_offset = await self._with_index(last_fitting)
+        if start < position < end:
+            self._note_resume_point(next_offset, position)
+        return position, next_offset
+
+    async def _last_fitting(
+        self, scan: HeaderScan, start: int, size_limit: int, upper_offset: int, *, min_one_batch: bool
+    ) -> tuple[int, int]:
         position, next_offset = start, -1
         while (found := await scan.next()) is not None:
             header, position = found
@@ -478,8 +537,6 @@ class Segment:
                 next_offset = header.base_offset
                 break
             position, next_offset = position + header.size, header.next_offset
-        if start < position < end:
-            self._note_resume_point(next_offset, position)
         return position, next_offset
 
     def _note_resume_point(self, offset: int, position: int) -> None:

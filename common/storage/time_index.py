@@ -7,16 +7,11 @@ has risen. The last entry, added when the segment is sealed, has the maximum of 
 """
 
 import struct
-import sys
-from array import array
-from bisect import bisect_right
-from itertools import islice
-from operator import le, lt
 
-from common.storage.offset_index import CorruptIndex
+from common.storage.index_entries import CorruptIndex, Entry, IndexEntries
 
-ENTRY_SIZE = 12
-_ENTRY = struct.Struct(">qi")
+_LAYOUT = struct.Struct(">qi")
+ENTRY_SIZE = _LAYOUT.size
 
 
 def last_entry(tail: bytes) -> tuple[int, int] | None:
@@ -24,95 +19,79 @@ def last_entry(tail: bytes) -> tuple[int, int] | None:
     there is no entry, or one that cannot be right, such as the zeros that a crash leaves in a file of Apache Kafka."""
     if len(tail) != ENTRY_SIZE:
         return None
-    timestamp, offset = _ENTRY.unpack(tail)
+    timestamp, offset = _LAYOUT.unpack(tail)
     return (timestamp, offset) if timestamp > 0 else None
 
 
-class TimeIndex:
-    """The entries of one segment. Invariant: timestamps ascend strictly, offsets never descend."""
+def _in_order(before: Entry, after: Entry) -> bool:
+    return before[0] < after[0] and before[1] <= after[1]
 
-    __slots__ = ("_offsets", "_timestamps", "base_offset")
+
+class TimeIndex:
+    """The entries of one segment. Invariant, except for a corrupt file: timestamps ascend strictly, offsets never
+    descend."""
+
+    __slots__ = ("_entries", "base_offset")
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
-        self._timestamps = array("q")
-        self._offsets = array("i")
+        # Timestamps with relative offsets.
+        self._entries = IndexEntries(_LAYOUT, _in_order)
 
     def __len__(self) -> int:
-        return len(self._timestamps)
+        return len(self._entries)
 
     @property
     def entries(self) -> list[tuple[int, int]]:
         """All entries as (timestamp, offset), ascending."""
-        return [(time, self.base_offset + offset) for time, offset in zip(self._timestamps, self._offsets, strict=True)]
+        return [(time, self.base_offset + offset) for time, offset in self._entries]
 
     @property
     def last(self) -> tuple[int, int] | None:
         """The largest timestamp and its offset, None without entries."""
-        return (self._timestamps[-1], self.base_offset + self._offsets[-1]) if self._timestamps else None
+        last = self._entries.last
+        return None if last is None else (last[0], self.base_offset + last[1])
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Adds an entry if the maximum has risen. Never adds one for a batch without a timestamp (-1)."""
         if timestamp < 0:
             return
-        relative = offset - self.base_offset
-        if self._timestamps and (timestamp <= self._timestamps[-1] or relative < self._offsets[-1]):
+        last = self.last
+        if last is not None and (timestamp <= last[0] or offset < last[1]):
             return
-        self._timestamps.append(timestamp)
-        self._offsets.append(relative)
+        self._entries.append((timestamp, offset - self.base_offset))
 
     def offset_for(self, timestamp: int) -> int:
-        """Returns the offset where a search for `timestamp` can start: all batches that end below that offset are older."""
-        found = bisect_right(self._timestamps, timestamp)
-        return self.base_offset + self._offsets[found - 1] if found else self.base_offset
+        """Returns the offset where a search for `timestamp` can start: all batches that end below that offset are older.
+        Raises CorruptIndex."""
+        found = self._entries.last_at_or_below(timestamp, field=0)
+        return self.base_offset + (0 if found is None else found[1])
 
     def truncate_to_offset(self, offset: int) -> None:
         """Drops entries at or after `offset`, the segment's new end."""
-        while self._offsets and self._offsets[-1] >= offset - self.base_offset:
-            self._offsets.pop()
-            self._timestamps.pop()
+        while (last := self.last) is not None and last[1] >= offset:
+            self._entries.remove_last()
+
+    def check_order(self) -> None:
+        """Checks all entries, which takes long for a large index. Raises CorruptIndex."""
+        self._entries.check_order()
 
     def copy(self) -> "TimeIndex":
         """Returns an independent index with the same entries."""
         index = TimeIndex(self.base_offset)
-        index._timestamps = self._timestamps[:]
-        index._offsets = self._offsets[:]
+        index._entries = self._entries.copy()
         return index
 
     def to_bytes(self) -> bytes:
         """Returns the content of the .timeindex file."""
-        times, offsets = self._timestamps[:], self._offsets[:]
-        if sys.byteorder == "little":
-            times.byteswap()
-            offsets.byteswap()
-        halves = array("i", times.tobytes())
-        interleaved = array("i", bytes(len(offsets) * ENTRY_SIZE))
-        interleaved[0::3] = halves[0::2]
-        interleaved[1::3] = halves[1::2]
-        interleaved[2::3] = offsets
-        return interleaved.tobytes()
+        return self._entries.to_bytes()
 
     @classmethod
     def from_bytes(cls, content: bytes, *, base_offset: int, end_offset: int) -> "TimeIndex":
-        """Parses a .timeindex file and checks it against its segment. Raises CorruptIndex."""
-        if len(content) % ENTRY_SIZE:
-            raise CorruptIndex(f"{len(content)} bytes are no multiple of {ENTRY_SIZE}")
+        """Takes over a .timeindex file, if its first and its last entry are possible in its segment. Raises CorruptIndex."""
         index = cls(base_offset)
-        if not content:
-            return index
-        interleaved = array("i", content)
-        halves = array("i", bytes(len(content) // ENTRY_SIZE * 8))
-        halves[0::2] = interleaved[0::3]
-        halves[1::2] = interleaved[1::3]
-        index._timestamps = array("q", halves.tobytes())
-        index._offsets = interleaved[2::3]
-        if sys.byteorder == "little":
-            index._timestamps.byteswap()
-            index._offsets.byteswap()
-        if index._offsets[0] < 0 or index._offsets[-1] >= end_offset - base_offset:
+        index._entries = IndexEntries(_LAYOUT, _in_order, content)
+        last = index.last
+        if last is not None and (index._entries[0][1] < 0 or last[1] >= end_offset):
             raise CorruptIndex("its offsets lie outside the segment")
-        times_ascend = all(map(lt, index._timestamps, islice(index._timestamps, 1, None)))
-        offsets_ascend = all(map(le, index._offsets, islice(index._offsets, 1, None)))
-        if not (times_ascend and offsets_ascend):
-            raise CorruptIndex("its entries do not ascend")
         return index

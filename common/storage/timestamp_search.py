@@ -77,8 +77,7 @@ async def _newest_of_records(segment: Segment) -> int:
 
 
 async def _first_in_segment(segment: Segment, timestamp: int, *, from_offset: int) -> TimestampOffset | None:
-    times = await segment.load_time_index()
-    start = await segment.find_batch(max(times.offset_for(timestamp), from_offset))
+    start = await segment.find_batch(max(await segment.offset_for_timestamp(timestamp), from_offset))
     if start is None:
         return None
     scan = segment.scan(start[1])

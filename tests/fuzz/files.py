@@ -2,6 +2,7 @@
 on."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from crc32c import crc32c
@@ -14,6 +15,7 @@ from common.raft.core.election_state import (
     encode_quorum_state,
 )
 from common.storage.clean_shutdown import format_clean_shutdown, parse_clean_shutdown
+from common.storage.index_entries import CorruptIndex
 from common.storage.leader_epochs import LeaderEpochs
 from common.storage.meta_properties import (
     VERSION_ZOOKEEPER,
@@ -34,7 +36,7 @@ from common.storage.names import (
     segment_file,
     snapshot_file,
 )
-from common.storage.offset_index import CorruptIndex, OffsetIndex
+from common.storage.offset_index import OffsetIndex
 from common.storage.partition_metadata import (
     MalformedPartitionMetadata,
     format_partition_metadata,
@@ -66,16 +68,26 @@ _SEGMENT_SIZE = 2**20
 
 # --- indexes -----------------------------------------------------------------------------------------------------
 def _check_offset_index(data: bytes) -> None:
-    """An offset index has the entries of its file and only finds positions within the segment, or raises CorruptIndex."""
+    """An offset index has the entries of its file and only finds positions within the segment, or raises CorruptIndex. A
+    lookup in a file that is out of order finds one of its entries, or raises CorruptIndex."""
     try:
         index = OffsetIndex.from_bytes(data, base_offset=_BASE_OFFSET, end_offset=_END_OFFSET, segment_size=_SEGMENT_SIZE)
     except CorruptIndex:
         return
     assert index.to_bytes() == data
-    for offset, position in index.entries:
+    entries = index.entries
+    for offset, position in entries:
+        with suppress(CorruptIndex):
+            assert index.batch_for(offset) in (None, *entries)
+            assert index.batch_at_or_before(position) in (None, *entries)
+    try:
+        index.check_order()
+    except CorruptIndex:
+        return
+    for offset, position in entries:
         assert _BASE_OFFSET <= offset < _END_OFFSET
         assert 0 <= position < _SEGMENT_SIZE
-        assert index.position_for(offset) == position == index.position_at_or_before(position)
+        assert index.batch_for(offset) == (offset, position) == index.batch_at_or_before(position)
 
 
 def _check_time_index(data: bytes) -> None:
@@ -85,6 +97,14 @@ def _check_time_index(data: bytes) -> None:
     except CorruptIndex:
         return
     assert index.to_bytes() == data
+    offsets = {offset for _, offset in index.entries}
+    for time, _ in index.entries:
+        with suppress(CorruptIndex):
+            assert index.offset_for(time) in (_BASE_OFFSET, *offsets)
+    try:
+        index.check_order()
+    except CorruptIndex:
+        return
     for time, offset in index.entries:
         assert _BASE_OFFSET <= offset < _END_OFFSET
         assert index.offset_for(time) == offset

@@ -34,6 +34,7 @@ from common.records.control import (
     decode_control_message,
 )
 from common.records.decompression import compression_name, decompress
+from common.storage.index_entries import CorruptIndex
 from common.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -43,7 +44,7 @@ from common.storage.names import (
     parse_segment_file,
     parse_snapshot_file,
 )
-from common.storage.offset_index import CorruptIndex, OffsetIndex
+from common.storage.offset_index import OffsetIndex
 from common.storage.producers.snapshot import CorruptProducerSnapshot, decode_producer_snapshot
 from common.storage.producers.state import NO_OFFSET
 from common.storage.time_index import TimeIndex
@@ -406,6 +407,7 @@ def _dump_time_index(path: Path, arguments: argparse.Namespace, findings: Findin
     base_offset = _base_offset(path)
     content = _without_preallocated(path.read_bytes(), 12)
     times = TimeIndex.from_bytes(content, base_offset=base_offset, end_offset=base_offset + _OFFSETS_MAX)
+    times.check_order()
     if arguments.index_sanity_check:
         print(f"{path} passed sanity check.")
         return
@@ -414,7 +416,8 @@ def _dump_time_index(path: Path, arguments: argparse.Namespace, findings: Findin
     with log_path.open("rb") as log:
         size = log_path.stat().st_size
         for timestamp, offset in times.entries:
-            batches = Batches(log, end=size, position=index.position_for(offset))
+            indexed = index.batch_for(offset)
+            batches = Batches(log, end=size, position=0 if indexed is None else indexed.position)
             batch = next((each for each in batches if each.header.last_offset >= offset), None)
             if batch is None or batch.header.last_offset != offset:
                 found = -1 if batch is None else batch.header.last_offset
@@ -434,9 +437,11 @@ def _dump_time_index(path: Path, arguments: argparse.Namespace, findings: Findin
 def _load_index(path: Path) -> OffsetIndex:
     base_offset = _base_offset(path)
     content = _without_preallocated(path.read_bytes(), 8)
-    return OffsetIndex.from_bytes(
+    index = OffsetIndex.from_bytes(
         content, base_offset=base_offset, end_offset=base_offset + _OFFSETS_MAX, segment_size=_OFFSETS_MAX
     )
+    index.check_order()
+    return index
 
 
 def _without_preallocated(content: bytes, entry_size: int) -> bytes:

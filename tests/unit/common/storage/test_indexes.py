@@ -1,8 +1,13 @@
 """Both sparse indexes: Kafka's bytes worked out by hand, lookups, truncation, and rejection of corrupt content."""
 
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+
 import pytest
 
-from common.storage.offset_index import CorruptIndex, OffsetIndex
+from common.storage.index_entries import CorruptIndex, IndexEntries
+from common.storage.offset_index import OffsetIndex
 from common.storage.time_index import TimeIndex
 
 # Base offset 100: the batch that ends at 103 begins at 4200, the one that ends at 110 begins at 70000.
@@ -41,22 +46,11 @@ def test_the_time_indexs_bytes() -> None:
 
 def test_an_offset_is_looked_up_at_or_before_its_batch() -> None:
     index = offset_index()
-    assert [index.position_for(offset) for offset in (99, 100, 102, 103, 109, 110, 999)] == [
-        0,
-        0,
-        0,
-        4200,
-        4200,
-        70000,
-        70000,
-    ]
-    assert [index.position_at_or_before(position) for position in (0, 4199, 4200, 69_999, 70_000)] == [
-        0,
-        0,
-        4200,
-        4200,
-        70000,
-    ]
+    first, second = index.entries
+    assert [index.batch_for(offset) for offset in (99, 100, 102)] == [None] * 3
+    assert [index.batch_for(offset) for offset in (103, 109, 110, 999)] == [first, first, second, second]
+    assert [index.batch_at_or_before(position) for position in (0, 4199)] == [None] * 2
+    assert [index.batch_at_or_before(position) for position in (4200, 69_999, 70_000)] == [first, first, second]
     assert (index.last_offset, index.last_position) == (110, 70_000)
     assert (OffsetIndex(5).last_offset, OffsetIndex(5).last_position) == (5, 0)
 
@@ -117,3 +111,51 @@ def test_a_corrupt_offset_index_is_noticed(content: bytes, end_offset: int, segm
 def test_a_corrupt_time_index_is_noticed(content: bytes, end_offset: int) -> None:
     with pytest.raises(CorruptIndex):
         TimeIndex.from_bytes(content, base_offset=100, end_offset=end_offset)
+
+
+ORDERED = range(1, 101)
+
+
+def offset_content(entries: Sequence[int]) -> bytes:
+    return b"".join(struct.pack(">ii", number, 10 * number) for number in entries)
+
+
+def time_content(entries: Sequence[int]) -> bytes:
+    return b"".join(struct.pack(">qi", 1000 * number, number) for number in entries)
+
+
+@pytest.mark.parametrize("damaged", [2, 50, 95])
+@pytest.mark.parametrize("wrong", [0, 31, 77, 200])
+def test_a_corrupt_entry_never_leads_a_lookup_too_far(damaged: int, wrong: int) -> None:
+    """Loading looks only at the first and the last entry. A lookup finds the right entry, an earlier one, or notices the
+    damage; never a later one, with which a search would skip records."""
+    numbers = [*ORDERED]
+    numbers[damaged] = wrong
+    index = OffsetIndex.from_bytes(offset_content(numbers), base_offset=0, end_offset=101, segment_size=2000)
+    times = TimeIndex.from_bytes(time_content(numbers), base_offset=0, end_offset=101)
+    for number in ORDERED:
+        with suppress(CorruptIndex):
+            found = index.batch_for(number)
+            assert found is None or (found.last_offset <= number and found.position == 10 * found.last_offset)
+        with suppress(CorruptIndex):
+            assert times.offset_for(1000 * number) <= number
+    with pytest.raises(CorruptIndex):
+        index.check_order()
+    with pytest.raises(CorruptIndex):
+        times.check_order()
+
+
+def test_a_lookup_reads_few_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop must not stand still for an index of megabytes."""
+    numbers = range(1, 100_001)
+    index = OffsetIndex.from_bytes(offset_content(numbers), base_offset=0, end_offset=200_000, segment_size=2_000_000)
+    read: list[int] = []
+    entry_of = IndexEntries.__getitem__
+
+    def counted(entries: IndexEntries, number: int) -> tuple[int, int]:
+        read.append(number)
+        return entry_of(entries, number)
+
+    monkeypatch.setattr(IndexEntries, "__getitem__", counted)
+    assert index.batch_for(77_777) == (77_777, 777_770)
+    assert len(read) < 30

@@ -2,16 +2,19 @@
 
 import asyncio
 import contextlib
+import random
 
 import pytest
 
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import LogDirError
+from common.ids import Offset
 from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log
+from common.storage.log_config import LogConfig
 from common.storage.log_segments import LOADED_INDEXES_MAX
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.storage.batches import FOLDER, SMALL, created, fill
+from tests.unit.common.storage.batches import FOLDER, PATH, SMALL, all_offsets, created, fill
 
 
 @pytest.mark.parametrize("search", ["time", "max", "offset"])
@@ -63,5 +66,44 @@ def test_searches_by_time_keep_few_indexes_in_memory() -> None:
             assert await log.offset_for_timestamp(offset * 10) is not None
         await log.offset_of_max_timestamp()
         assert len([each for each in [*log._segments][:-1] if each.index is not None]) <= LOADED_INDEXES_MAX
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("is_newest", [False, True])
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_damaged_index_never_makes_a_reader_skip_records(*, seed: int, is_newest: bool) -> None:
+    """A few bytes of the index files flip, or pieces of them are swapped. Whatever is read or searched is right."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        rng = random.Random(seed)
+        config = LogConfig(index_interval_bytes=100, segment_bytes=100_000)
+        log = await created(world, config)
+        await fill(log, 60)
+        if not is_newest:
+            await log.roll()
+        await log.close()
+        end = log.recovery_point
+        expected = await all_offsets(await Log.load(log.log_dir, FOLDER, config, recovery_point=end, clean=True))
+        for suffix, entry_size in ((".index", 8), (".timeindex", 12)):
+            name = f"{FOLDER}/{0:020d}{suffix}"
+            content = bytearray(world.disk(PATH).files()[name])
+            for _ in range(rng.randint(1, 3)):
+                first, second = (entry_size * rng.randrange(len(content) // entry_size) for _ in range(2))
+                if rng.random() < 0.5:
+                    content[first + rng.randrange(entry_size)] ^= 1 << rng.randrange(8)
+                else:
+                    moved = content[first : first + entry_size]
+                    content[first : first + entry_size] = content[second : second + entry_size]
+                    content[second : second + entry_size] = moved
+            await log.log_dir.replace_file(name, bytes(content))
+        for offset in rng.sample(range(60), 60):
+            loaded = await Log.load(log.log_dir, FOLDER, config, recovery_point=end, clean=True)
+            read = await loaded.read(Offset(offset), max_bytes=300)
+            assert (read.first_offset, read.next_offset > offset) == (offset, True)
+        loaded = await Log.load(log.log_dir, FOLDER, config, recovery_point=end, clean=True)
+        assert await all_offsets(loaded) == expected
+        assert await loaded.truncate_to(Offset(30)) == 30
+        assert await all_offsets(loaded) == expected[:30]
 
     SimulatedWorld(1).run(scenario)
