@@ -39,7 +39,7 @@ from common.storage.names import (
     parse_partition_folder,
     partition_folder,
 )
-from common.storage.new_log import LOGS_PER_CREATION_MAX, NewLog
+from common.storage.new_log import NewLog, make_durable
 from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
 
 
@@ -196,9 +196,7 @@ async def _make_names_durable(log_dir: LogDir, content: DirectoryContent) -> Non
     named = {name for checkpoint in content.checkpoints.values() for name in checkpoint}
     logs = [each.log for each in content.logs if (each.topic, each.index) not in named]
     logs += [each.log for each in content.futures]
-    names = [log.name for log in logs if not log.size_bytes]
-    for first in range(0, len(names), LOGS_PER_CREATION_MAX):
-        await log_dir.fsync_folders(names[first : first + LOGS_PER_CREATION_MAX])
+    await make_durable(log_dir, [log.name for log in logs if not log.size_bytes])
 
 
 async def _load_checkpoint(env: Environment, log_dir: LogDir, name: str) -> dict[TopicPartition, int]:

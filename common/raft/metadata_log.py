@@ -45,6 +45,7 @@ from common.storage.append_pipeline import AwaitedAppend
 from common.storage.empty_log import remove_empty_log
 from common.storage.log import Appended, Log
 from common.storage.log_config import LogConfig
+from common.storage.new_log import make_durable
 from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
 
 _PIECE = 1024 * 1024
@@ -104,7 +105,7 @@ class MetadataLog:
             env.log.warning("metadata_log_recovered", log_dir=log_dir.path, recovery=str(log.recovery))
         if not log.size_bytes:
             # An earlier run may have been killed after it created the log and before it synced its name.
-            await log_dir.fsync_folders([METADATA_LOG_FOLDER])
+            await make_durable(log_dir, [METADATA_LOG_FOLDER])
         election = await _load_election(log_dir)
         return cls(env, config, log=log, snapshots=snapshots, election=election)
 

@@ -89,7 +89,7 @@ _DISKS = (
     _bug(
         "a new log acknowledges before its name is durable",
         "There is nothing in the log yet that could be lost.",
-        Edit(new_log.create_first_segments, "await log_dir.fsync_folders([each.name for each in new])", "pass"),
+        Edit(new_log.create_first_segments, "await make_durable(log_dir, [each.name for each in new])", "pass"),
     ),
     _bug(
         "no checksums at recovery",
