@@ -27,6 +27,7 @@ from common.configuration.server import load_server_config
 from common.environment.entry import freeze_loaded_objects
 from common.environment.real import RealEnvironment
 from common.ids import BrokerId, DirectoryId, IncarnationId, TopicId, Uuid
+from common.metadata.delta import MetadataDelta
 from common.metadata.state import MetadataState
 from common.net.node_channel import NodeChannel
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -163,7 +164,7 @@ class Node:
             env,
             self.image,
             incarnation_id=IncarnationId(Uuid(b"i" * 16)),
-            publish=lambda _: None,
+            publish=_ignore,
             on_published=lambda _offset, _is_first: None,
         )
 
@@ -241,6 +242,10 @@ async def measured(partitions: int, folder: str) -> Figures:
     except* Done:
         await log_dir.close()
     return figures[0]
+
+
+async def _ignore(_: MetadataDelta) -> None:
+    """Publishes nothing: there are no replicas here."""
 
 
 def no_channel(host: str, port: int) -> NodeChannel:

@@ -1,7 +1,7 @@
 """Fetch sessions (KIP-227): what an answer names, what it leaves out, and how a session ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -361,6 +361,11 @@ def test_a_session_that_leaves_for_another_one_ends_its_wait() -> None:
     run(scenario, max_incremental_fetch_session_cache_slots="1")
 
 
+async def answer(result: FetchResponse | Awaitable[FetchResponse]) -> FetchResponse:
+    """Returns what the handler has returned, at once or later."""
+    return result if isinstance(result, FetchResponse) else await result
+
+
 def test_a_client_that_begins_a_session_with_every_fetch_leaves_nothing_behind() -> None:
     """It names the session before each time, or leaves it to the cache to drop it. The connection remembers the session that
     is left, and no other."""
@@ -388,10 +393,10 @@ def test_a_client_that_begins_a_session_with_every_fetch_leaves_nothing_behind()
         for _ in range(3):
             topics = [FetchTopic(topic_id=TOPIC, partitions=[wanted()])]
             request = FetchRequest(max_wait_ms=0, session_id=session_id, session_epoch=0, topics=topics)
-            await handler.handle(sent, request)
+            await answer(handler.handle(sent, request))
             # The cache drops the session before only after some time.
             await cluster.world.sleep(130)
-            session_id = (await handler.handle(sent, replace(request, session_id=0))).session_id
+            session_id = (await answer(handler.handle(sent, replace(request, session_id=0)))).session_id
             assert session_id > 0
             assert (len(sessions), len(connection.callbacks)) == (1, 1)
 
