@@ -171,7 +171,8 @@ def test_all_throttled_partitions_of_a_broker_share_the_rate(side: str, replica:
         assert all(before)
         await cluster.world.sleep(8)
         grown = [log.size_bytes - was for log, was in zip(logs, before, strict=True)]
-        assert grown == [pytest.approx(8 * RATE / 2, rel=0.1)] * 2
+        # Records flow in chunks, and either may be two of them ahead when the time is up.
+        assert grown == [pytest.approx(8 * RATE / 2, abs=2 * CHUNK_BYTES_MIN)] * 2
         for index in range(2):
             await in_sync(cluster, index)
         assert since_s(cluster, begun_ns) == pytest.approx(size / RATE, rel=0.05)
