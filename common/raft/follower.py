@@ -48,7 +48,9 @@ from common.records.batch import BatchError, BatchHeader, split_batches
 from common.time_units import NS_PER_MS
 
 MAX_WAIT_MS = 500
-FETCH_BYTES_MAX = 8 * 1024 * 1024
+# How much of the log to fetch at once. Kept small, because the records of one response may be committed, and then they are
+# decoded in one step of the event loop. These are up to about 12,000 partition changes, and 50 ms.
+FETCH_BYTES_MAX = 512 * 1024
 SNAPSHOT_PIECE_BYTES = 1024 * 1024
 
 

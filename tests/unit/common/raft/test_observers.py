@@ -80,6 +80,36 @@ def test_observer_catches_up_and_persists() -> None:
     run(scenario)
 
 
+@pytest.mark.slow
+def test_an_observer_that_lags_is_not_stopped_by_what_it_has_missed() -> None:
+    """While the observer is stopped, the leader commits far more than the observer should decode in one step of its event
+    loop. The observer gets it with several fetches."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        other = await observer(world)
+        await one.add("a")
+        await other.has("a")
+        world.pause("observer-101")
+        names = [f"{number:0100d}" for number in range(20_000)]
+        for start in range(0, len(names), 1_000):
+            await one.add(*names[start : start + 1_000])
+        world.resume("observer-101")
+        moments: set[int] = set()
+
+        def is_complete() -> bool:
+            if other.listener.next_offset == one.listener.next_offset:
+                return True
+            moments.add(other.listener.next_offset)
+            return False
+
+        await world.until(is_complete)
+        assert len(moments) >= 4
+        assert other.listener.topics == one.listener.topics
+
+    run(scenario)
+
+
 def test_observer_goes_on_from_its_own_log_after_a_restart() -> None:
     """A restarted observer delivers nothing until the leader reports the high watermark. Then it reads its own log."""
 
