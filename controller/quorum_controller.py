@@ -47,7 +47,7 @@ from controller.core.broker_sessions import BrokerSessions
 from controller.core.fencing import fence_stale_broker, unfenced_brokers
 from controller.core.leaderless import elect_leaderless
 from controller.core.preferred import ELECTIONS_PER_PASS_MAX, elect_preferred_leaders
-from controller.core.presence import LOOK_INTERVAL_NS, Presence
+from controller.core.presence import ABSENCE_MIN_NS, LOOK_INTERVAL_NS, Presence
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
 from controller.core.slices import Sliced
@@ -284,9 +284,17 @@ class QuorumController:
             return
         finally:
             self._under_way = None
+            self._excuse_long_operation(term, begun_ns)
         self._log_events([event for event in result.events if not event.is_about_commit], begun_ns)
         about_commit = [event for event in result.events if event.is_about_commit]
         self._park(_Parked(offset, answer, result.response, about_commit, begun_ns))
+
+    def _excuse_long_operation(self, term: _Term, begun_ns: int) -> None:
+        """Extends all sessions if the operation took so long that a broker may look silent. The heartbeats that need a
+        decision have waited for its end, and it may be a heartbeat itself."""
+        now_ns = self._env.now_ns()
+        if now_ns - begun_ns >= ABSENCE_MIN_NS:
+            term.sessions.excuse(now_ns - begun_ns, now_ns)
 
     def _turn(self, term: _Term) -> Turn:
         return Turn(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.ids import BrokerId, IncarnationId, TopicId, Uuid
+from common.ids import BrokerId, IncarnationId, Offset, TopicId, Uuid
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE, NO_OP_LEVEL
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -516,6 +516,47 @@ def test_heartbeats_are_answered_between_two_slices() -> None:
         await until(lambda: len(driver.records) > 4)
         driver.commit()
         assert (await report).is_fenced
+
+    run(driver, scenario)
+
+
+def test_a_long_operation_makes_no_broker_look_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heartbeat of broker 1 is an operation that takes longer than a session. When it ends, the check for expired
+    sessions is due. Neither broker 1 is fenced nor broker 3, whose report had to wait; broker 2, which really is silent, is
+    fenced one session later."""
+
+    async def slow_turn() -> None:
+        await world_of[0].sleep(1)
+
+    def long_heartbeat(turn: Turn, request: BrokerHeartbeatRequest) -> Sliced[ControllerResult[BrokerHeartbeatResponse]]:
+        turn.sessions.touch(BrokerId(request.broker_id), Offset(0), turn.now_ns)
+        for _ in range(20):
+            yield
+        return ControllerResult([], BrokerHeartbeatResponse())
+
+    monkeypatch.setattr(quorum_controller, "loop_turn", slow_turn)
+    world_of: list[SimulatedWorld] = []
+    driver = FakeDriver([*FEATURES, registered(1), registered(2), registered(3)])
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        world_of.append(world)
+        driver.lead()
+        begun_ns = world.now_ns()
+        answer = controller.submit("long", long_heartbeat, _heartbeat(broker_id=1, epoch=1))
+        await world.sleep(1)
+        waiting = controller.submit("heartbeat", handle_broker_heartbeat, _heartbeat(broker_id=3, epoch=3, offline=[A]))
+        await answer
+        await waiting
+        assert world.now_ns() - begun_ns > 2 * SESSION_NS
+        await world.sleep(1)
+        assert not driver.records[5:]
+        for _ in range(5):
+            for broker_id in (1, 3):
+                request = _heartbeat(broker_id=broker_id, epoch=broker_id)
+                controller.submit("heartbeat", handle_broker_heartbeat, request)
+            await world.sleep(2)
+            driver.commit()
+        assert driver.records[5:] == [BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, fenced=1)]
 
     run(driver, scenario)
 
