@@ -293,7 +293,8 @@ class Replicas:
 
     def _leave_all(self) -> Iterator[None]:
         for partition in list(self._partitions.values()):
-            partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if partition.gone is ErrorCode.NONE:
+                partition.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             yield
 
     async def _close_directory(self, directory: HostedDirectory) -> None:
@@ -506,7 +507,7 @@ class Replicas:
             self._deletion.remove_unfinished(directory, folder)
 
     def _brokers_changed(self, delta: MetadataDelta) -> Iterator[None]:
-        for partition in list(self._partitions.values()):
+        for partition in self._each_served(list(self._partitions.values())):
             partition.brokers_changed()
             if partition.replica.role is Role.FOLLOWER and partition.replica.leader in delta.changed_brokers:
                 self._fetchers.follow(partition)
@@ -519,7 +520,7 @@ class Replicas:
         # Only the replicas of this topic are looked up: the first delta after a start names all topics.
         keys = [TopicIdPartition(topic_id, index) for index in self.state.topics[topic_id].partitions]
         config = self._configuration.topic(topic)
-        for partition in [self._partitions[key] for key in keys if key in self._partitions]:
+        for partition in self._each_served([self._partitions[key] for key in keys if key in self._partitions]):
             partition.set_config(config)
             yield
 
@@ -530,9 +531,16 @@ class Replicas:
     def _take_over_defaults(self) -> Iterator[None]:
         partitions = list(self._partitions.values())
         configs = {topic: self._configuration.topic(topic) for topic in {each.topic for each in partitions}}
-        for partition in partitions:
+        for partition in self._each_served(partitions):
             partition.set_config(configs[partition.topic])
             yield
+
+    def _each_served(self, partitions: Iterable[Partition]) -> Iterator[Partition]:
+        """Yields those that are served when their turn comes. One that has left must not act any more: the same replica may
+        be here again as another object."""
+        for partition in partitions:
+            if self._served(partition.key) is partition:
+                yield partition
 
     def _name(self, key: TopicIdPartition) -> str:
         topic = self.state.topics.get(key.topic_id)

@@ -30,7 +30,7 @@ from typing import Any
 from tests.benchmarks.bench_idle import settled
 from tests.benchmarks.measuring import print_result
 from tests.interop.topics import create_topic
-from tools.lab.local_cluster import LocalCluster, LocalNode
+from tools.lab.local_cluster import LocalCluster, LocalNode, free_ports
 
 DISKS = 2
 PARTITIONS_OF_A_TOPIC = 1000
@@ -53,7 +53,11 @@ class WatchedBroker:
         self._socket = folder / "watch"
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._seen = 0
-        node.prefix = (sys.executable, "-m", "tests.benchmarks.watched_node", str(self._socket), str(self._report))
+        # A broker that is watched by Prometheus collects its metrics every second.
+        (port,) = free_ports(1)
+        override = f"diskraft.prometheus.listener=127.0.0.1:{port}"
+        watch = ("tests.benchmarks.watched_node", str(self._socket), str(self._report), override)
+        node.prefix = (sys.executable, "-m", *watch)
 
     def watch(self, is_on: bool) -> None:
         self._sender.sendto(b"on" if is_on else b"off", str(self._socket))

@@ -1,12 +1,12 @@
 """Runs a node as `tools.node.server_start` does, and watches how long its event loop takes to come to a new callback.
 
-    python -m tests.benchmarks.watched_node SOCKET REPORT COMMAND …
+    python -m tests.benchmarks.watched_node SOCKET REPORT OVERRIDE COMMAND …
 
 A benchmark puts this in front of a node's command (`LocalNode.prefix`). While the watch is on, a thread of its own posts a
 callback to the loop every PERIOD_SECONDS, and measures the CPU time that the loop's thread uses until the callback runs. The
 time of day would also count other processes. What takes MIN_MILLISECONDS or more becomes a line of JSON in REPORT, with the
 functions in which the loop's thread was seen meanwhile. A step may be longer than measured by one period. The watch is on
-from the start; the datagrams `on` and `off` to SOCKET change that.
+from the start; the datagrams `on` and `off` to SOCKET change that. OVERRIDE is a KEY=VALUE of the node's configuration.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ def _where(frame: FrameType | None) -> str:
 
 
 def run() -> None:
-    socket_path, report, *command = sys.argv[1:]
+    socket_path, report, override, *command = sys.argv[1:]
     commands = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     Path(socket_path).unlink(missing_ok=True)
     commands.bind(socket_path)
@@ -100,7 +100,7 @@ def run() -> None:
 
     with patch("uvloop.new_event_loop", new_watched_loop):
         # The command is the interpreter, -m, the module, and the arguments of the module.
-        main(command[3:])
+        main([*command[3:], "--override", override])
 
 
 if __name__ == "__main__":

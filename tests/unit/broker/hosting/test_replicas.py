@@ -8,11 +8,12 @@ import pytest
 from broker.hosting.directory_logs import DuplicateLog
 from common.ids import Offset, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.log_dirs.log_directories import SpaceSeen
+from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.records.batch import Record, encode_batch
-from common.records.metadata_records import PartitionRecord, TopicRecord
+from common.records.metadata_records import ConfigResourceType, PartitionRecord, TopicRecord
 from common.storage.names import CLEAN_SHUTDOWN_FILE
 from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run
 
@@ -672,6 +673,37 @@ def test_a_damaged_segment_does_not_end_the_broker() -> None:
         await cluster.produce(1, "after")
 
     run(scenario, log_retention_check_interval_ms="500")
+
+
+def test_a_replica_that_leaves_and_comes_back_is_not_changed_by_its_former_self() -> None:
+    """A change of the topic's configuration is applied in slices. In between, a replica goes to another broker, comes back
+    with a new log and leads again. Its old object still is in the list of those to change, and must not pass for the new
+    one."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1], [1])
+        for index in (0, 1):
+            await cluster.started(index)
+        replicas = cluster[1].replicas
+        before = cluster[1].partition(1)
+        delta = MetadataDelta()
+        delta.changed_configs[(ConfigResourceType.TOPIC, "t")] = {}
+        applying = replicas.apply(delta)
+        next(applying)
+        cluster.controller.change(1, replicas=[2], directories=[UNASSIGNED], isr=[2], leader=2)
+        await cluster.until(lambda: cluster[2].leads(1))
+        cluster.controller.change(1, replicas=[2, 1], directories=[UNASSIGNED] * 2)
+        await cluster.until(lambda: cluster.controller.partition(1).isr == (2, 1))
+        cluster.controller.change(1, leader=1)
+        assert (replicas.gauges().partition_count, replicas.gauges().leader_count) == (2, 2)
+        at_once(applying)
+        assert before.gone is not ErrorCode.NONE
+        assert cluster[1].partition(1) is not before
+        assert (replicas.gauges().partition_count, replicas.gauges().leader_count) == (2, 2)
+
+    run(scenario)
 
 
 def test_topic_configuration_changes_reach_hosted_partitions() -> None:
