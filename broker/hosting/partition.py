@@ -512,8 +512,9 @@ class Partition:
         on_written: Callable[[Offset], None],
         on_failed: Callable[[], None],
     ) -> Offset:
-        size = sum(len(view) for _, view in batches)
-        for header, _ in batches:
+        size = 0
+        for header, view in batches:
+            size += len(view)
             if header.is_transactional:
                 self.verification_guards.end(header.producer_id)
 

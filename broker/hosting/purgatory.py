@@ -170,7 +170,8 @@ class FetchWatchers:
 
     def readable(self, counts: ReadableBytes) -> None:
         """Notes that one of the counts may have changed, or the high watermark or the log start."""
-        self._notify(lambda watcher: watcher.note_readable(counts))
+        if self._watchers:
+            self._notify(lambda watcher: watcher.note_readable(counts))
 
     def high_watermark_advanced(self) -> None:
         """Ends the waits of the followers that are to learn the high watermark at once."""

@@ -104,17 +104,6 @@ class _Append(NamedTuple):
     guard: VerificationGuard | None
 
 
-class _Wait:
-    """The wait of a request for one directory, which lasts until none of its appends there is unwritten."""
-
-    __slots__ = ("appends", "memory")
-
-    def __init__(self, memory: DirectoryWait) -> None:
-        self.memory = memory
-        # The number of unwritten appends.
-        self.appends = 0
-
-
 class ProduceHandler:
     """Handles Produce; the request server calls `handle`."""
 
@@ -205,10 +194,13 @@ class _Produce:
         self._unanswered: dict[int, PartitionProduceResponse] = {}
         # Functions that cancel the waits for replication, by the same numbers.
         self._give_up: dict[int, Callable[[], None]] = {}
-        # The directories of the appends that the kernel may not have yet, by number. They still need the request's memory.
-        self._unwritten: dict[int, DirectoryId] = {}
-        # The waits for these directories.
-        self._waits: dict[DirectoryId, _Wait] = {}
+        # The appends that the kernel may not have yet, by number, and the waits for their directories. They still need the
+        # request's memory.
+        self._unwritten: dict[int, DirectoryWait] = {}
+        # These waits by directory. Ended ones leave in `_settle_memory`.
+        self._waits: dict[DirectoryId, DirectoryWait] = {}
+        # Whether a partition's answer may have an error, apart from a timeout.
+        self._is_refused = False
         # Whether the request was answered before its appends were written (acks=0, or a short timeout).
         self._is_kept = False
         self._next_number = 0
@@ -227,6 +219,7 @@ class _Produce:
                 try:
                     self._append(topic.name, data.records, answer)
                 except Refused as refused:
+                    self._is_refused = True
                     answer.error_code = self._judge(topic.name, data.index, data.records, refused.code)
                     answer.error_message = refused.message
                     answer.record_errors = refused.record_errors
@@ -413,17 +406,17 @@ class _Produce:
         directory_id = partition.directory_id
         wait = self._waits.get(directory_id)
         if wait is None:
-            wait = self._waits[directory_id] = _Wait(self._memory.wait_for(directory_id))
+            wait = self._waits[directory_id] = self._memory.wait_for(directory_id)
         wait.appends += 1
         held_for = self._unwritten.get(number)
         if held_for is not None:
             # The append was held back, perhaps while the partition changed its directory.
-            self._waits[held_for].appends -= 1
-        self._unwritten[number] = directory_id
+            held_for.appends -= 1
+        self._unwritten[number] = wait
         self._writing[self] = None
 
     def _end_write(self, number: int) -> None:
-        self._waits[self._unwritten.pop(number)].appends -= 1
+        self._unwritten.pop(number).appends -= 1
         if not self._unwritten:
             del self._writing[self]
 
@@ -432,9 +425,9 @@ class _Produce:
         wait = self._waits.get(directory_id)
         if wait is None:
             return
-        for number in [number for number, waits_for in self._unwritten.items() if waits_for == directory_id]:
+        for number in [number for number, waits_for in self._unwritten.items() if waits_for is wait]:
             self._finish(number, ErrorCode.REQUEST_TIMED_OUT)
-        wait.memory.give_up()
+        wait.give_up()
 
     def _settle_memory(self) -> None:
         if not self._unwritten and (self._unanswered or self._is_kept):
@@ -443,7 +436,7 @@ class _Produce:
             self._memory.release()
         # This comes last, because the connection may read on and call the handler from here.
         for directory_id in [directory_id for directory_id, wait in self._waits.items() if not wait.appends]:
-            self._waits.pop(directory_id).memory.end()
+            self._waits.pop(directory_id).end()
 
     def _finish(self, number: int, error: ErrorCode) -> None:
         answer = self._unanswered.pop(number, None)
@@ -451,6 +444,7 @@ class _Produce:
             return
         self._give_up.pop(number, None)
         if error is not ErrorCode.NONE:
+            self._is_refused = True
             _refuse(answer, error)
         if not self._unanswered:
             self._complete()
@@ -472,7 +466,8 @@ class _Produce:
         if self._unwritten:
             self._is_kept = True
             self._memory.keep()
-        self._response.node_endpoints = self._name_leaders()
+        if self._is_refused:
+            self._response.node_endpoints = self._name_leaders()
         self.future.set_result(self._response)
 
     def _name_leaders(self) -> list[NodeEndpoint]:
@@ -513,9 +508,9 @@ def _validated(records: object, partition: Partition, *, may_use_zstd: bool) -> 
         # Copy the batch, because its offset and epoch are stamped in place.
         records = memoryview(bytearray(records))
     try:
-        batches = split_batches(records)
-        header, view = batches[0]
-        if len(batches) != 1:
+        header, view = read_header(records), records
+        if header.size != len(records):
+            batches = split_batches(records)
             raise Refused(ErrorCode.INVALID_RECORD, f"a partition takes exactly one record batch, not {len(batches)}")
         validate_produced_batch(header, view)
     except (WrongMagic, InvalidRecordBatch) as error:
@@ -525,7 +520,7 @@ def _validated(records: object, partition: Partition, *, may_use_zstd: bool) -> 
     _validate_served(header, partition, may_use_zstd=may_use_zstd)
     if partition.config.is_compacted:
         _validate_keys(header, view, partition)
-    return batches
+    return [(header, view)]
 
 
 def _recompressed(batches: Batches, partition: Partition, wanted: tuple[int, int | None]) -> Batches:

@@ -78,7 +78,8 @@ class FrameReader:
         if self._is_ours:
             return frame
         if len(frame) < TAKEN_FROM or len(frame) * TAKEN_FRACTION < _capacity(frame):
-            return memoryview(bytes(frame))
+            # Writable, because the batches in it are stamped in place.
+            return memoryview(bytearray(frame))
         self._take_buffer()
         self._is_ours = True
         return frame
@@ -90,7 +91,7 @@ class FrameReader:
         if not len(self._view):
             self._view = memoryview(b"")
         elif not self._is_ours:
-            self._view = memoryview(bytes(self._view))
+            self._view = memoryview(bytearray(self._view))
         self._is_ours = True
 
     def _has_whole_frame(self) -> bool:

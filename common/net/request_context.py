@@ -38,6 +38,9 @@ class ClientGone(Protocol):
 class DirectoryWait(Protocol):
     """The wait of one request for one log directory."""
 
+    appends: int
+    """For the handler: how many appends there have not ended. Begins with 0."""
+
     def give_up(self) -> None:
         """Lets the connection read on, although the directory still needs the memory of the request."""
 

@@ -132,13 +132,14 @@ class _Exchange:
 class _Wait:
     """The wait of one request for one directory."""
 
-    __slots__ = ("_connection", "_directory_id", "_is_given_up", "_size")
+    __slots__ = ("_connection", "_directory_id", "_is_given_up", "_size", "appends")
 
     def __init__(self, connection: "ServedConnection", directory_id: DirectoryId, size: int) -> None:
         self._connection = connection
         self._directory_id = directory_id
         self._size = size
         self._is_given_up = False
+        self.appends = 0
 
     def give_up(self) -> None:
         if not self._is_given_up:

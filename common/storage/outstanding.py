@@ -61,12 +61,23 @@ class Outstanding:
     def start(self, awaitable: Awaitable[T], on_success: Callable[[T], None]) -> None:
         """Tracks one operation until it ends. Calls `on_success`, or reports the failure to the log."""
         self._count += 1
+        # Written out, because every append comes here: `watch` would take another closure and two calls more.
+        assert isinstance(awaitable, asyncio.Future)
 
-        def succeed(result: T) -> None:
-            on_success(result)
+        def done(future: asyncio.Future[T]) -> None:
+            if future.cancelled():
+                self._on_failure(None)
+            else:
+                error = future.exception()
+                if error is None:
+                    on_success(future.result())
+                elif isinstance(error, LogDirError):
+                    self._on_failure(error)
+                else:
+                    raise error
             self._end_one()
 
-        watch(awaitable, succeed, partial(self._fail_one, self._on_failure))
+        awaitable.add_done_callback(done)
 
     def run(self, steps: Steps, *, on_failure: OnFailure | None = None) -> None:
         """Runs the steps. The first one is queued immediately. A step that fails ends the sequence.

@@ -14,6 +14,9 @@ from tests.simulation.loop import SimulatedLoop
 class NoMemory:
     """The memory of a request that no server counts, and its wait for a directory."""
 
+    def __init__(self) -> None:
+        self.appends = 0
+
     def keep(self) -> None:
         """Does nothing."""
 
@@ -21,7 +24,7 @@ class NoMemory:
         """Does nothing."""
 
     def wait_for(self, directory_id: DirectoryId) -> "NoMemory":
-        return self
+        return NoMemory()
 
     def has_room_for(self, directory_id: DirectoryId) -> bool:
         return True
