@@ -246,32 +246,37 @@ class HeldDirectory:
         existing = [folder.name for folder in folders if self.stat(folder.name) is not None]
         if existing:
             return existing
-        with contextlib.ExitStack() as stack:
-            written = []
-            for folder in folders:
-                os.mkdir(folder.name, 0o755, dir_fd=dir_fd)
-                for name, content in folder.files.items():
-                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                    fd = _open(f"{folder.name}/{name}", flags, 0o644, dir_fd=dir_fd)
-                    stack.callback(os.close, fd)
+        for folder in folders:
+            os.mkdir(folder.name, 0o755, dir_fd=dir_fd)
+            for name, content in folder.files.items():
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                fd = _open(f"{folder.name}/{name}", flags, 0o644, dir_fd=dir_fd)
+                try:
                     write_all(fd, 0, (content,))
-                    written.append(fd)
-            for fd in written:
-                # Begins to write the dirty pages, and does not wait. So the file system gives all files their blocks now,
-                # and the first sync commits that for all of them. Otherwise each sync would have something to commit.
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                finally:
+                    os.close(fd)
         return []
 
     def fsync_folders(self, names: Sequence[str]) -> None:
-        """Syncs the folders and the files in them."""
-        for name in names:
-            folder_fd = self._open_folder(name)
-            try:
+        """Syncs the folders with their files, then the directory."""
+        with contextlib.ExitStack() as stack:
+            opened = []
+            for name in names:
+                folder_fd = self._open_folder(name)
+                stack.callback(os.close, folder_fd)
                 for entry in os.listdir(folder_fd):
-                    _sync_unless_empty(entry, folder_fd)
-                sync_all(folder_fd)
-            finally:
-                os.close(folder_fd)
+                    fd = _open(entry, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder_fd)
+                    stack.callback(os.close, fd)
+                    # An empty file has nothing to sync but its name, which is in the folder.
+                    if os.fstat(fd).st_size:
+                        # Begins to write the dirty pages, and does not wait. So the file system gives all files their blocks
+                        # now, and the first sync commits that for all of them. Otherwise each sync would commit once more.
+                        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                        opened.append(fd)
+                opened.append(folder_fd)
+            for fd in opened:
+                sync_all(fd)
+        self.fsync_dir("")
 
     def list_folder(self, name: str) -> list[DirectoryEntry]:
         fd = self._open_folder(name)
@@ -362,16 +367,6 @@ def sync_all(fd: int) -> None:
         _fsync(fd)
     except OSError as error:
         raise FsyncFailed(error.errno, error.strerror) from error
-
-
-def _sync_unless_empty(name: str, folder_fd: int) -> None:
-    fd = _open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder_fd)
-    try:
-        # An empty file has nothing to sync but its name, which is in the folder.
-        if os.fstat(fd).st_size:
-            sync_all(fd)
-    finally:
-        os.close(fd)
 
 
 def _remove(name: str, dir_fd: int) -> None:

@@ -214,18 +214,19 @@ class LogDir(ABC):
 
     @abstractmethod
     def create_folders(self, folders: Sequence[NewFolder]) -> Awaitable[list[str]]:
-        """Creates folders with their files and begins to write them to the disk, without a sync. If any of the folders
-        exists, creates none and returns the names of those that exist.
+        """Creates folders with their files, without a sync. If any of the folders exists, creates none and returns the names
+        of those that exist.
 
         Holds up neither appends nor reads. Await it before using the names: operations queued after it may run earlier.
         """
 
     @abstractmethod
     def fsync_folders(self, names: Sequence[str]) -> Awaitable[None]:
-        """Syncs folders of the directory and the files in them, but not the names of the folders. Holds up neither appends
-        nor reads.
+        """Syncs these folders of the directory, the files in them, and the directory itself. Holds up neither appends nor
+        reads.
 
-        Like every operation it has one deadline, however many folders it syncs.
+        All that is unsynced goes to the disk before the first sync waits, so the folders share the commits of the file
+        system's journal. Like every operation it has one deadline, however many folders it syncs.
         """
 
     @abstractmethod

@@ -625,6 +625,7 @@ class SimulatedLogDir(LogDir):
                     yield
                 self.store.sync_folder(folder)
                 yield
+            self.store.sync_folder(self.store.folder(""))
 
         def effect() -> None:
             for _ in steps():

@@ -301,7 +301,7 @@ def test_a_deleted_folder_goes_although_files_were_short_for_a_moment() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("operation", ["create_folders", "open", "fsync_folders", "fsync_dir"])
+@pytest.mark.parametrize("operation", ["create_folders", "open", "fsync_folders"])
 def test_a_creation_that_is_tried_again_stays_in_its_directory(operation: str) -> None:
     """If the next attempt used another directory, the files of the first attempt would count as a second log of the replica
     at the next start."""

@@ -93,9 +93,7 @@ def test_a_hundred_partitions_need_few_syncs() -> None:
         cluster.controller.create_topic(*[[1]] * 100)
         for index in range(100):
             await cluster.started(index)
-        groups = -(-100 // LOGS_PER_CREATION_MAX)
-        assert syncs.count("") == groups
-        assert len(syncs) < 100 / 2
+        assert 2 <= len(syncs) <= 10
 
     run(scenario)
 

@@ -345,7 +345,6 @@ async def test_every_fsync_of_the_kernel_that_fails_is_final(
         raise OSError(code, "injected")
 
     file = await log_dir.open("a", create=True)
-    await log_dir.create_folders([NewFolder("t-0", {})])
     reports = Reports(log_dir)
     monkeypatch.setattr(disk_operations, "_fsync", failing)
     monkeypatch.setattr(disk_operations, "_fdatasync", failing)
@@ -354,7 +353,7 @@ async def test_every_fsync_of_the_kernel_that_fails_is_final(
         log_dir.sync_and_forget(file),
         log_dir.write_back(file),
         log_dir.fsync_dir(),
-        log_dir.fsync_folders(["t-0"]),
+        log_dir.fsync_folders([]),
         log_dir.probe(),
     ):
         with pytest.raises(LogDirError):
@@ -362,30 +361,35 @@ async def test_every_fsync_of_the_kernel_that_fails_is_final(
     assert [classify(error) for error in reports.errors] == [Verdict.DIRECTORY_FAILED] * 6
 
 
-async def test_new_folders_are_being_written_before_they_are_synced(
+async def test_new_folders_are_synced_after_all_of_them_are_being_written(
     log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file system gets all new files before the first sync, so that one commit serves them all. Each file that has
-    content is synced, and each folder."""
+    """The file system gets all new files before the first sync, so that one commit serves them all. Everything is synced:
+    each file that has content, each folder, and last the directory."""
     calls: list[tuple[str, str]] = []
 
     def path_of(fd: int) -> str:
         return os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), log_dir.path)
 
-    monkeypatch.setattr(os, "posix_fadvise", lambda fd, *_: calls.append(("write", path_of(fd))))
-    monkeypatch.setattr(disk_operations, "_fsync", lambda fd: calls.append(("sync", path_of(fd))))
+    def begin_writing(fd: int, *_: int) -> None:
+        calls.append(("write", path_of(fd)))
+
+    def sync(fd: int) -> None:
+        calls.append(("sync", path_of(fd)))
+
     folders = [NewFolder(f"t-{number}", {"a.log": b"", "partition.metadata": b"id"}) for number in range(2)]
     assert await log_dir.create_folders(folders) == []
+    monkeypatch.setattr(os, "posix_fadvise", begin_writing)
+    monkeypatch.setattr(disk_operations, "_fsync", sync)
     await log_dir.fsync_folders(["t-0", "t-1"])
     assert calls == [
-        ("write", "t-0/a.log"),
         ("write", "t-0/partition.metadata"),
-        ("write", "t-1/a.log"),
         ("write", "t-1/partition.metadata"),
         ("sync", "t-0/partition.metadata"),
         ("sync", "t-0"),
         ("sync", "t-1/partition.metadata"),
         ("sync", "t-1"),
+        ("sync", "."),
     ]
 
 

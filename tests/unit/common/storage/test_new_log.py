@@ -34,8 +34,6 @@ def test_all_logs_are_durable_and_share_their_syncs() -> None:
         assert [kind for kind, _ in seen if kind != "open"] == [
             "create_folders",
             "fsync_folders",
-            "fsync_folders",
-            "fsync_dir",
         ]
         for log in logs:
             await append(log, records=3).written
@@ -96,7 +94,7 @@ def test_if_one_name_is_taken_nothing_is_created() -> None:
     SimulatedWorld(1).run(scenario)
 
 
-@pytest.mark.parametrize("operation", ["create_folders", "open", "fsync_folders", "fsync_dir"])
+@pytest.mark.parametrize("operation", ["create_folders", "open", "fsync_folders"])
 def test_if_one_operation_fails_no_log_is_returned(operation: str) -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
