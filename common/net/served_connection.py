@@ -233,7 +233,8 @@ class ServedConnection:
         may_start = self._may_start()
         is_inside = self._reader.is_inside_a_frame
         if may_start and self._is_reading and not is_inside and not self.memory.is_full:
-            # Nothing changes, as after nearly every request.
+            # Nothing changes, as after nearly every request. If this connection may read above the limit, it passes that
+            # right on when the memory is full again, because then every connection comes here.
             self._frame_since_ns = None
             return
         if not may_start or not is_inside:

@@ -13,7 +13,6 @@ import json
 import platform
 import statistics
 import sys
-import sysconfig
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from common.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from common.protocol.schema import Struct
+from tests.benchmarks.measuring import is_optimized_build
 from tests.property import kafka_python_oracle, kio_oracle
 
 
@@ -165,7 +165,7 @@ def report(subject: Subject, direction: str, found: dict[str, list[float]]) -> N
         "direction": direction,
         "bytes": len(encode(subject.message, subject.version)),
         "python": platform.python_version(),
-        "pgo": "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS")),
+        "pgo": is_optimized_build(),
     }
     for name, values in found.items():
         result[name] = {

@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import socket
-import sysconfig
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from common.environment.interface import Connection, Receiver
 from common.environment.page_cache import PageCache
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir, RealLogFile
+from tests.benchmarks.measuring import is_optimized_build
 from tools.lab.disk_faults import frozen
 from tools.lab.disk_lab import make_disk, remove_disk, why_no_loop_disks
 
@@ -188,7 +188,7 @@ async def run(arguments: argparse.Namespace, folder: Path, reason: str | None) -
         "before": before,
         "during": during,
         "python": platform.python_version(),
-        "optimized_build": "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""),
+        "optimized_build": is_optimized_build(),
     }
 
 

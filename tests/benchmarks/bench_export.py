@@ -9,7 +9,6 @@ Needs the extra `analytics`. Prints one line of JSON and one human-readable line
 import argparse
 import json
 import platform
-import sysconfig
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from analytics.export import export_metadata
 from common.metadata.state import MetadataState
 from tests.benchmarks.bench_metadata_replay import encode_log, make_failures, make_records, replay
+from tests.benchmarks.measuring import is_optimized_build
 
 BROKERS, DISKS = 9, 4
 
@@ -49,7 +49,7 @@ def main() -> None:
         "log_bytes_per_record": round(log_bytes / len(history), 1),
         "parquet_bytes_per_record": round(bytes_written / len(history), 1),
         "python": platform.python_version(),
-        "optimized_build": "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""),
+        "optimized_build": is_optimized_build(),
     }
     print(json.dumps(result))
     print(

@@ -12,7 +12,6 @@ import argparse
 import gc
 import json
 import platform
-import sysconfig
 import time
 from collections.abc import Callable, Sequence
 
@@ -31,6 +30,7 @@ from common.records.metadata_records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from tests.benchmarks.measuring import is_optimized_build
 
 PARTITIONS_PER_TOPIC = 30
 RECORDS_PER_BATCH = 1000
@@ -161,7 +161,7 @@ def main() -> None:
         "snapshot_load_records_per_s": round(len(frames) / best_seconds(rounds, lambda: load(frames))),
         "log_bytes_per_record": round(len(log) / len(history), 1),
         "python": platform.python_version(),
-        "optimized_build": "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""),
+        "optimized_build": is_optimized_build(),
     }
     print(json.dumps(result))
     print(
