@@ -1,11 +1,16 @@
 """Produce, fetch and replication between brokers, through real servers and channels on the simulated network."""
 
 import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 from common.ids import Offset, TopicId, Uuid
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import PartitionData
+from common.records.batch import BatchHeader
 from common.time_units import NS_PER_MS
 from tests.simulation.disk_store import FileNode
 from tests.unit.broker.cluster import PORT, TOPIC, Cluster, at_once, path, run, values
@@ -116,6 +121,28 @@ def test_many_batches_are_equal_on_all_replicas() -> None:
         assert sorted(answer.base_offset for answer in answers) == list(range(40))
         assert cluster.log_bytes(1) == cluster.log_bytes(2) == cluster.log_bytes(3)
         assert sorted(await cluster.read_all(1)) == sorted(f"v{number}" for number in range(40))
+
+    run(scenario)
+
+
+def test_every_replica_reads_the_header_of_a_batch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader when the client sends the batch, and each follower when it checks the batch. The logs do not read it
+    again."""
+    offsets: list[int] = []
+    make = BatchHeader._make
+
+    def counted(fields: Iterable[Any]) -> BatchHeader:
+        header = make(fields)
+        offsets.append(header.base_offset)
+        return header
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        await cluster.produce(1, "a")
+        monkeypatch.setattr(BatchHeader, "_make", counted)
+        answer = await cluster.produce(1, "b")
+        # The client's batch begins at 0, and has its offset on the followers.
+        assert (answer.base_offset, sorted(offsets)) == (1, [0, 1, 1])
 
     run(scenario)
 
