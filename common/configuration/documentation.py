@@ -83,6 +83,9 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
             "A disk operation that takes longer, in milliseconds, takes its directory offline if nothing finished meanwhile."
         ),
         "diskraft.log.dir.probe.interval.ms": "How often an idle directory is probed by writing to it, in milliseconds.",
+        "diskraft.log.dir.sync.timeout.ms": (
+            "A sync, a removal or another change of names that takes longer, in milliseconds, takes its directory offline."
+        ),
         "diskraft.log.dir.suspect.ms": (
             "A directory that finishes nothing for this time, in milliseconds, is suspected: what waits for it is answered."
         ),

@@ -211,6 +211,7 @@ class ServerConfig:
     metadata_log_dir: str = custom(_parse_absolute_path, "one absolute path", "")
     log_dir_failure_timeout_ms: int = integer(30_000, at_least=1)
     diskraft_log_dir_operation_timeout_ms: int = integer(10_000, at_least=10)
+    diskraft_log_dir_sync_timeout_ms: int = integer(60_000, at_least=10)
     diskraft_log_dir_suspect_ms: int = integer(1_000, at_least=10)
     diskraft_log_dir_probe_interval_ms: int = integer(1_000, at_least=10)
     diskraft_log_dir_free_bytes_floor: int = integer(64 * 1024 * 1024, at_least=0)

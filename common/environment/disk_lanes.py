@@ -1,4 +1,4 @@
-"""The operations that a log directory has queued for its three threads, and their deadlines (shell).
+"""The operations that a log directory has queued for its four threads, and their deadlines (shell).
 
 There is one lane per thread (disk_threads.py says which thread runs what). The event loop owns the lanes. The threads have
 queues of their own and never look here. The life of one operation:
@@ -20,10 +20,17 @@ queues of their own and never look here. The life of one operation:
    place in the lane, its bytes and its descriptor until the thread returns.
 3. A deadline measures the disk, not the queue: it counts from the last progress of the thread that the operation waits for.
    So a thousand queued syncs on a slow disk may together take longer than the timeout.
-4. A process that was stalled (SIGSTOP, a paused machine) finds every deadline passed at once. So if the timer fires very
+4. What the syncer and the sweeper run has the long sync timeout, because a healthy hard disk may need most of a minute for
+   a full segment. What the writer and the reader run, and a probe, has the operation timeout.
+5. A busy disk is not dead. So the operation timeout counts from the last progress of the disk, too, but not beyond the sync
+   timeout: even an append may wait for seconds, for a block of the journal that is queued at the device. Progress is what
+   the kernel counts: a write that the device has finished, of any file and any process. A finished append of ours proves
+   nothing, because the page cache takes appends while the disk hangs. Only where the kernel does not count (btrfs, ZFS, NFS,
+   FUSE), any finished operation of the directory speaks for the disk while a probe waits.
+6. A process that was stalled (SIGSTOP, a paused machine) finds every deadline passed at once. So if the timer fires very
    late, all operations get a grace period before any of them expires.
-5. `take_offline` empties the lanes, and the threads drop what they have not started. `close` refuses new operations and lets
-   the queued ones finish. The future that `close` returns belongs to an operation in the writer's lane that no thread runs.
+7. `take_offline` empties the lanes, and the threads drop what they have not started. `close` refuses new operations and lets
+   the queued ones finish. The future that `close` returns belongs to an operation in the sweeper's lane that no thread runs.
    That operation is done when all threads have left. If a thread never leaves, it expires like any other operation.
 """
 
@@ -43,6 +50,9 @@ _BYTES_MAX: Final = 512 * 1024 * 1024
 # If a timer fires this late, it was the whole process that stalled, not just the disk.
 _STALL_NS: Final = 500_000_000
 _GRACE_NS: Final = NS_PER_S
+# While an operation waits that has the operation timeout, the device's counter is read this often in that time. The disk's
+# last progress is known that exactly.
+_LOOKS_PER_TIMEOUT: Final = 8
 
 
 class DiskLanes:
@@ -50,23 +60,38 @@ class DiskLanes:
 
     __slots__ = (
         "_bytes",
+        "_count_device_writes",
+        "_device_progress_ns",
+        "_device_writes",
         "_for_writer",
         "_grace_until_ns",
         "_lanes",
         "_loop",
         "_on_expired",
+        "_operation_timeout_ns",
+        "_probes",
         "_progress_ns",
-        "_timeout_ns",
+        "_sync_timeout_ns",
         "_timer",
         "_timer_at_ns",
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, *, operation_timeout_ns: int, on_expired: Callable[[Queued], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        operation_timeout_ns: int,
+        sync_timeout_ns: int,
+        on_expired: Callable[[Queued], None],
+        count_device_writes: Callable[[], int | None],
     ) -> None:
         self._loop = loop
-        self._timeout_ns = operation_timeout_ns
+        self._operation_timeout_ns = operation_timeout_ns
+        # An operation timeout above it applies to syncs as well.
+        self._sync_timeout_ns = max(sync_timeout_ns, operation_timeout_ns)
         self._on_expired = on_expired
+        # Returns how many writes the device has finished, None if the kernel does not count them.
+        self._count_device_writes = count_device_writes
         # The lanes, each in queue order. Invariant: the first operation of a lane is not finished. A finished operation
         # leaves the writer's lane once all operations before it are finished, so no search is needed. It leaves the other
         # lanes immediately; otherwise the bytes of a finished read would stay in memory.
@@ -76,9 +101,15 @@ class DiskLanes:
         self._bytes = 0
         # When each thread last handed back finished operations, 0 before the first time. Never decreases.
         self._progress_ns = [0 for _ in Lane]
-        # One timer for all lanes. It is armed for the deadline that is the earliest at that moment. If the operation with
-        # that deadline finishes in time, the timer still fires and is then armed again, because arming a timer for each
-        # append would cost more than the append. Invariant: None only while no queued operation can expire.
+        # The number of unfinished probes, all in the sweeper's lane.
+        self._probes = 0
+        # The device's counter at the last look, and when a look last found it changed.
+        self._device_writes: int | None = None
+        self._device_progress_ns = 0
+        # One timer for all lanes. It is armed for the deadline that is the earliest at that moment, or for the next look at
+        # the device's counter. If the operation with that deadline finishes in time, the timer still fires and is then armed
+        # again, because arming a timer for each append would cost more than the append. Invariant: None only while no queued
+        # operation can expire, and never armed for later than a deadline.
         self._timer: Timer | None = None
         self._timer_at_ns = 0
         # No operation expires before this time. Set when the timer fires very late.
@@ -91,10 +122,19 @@ class DiskLanes:
         return time.monotonic_ns() - oldest if oldest else 0
 
     @property
+    def longest_wait_ns(self) -> int:
+        """The age of the oldest unfinished operation that clients may wait for: those of the writer and the reader."""
+        oldest = min((lane[0].queued_ns for lane in self._client_lanes() if lane), default=0)
+        return time.monotonic_ns() - oldest if oldest else 0
+
+    @property
     def silence_ns(self) -> int:
         """How long no thread has finished anything although an operation waits for the writer or the reader."""
-        waiting = [lane[0].queued_ns for lane in (self._for_writer, self._lanes[Lane.READER]) if lane]
+        waiting = [lane[0].queued_ns for lane in self._client_lanes() if lane]
         return time.monotonic_ns() - max(min(waiting), *self._progress_ns) if waiting else 0
+
+    def _client_lanes(self) -> tuple[deque[Queued], deque[Queued]]:
+        return self._for_writer, self._lanes[Lane.READER]
 
     def has_room_for_writer(self, size: int) -> bool:
         return self._bytes + size <= _BYTES_MAX and len(self._for_writer) < _OPERATIONS_MAX
@@ -106,13 +146,16 @@ class DiskLanes:
     def add_append(self, append: Append) -> None:
         self._bytes += append.size
         self._for_writer.append(append)
-        if self._timer is None:
+        if self._timer is None or append.queued_ns + self._operation_timeout_ns < self._timer_at_ns:
             self._watch()
 
     def add(self, queued: Queued) -> None:
         """Adds an operation. The caller sets `lane` and `held_back` first, because the deadline depends on them."""
         self._lanes[queued.lane].append(queued)
-        if self._timer is None:
+        if queued.method == "probe":
+            self._probes += 1
+            self._watch()
+        elif self._timer is None or queued.queued_ns + self._operation_timeout_ns < self._timer_at_ns:
             self._watch()
 
     def note_finished(self, finished: Sequence[Queued]) -> None:
@@ -123,6 +166,8 @@ class DiskLanes:
         self._progress_ns[finished[0].lane] = time.monotonic_ns()
         for queued in finished:
             queued.finished = True
+            if queued.method == "probe":
+                self._probes -= 1
             if isinstance(queued, Append):
                 self._bytes -= queued.size
                 queued.file.writes_in_flight -= 1
@@ -156,28 +201,54 @@ class DiskLanes:
 
     # --- deadlines -----------------------------------------------------------------------------------------------
     def _watch(self) -> None:
-        """Arms the timer for the earliest deadline, unless it is already armed."""
-        if self._timer is not None:
+        """Arms the timer for the earliest deadline, or for the next look at the device's counter."""
+        deadline_ns = self._earliest_deadline_ns()
+        if deadline_ns is None:
             return
-        deadline_ns = min(
-            (
-                self._deadline_of(queued)
-                for lane in self._lanes
-                for queued in lane
-                if not queued.finished and not queued.expired
-            ),
-            default=None,
-        )
-        if deadline_ns is not None:
-            self._timer_at_ns = max(deadline_ns, self._grace_until_ns)
-            self._timer = Timer(self._loop, self._timer_at_ns, self._timer_fired)
+        at_ns = max(deadline_ns, self._grace_until_ns)
+        if self._needs_looks():
+            at_ns = min(at_ns, time.monotonic_ns() + self._operation_timeout_ns // _LOOKS_PER_TIMEOUT)
+        if self._timer is not None:
+            if self._timer_at_ns <= at_ns:
+                return
+            self._timer.cancel()
+        self._timer_at_ns = at_ns
+        self._timer = Timer(self._loop, at_ns, self._timer_fired)
+
+    def _earliest_deadline_ns(self) -> int | None:
+        earliest_ns: int | None = None
+        for lane in self._lanes:
+            for queued in lane:
+                # No deadline is earlier than the queueing time plus the operation timeout, and each lane is in queue order.
+                # So the operations from here on have no earlier deadline.
+                if earliest_ns is not None and queued.queued_ns + self._operation_timeout_ns >= earliest_ns:
+                    break
+                if not queued.finished and not queued.expired:
+                    deadline_ns = self._deadline_of(queued)
+                    earliest_ns = deadline_ns if earliest_ns is None else min(earliest_ns, deadline_ns)
+        return earliest_ns
+
+    def _needs_looks(self) -> bool:
+        return self._probes > 0 or any(self._client_lanes())
 
     def _deadline_of(self, queued: Queued) -> int:
+        waits_since_ns = max(queued.queued_ns, self._progress_towards(queued))
+        deadline_ns = waits_since_ns + self._sync_timeout_ns
+        if queued.lane in (Lane.SYNCER, Lane.SWEEPER) and queued.method != "probe":
+            return deadline_ns
+        disk_progress_ns = self._device_progress_ns
+        if self._device_writes is None and queued.method == "probe":
+            disk_progress_ns = max(self._progress_ns)
+        return min(deadline_ns, max(waits_since_ns, disk_progress_ns) + self._operation_timeout_ns)
+
+    def _progress_towards(self, queued: Queued) -> int:
+        """Returns the time of the last progress of the threads that the operation waits for."""
+        if queued.lane in (Lane.SYNCER, Lane.SWEEPER) and queued.held_back:
+            # What holds it back has deadlines of its own.
+            return max(self._progress_ns)
         if queued.lane is Lane.WRITER or queued.held_back:
-            progress_ns = self._progress_towards_writer_ns()
-        else:
-            progress_ns = max(queued.freed_ns, self._progress_ns[queued.lane])
-        return max(queued.queued_ns, progress_ns) + self._timeout_ns
+            return self._progress_towards_writer_ns()
+        return max(queued.freed_ns, self._progress_ns[queued.lane])
 
     def _progress_towards_writer_ns(self) -> int:
         """Returns the time of the last progress that counts towards the writer's deadlines.
@@ -191,22 +262,29 @@ class DiskLanes:
             return writer_ns
         return max(writer_ns, self._progress_ns[Lane.READER] if front.held_back else front.freed_ns)
 
+    def _look_at_device(self, now_ns: int) -> None:
+        before, self._device_writes = self._device_writes, self._count_device_writes()
+        if before is not None and before != self._device_writes:
+            self._device_progress_ns = now_ns
+
     def _timer_fired(self) -> None:
         now_ns = time.monotonic_ns()
         if now_ns - self._timer_at_ns > _STALL_NS:
-            self._grace_until_ns = now_ns + min(_GRACE_NS, self._timeout_ns)
+            self._grace_until_ns = now_ns + min(_GRACE_NS, self._operation_timeout_ns)
         # Let the completions that the threads have already posted run first.
         self._loop.call_soon(self._expire, now_ns)
 
     def _expire(self, now_ns: int) -> None:
         self._timer = None
+        if self._needs_looks():
+            self._look_at_device(now_ns)
         late: list[Queued] = []
         if now_ns >= self._grace_until_ns:
             for lane in self._lanes:
                 for queued in lane:
-                    # No deadline is earlier than the queueing time plus the timeout, and each lane is in queue order. So all
-                    # operations from here on still have time.
-                    if queued.queued_ns + self._timeout_ns > now_ns:
+                    # No deadline is earlier than the queueing time plus the operation timeout, and each lane is in queue
+                    # order. So all operations from here on still have time.
+                    if queued.queued_ns + self._operation_timeout_ns > now_ns:
                         break
                     if not queued.finished and not queued.expired and self._deadline_of(queued) <= now_ns:
                         queued.expired = True

@@ -1,6 +1,6 @@
 """The blocking system calls on one log directory, made by its own threads (shell).
 
-1. Nothing here may run on the event loop.
+1. Nothing here may run on the event loop, except `count_device_writes` and `release_lock_now`.
 2. Every file is opened relative to the directory's descriptor, which `attach` opens once. If a mount vanishes or is swapped,
    no write goes to the other directory that is then at the path.
 3. A failed fsync is final whatever its errno is. It is raised as `FsyncFailed`, so that the caller of a multi-step operation
@@ -25,6 +25,7 @@ LOCK_FILE: Final = ".lock"
 PROBE_FILE: Final = ".diskraft-probe"
 BUFFERS_PER_WRITE_MAX: Final = 1024  # Linux's IOV_MAX.
 _PROBE_SIZE: Final = 4096
+_FINISHED_WRITES: Final = (4, 11, 15)
 
 # Tests replace these functions to make a healthy disk fail.
 _pwritev = os.pwritev
@@ -44,8 +45,8 @@ class DescribedError(OSError):
 
 
 class HeldDirectory:
-    """One log directory, held open by its descriptor. Only the threads of a LogDir use it, except for
-    `release_lock_now`."""
+    """One log directory, held open by its descriptor. Only the threads of a LogDir use it, except where a
+    method says otherwise."""
 
     def __init__(self, path: str, process: ProcessResources) -> None:
         self.path = path
@@ -70,6 +71,20 @@ class HeldDirectory:
         self.dir_fd = _open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         held = os.fstat(self.dir_fd)
         self._identity = (held.st_dev, held.st_ino)
+
+    def count_device_writes(self) -> int | None:
+        """Returns how many writes, discards and flushes the block device of the directory has finished, None if the kernel
+        does not count them for this file system. Never waits for the disk, so the event loop may call it."""
+        device, _ = self._identity
+        if device < 0:
+            return None
+        try:
+            with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat", "rb") as counters:
+                counts = counters.read().split()
+        except OSError:
+            return None
+        # The fields of Linux's Documentation/block/stat.rst: write I/Os, and since 4.18 and 5.5 discard and flush I/Os.
+        return sum(int(counts[field]) for field in _FINISHED_WRITES if field < len(counts))
 
     def lock(self) -> None:
         dir_fd = self._held_fd()

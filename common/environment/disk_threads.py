@@ -1,9 +1,11 @@
-"""The three threads of a log directory and their queues (shell).
+"""The four threads of a log directory and their queues (shell).
 
-The reader runs reads and probes. The sweeper runs what takes the disk long and holds up no client while it does: syncs of
-copies that are still growing, the creation of logs, removals, and closing descriptors, which frees the blocks of a removed
-file. The writer runs everything else, in queue order. It joins consecutive appends to one file into a single write, and
-hands results back to the event loop in groups, because a thread switch for each append would be too expensive.
+The writer runs what clients wait for, above all appends, in queue order. It joins consecutive appends to one file into a
+single write, and hands results back to the event loop in groups, because a thread switch for each append would be too
+expensive. The reader runs reads. The syncer makes things durable: it creates logs, syncs files and folders, renames, and
+replaces checkpoint files. It starts an operation once the writer has finished everything queued before it; appends queued
+later go on meanwhile. The sweeper runs what takes the disk long and no task is in a hurry for: syncs of copies that are
+still growing, removals, probes, and closing descriptors, which frees the blocks of a removed file.
 
 A descriptor may be closed only when no thread can still be using it, because the kernel reuses its number immediately. So
 when the threads leave, the last one closes everything. If a thread is stuck in the kernel, all descriptors stay open.
@@ -37,7 +39,8 @@ class Lane(IntEnum):
 
     WRITER = 0
     READER = 1
-    SWEEPER = 2
+    SYNCER = 2
+    SWEEPER = 3
 
 
 class OpenFile:
@@ -72,8 +75,8 @@ class OpenFile:
         # The event loop owns all fields from here on.
         # Where the file will end once all queued operations are done. A read is clipped to this end when it is queued.
         self.end = end
-        # The number of appends, truncations and syncs that are queued or running. Counted down when the writer has handed
-        # the operation back.
+        # The number of appends and truncations that are queued or running. Counted down when the writer has handed the
+        # operation back.
         self.writes_in_flight = 0
         # A read that ends at or below this position may overtake the queued writes. Only meaningful while
         # `writes_in_flight` is above 0.
@@ -130,7 +133,7 @@ class Operation:
         self.file = file
         # The thread that runs this operation. Set before the operation is queued.
         self.lane = Lane.WRITER
-        # True while this operation waits for the other thread to finish earlier operations. That thread then calls `free`.
+        # True while this operation waits for another thread to finish earlier operations. That thread then calls `free`.
         self.held_back = False
         # When `free` was called; 0 if it was not.
         self.freed_ns = 0
@@ -145,7 +148,7 @@ class Operation:
         self.expired = False
 
     def free(self) -> None:
-        """Ends this operation's wait for the other thread. Called on that other thread."""
+        """Ends this operation's wait for another thread. Called on that other thread."""
         self.freed_ns = time.monotonic_ns()
         self.held_back = False
 
@@ -298,6 +301,13 @@ class DiskThreads:
         operation.held_back = True
         self._queues[Lane.WRITER].put(partial(self._hand_over, operation))
 
+    def queue_after_syncs(self, operation: Operation) -> None:
+        """Queues the operation for the sweeper once the writer and the syncer have finished all operations queued before
+        it."""
+        operation.held_back = True
+        hand_over = partial(self._hand_over, operation)
+        self._queues[Lane.WRITER].put(partial(self._queues[Lane.SYNCER].put, hand_over))
+
     def _hand_over(self, operation: Operation) -> None:
         operation.free()
         self.queue(operation)
@@ -353,9 +363,9 @@ class DiskThreads:
             staying = self._carry_out(batch)
             # Without this, the operations, and with them their descriptors, would stay alive until the next batch comes.
             batch.clear()
-        # Only the writer hands operations over, so the other two get none after this.
+        # The reader and the syncer get operations from the writer only, so none after this.
         self._queues[Lane.READER].put(None)
-        self._queues[Lane.SWEEPER].put(None)
+        self._queues[Lane.SYNCER].put(None)
         self._leave(Lane.WRITER)
 
     def _run_beside_writer(self, lane: Lane) -> None:
@@ -368,6 +378,9 @@ class DiskThreads:
                 queued.run()
                 self._hand_back([queued])
             del queued
+        if lane is Lane.SYNCER:
+            # The sweeper gets operations from the writer and the syncer, and the writer left first.
+            self._queues[Lane.SWEEPER].put(None)
         self._leave(lane)
 
     def _carry_out(self, batch: Sequence[Queued | Job | None]) -> bool:
@@ -392,13 +405,15 @@ class DiskThreads:
             if queued is None:
                 self._hand_back(finished)
                 return False
+            # Hand back the written appends first. This operation may be slow. Or it hands over a sync, whose result must not
+            # reach the event loop before those of the appends that it covers.
+            self._hand_back(finished)
+            finished = []
             if not isinstance(queued, Operation):
                 queued()
             elif not self._abandoned:
-                # Hand back the written appends first, because this operation may be a slow fsync of another file.
-                self._hand_back(finished)
                 queued.run()
-                finished = [queued]
+                finished.append(queued)
         self._write(groups.values(), finished)
         self._hand_back(finished)
         return True

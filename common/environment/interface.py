@@ -10,13 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Final, NoReturn, Protocol
 
 from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
 
 from common.ids import Uuid
 from common.parts import FileRegion, Part
+from common.time_units import NS_PER_S
+
+SYNC_TIMEOUT_NS: Final = 60 * NS_PER_S
+"""The deadline of syncs unless the configuration sets another one."""
 
 
 class LogDirError(Exception):
@@ -97,12 +101,16 @@ class LogDir(ABC):
     """One log directory. All access to its content, including checkpoint files and meta.properties, goes through it.
 
     1. Names are relative to the directory ("t-0/00000000000000000000.log").
-    2. A method that returns an Awaitable queues its operation when it is called. Operations on one file take effect in the
-       order of the calls.
+    2. A method that returns an Awaitable queues its operation when it is called. The operations take effect in the order of
+       the calls, with two exceptions, so that no client waits for a slow disk longer than necessary. First, the operations
+       that make something durable (`fsync`, `sync_and_forget`, `rename`, `fsync_dir`, `replace_file`) keep their order among
+       themselves and cover everything called before them, but operations called later may overtake them. So await a
+       `rename` or `replace_file` before using the name again. Second, see `remove`, `write_back` and `probe`.
     3. All errors are LogDirErrors; only `lock` can also raise LogDirLocked. After `take_offline`, every pending and later
        operation raises the error passed to it.
-    4. Every operation has a deadline, counted from the last progress of the operations ahead of it. An operation that misses
-       its deadline fails with ETIMEDOUT, and its late completion is ignored.
+    4. Every operation has a deadline, counted from the last progress of the operations ahead of it. The operations that make
+       something durable, `remove` and `write_back` have a longer one than the others. An operation that misses its deadline
+       fails with ETIMEDOUT, and its late completion is ignored.
     5. `on_error` is set by the owner. It is called from the event loop with every LogDirError, before the task that awaits
        the operation gets the error, and even if no task awaits the operation. It is not called for the error passed to
        `take_offline`, nor for later errors.
@@ -119,8 +127,8 @@ class LogDir(ABC):
     @property
     @abstractmethod
     def silence_ns(self) -> int:
-        """How long nothing has finished although an operation waits, 0 if none waits. A slow disk is not silent: it finishes
-        one operation after the other. Removals of files finish like others, but nobody waits for them."""
+        """How long nothing has finished although an operation that clients may wait for is not, 0 if none waits. A slow disk
+        is not silent: it finishes one operation after the other. No client waits for a sync, a removal or a probe."""
 
     # --- the directory itself ------------------------------------------------------------------------------------
     @abstractmethod
@@ -137,7 +145,8 @@ class LogDir(ABC):
         """Creates, writes, fsyncs, renames and unlinks a small file, and reads it back without the page cache.
 
         Fails with ESTALE if the path no longer leads to the directory that `attach` opened, for example because a mount
-        vanished or was swapped.
+        vanished or was swapped. Its deadline tells a dead disk from a busy one: it counts from the disk's last progress, but
+        is never longer than that of a sync.
         """
 
     @abstractmethod
@@ -189,7 +198,8 @@ class LogDir(ABC):
 
     @abstractmethod
     def fsync(self, file: LogFile) -> Awaitable[None]:
-        """Syncs data and file size (fdatasync). A failure takes the directory offline for good (docs/DESIGN.md, "Disks")."""
+        """Syncs data and file size (fdatasync). Covers exactly what was queued before it; later appends go on meanwhile. A
+        failure takes the directory offline for good (docs/DESIGN.md, "Disks")."""
 
     @abstractmethod
     def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
@@ -201,11 +211,11 @@ class LogDir(ABC):
 
     @abstractmethod
     def write_back(self, file: LogFile, *, forget: bool = False) -> Awaitable[None]:
-        """Syncs like `fsync`, but holds up neither appends nor reads. Covers only appends that have completed. `forget` then
-        drops the file's pages from the cache.
+        """Syncs like `fsync`, but holds up no other syncs. Covers only appends that have completed. `forget` then drops the
+        file's pages from the cache.
 
-        Use it for a large file that is written in the background: a later `fsync`, which holds up appends, then has little
-        left to do.
+        Use it for a large file that is written in the background: a later `fsync`, which holds up other syncs, then has
+        little left to do.
         """
 
     # --- names ---------------------------------------------------------------------------------------------------
@@ -243,8 +253,8 @@ class LogDir(ABC):
     def remove(self, name: str) -> Awaitable[None]:
         """Removes a file, or a folder with everything in it. A missing name is not an error.
 
-        Runs after all operations queued before it and holds up neither appends nor reads, because freeing the blocks of a
-        large file takes long. Await it before using the name again: operations queued after it may run earlier.
+        Runs after all operations queued before it and holds up neither appends nor reads nor syncs, because freeing the
+        blocks of a large file takes long. Await it before using the name again: operations queued after it may run earlier.
         """
 
     @abstractmethod
@@ -372,8 +382,11 @@ class Environment(ABC):
         deadline."""
 
     @abstractmethod
-    def log_dir(self, path: str, *, operation_timeout_ns: int) -> LogDir:
-        """Returns the LogDir for an absolute path, without touching the disk. Its first operation must be `attach`."""
+    def log_dir(self, path: str, *, operation_timeout_ns: int, sync_timeout_ns: int = SYNC_TIMEOUT_NS) -> LogDir:
+        """Returns the LogDir for an absolute path, without touching the disk. Its first operation must be `attach`.
+
+        `sync_timeout_ns` is the deadline of syncs, removals, and all other changes of names. A value below
+        `operation_timeout_ns` counts as that."""
 
     @abstractmethod
     def serve_metrics(self, host: str, port: int, collector: Collector) -> Callable[[], None]:

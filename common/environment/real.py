@@ -19,7 +19,16 @@ import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.registry import Collector
 
-from common.environment.interface import ConnectFailed, Connection, Environment, Listener, ListenFailed, LogDir, Receiver
+from common.environment.interface import (
+    SYNC_TIMEOUT_NS,
+    ConnectFailed,
+    Connection,
+    Environment,
+    Listener,
+    ListenFailed,
+    LogDir,
+    Receiver,
+)
 from common.environment.page_cache import PageCache
 from common.environment.process import PROCESS, ProcessResources, close_socket
 from common.environment.real_connection import RealConnection, ReceiveBuffers
@@ -88,10 +97,11 @@ class RealEnvironment(Environment):
         connection.start(accept(connection))
         return connection
 
-    def log_dir(self, path: str, *, operation_timeout_ns: int) -> LogDir:
+    def log_dir(self, path: str, *, operation_timeout_ns: int, sync_timeout_ns: int = SYNC_TIMEOUT_NS) -> LogDir:
         return RealLogDir(
             path,
             operation_timeout_ns=operation_timeout_ns,
+            sync_timeout_ns=sync_timeout_ns,
             loop=self._loop,
             log=self.log,
             process=self._process,

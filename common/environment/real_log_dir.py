@@ -53,7 +53,8 @@ from common.time_units import NS_PER_MS, NS_PER_S
 T = TypeVar("T")
 
 _STUCK_REPORT_NS: Final = NS_PER_S
-# If an operation is this old, the disk may be hanging, and sendfile could block on a lock that the operation holds.
+# If an operation of the writer or the reader is this old, the disk may be hanging, and sendfile could block on a lock that
+# the operation holds.
 _SUSPICIOUS_AGE_NS: Final = 100_000_000
 
 
@@ -100,6 +101,7 @@ class RealLogDir(LogDir):
         path: str,
         *,
         operation_timeout_ns: int,
+        sync_timeout_ns: int,
         loop: asyncio.AbstractEventLoop,
         log: FilteringBoundLogger,
         process: ProcessResources,
@@ -121,7 +123,13 @@ class RealLogDir(LogDir):
         self._threads = DiskThreads(self._directory, loop, self._settle, self._threads_left)
         # The operations that are queued or running. Invariant: every operation in a lane was passed to a thread, except the
         # operation of `close`. Empty after `take_offline`.
-        self._lanes = DiskLanes(loop, operation_timeout_ns=operation_timeout_ns, on_expired=self._expired)
+        self._lanes = DiskLanes(
+            loop,
+            operation_timeout_ns=operation_timeout_ns,
+            sync_timeout_ns=sync_timeout_ns,
+            on_expired=self._expired,
+            count_device_writes=self._directory.count_device_writes,
+        )
         # Whether the threads were started. The first `attach` sets it to True; never reset.
         self._started = False
         # The error with which every new operation fails once the directory is closed or offline; None before. `take_offline`
@@ -151,11 +159,11 @@ class RealLogDir(LogDir):
         return self._write("lock", "", self._directory.lock)
 
     def probe(self) -> Awaitable[None]:
-        # The probe runs on the reader, so that its fsync does not delay appends. The writer needs no probe, because a stuck
-        # writer misses the deadlines of its operations. Before the directory is attached, the probe waits for the writer,
-        # which attaches it.
+        # The probe runs on the sweeper. On a busy disk its fsync takes long, but delays nothing that clients or the metadata
+        # log wait for. The other threads need no probe, because a stuck thread misses the deadlines of its operations.
+        # Before the directory is attached, the probe waits for the writer, which attaches it.
         operation = self._operation("probe", "", self._directory.probe, None)
-        self._queue_beside_writer(operation, Lane.READER, after_writes=self._directory.dir_fd < 0)
+        self._queue_beside_writer(operation, Lane.SWEEPER, after_writes=self._directory.dir_fd < 0)
         return operation.future
 
     def statvfs(self) -> Awaitable[SpaceStat]:
@@ -188,9 +196,10 @@ class RealLogDir(LogDir):
             return closed
         self._refusal = self._closed_error("close", "")
         self.is_open = False
-        # No thread runs this operation; `_threads_left` settles it. It is held back, so that the reader's progress postpones
-        # its deadline, too.
+        # No thread runs this operation; `_threads_left` settles it. It is always held back, so that the progress of every
+        # thread postpones its deadline.
         ending = Operation("close", "", _nothing, future=closed, queued_ns=time.monotonic_ns())
+        ending.lane = Lane.SWEEPER
         ending.held_back = True
         self._lanes.add(ending)
         self._threads.finish()
@@ -287,12 +296,7 @@ class RealLogDir(LogDir):
         if open_file is None:
             return self._failed(self._closed_error(method, file.name))
         operation = self._operation(method, open_file.name, partial(sync, open_file.fd), open_file)
-        if self._queue_for_writer(operation):
-            # A sync writes nothing, so every read may overtake it. It counts as a write in flight only because the lanes
-            # decrement the counter for every operation that the writer runs on a file.
-            if open_file.writes_in_flight == 0:
-                open_file.unwritten_from = 1 << 63
-            open_file.writes_in_flight += 1
+        self._queue_beside_writer(operation, Lane.SYNCER, after_writes=True)
         return operation.future
 
     # --- names ---------------------------------------------------------------------------------------------------
@@ -304,29 +308,22 @@ class RealLogDir(LogDir):
         names = [folder.name for folder in folders]
         for name in names:
             _check_name(name)
-        return self._beside_writer("create_folders", names, partial(self._directory.create_folders, folders))
+        return self._make_durable("create_folders", _first(names), partial(self._directory.create_folders, folders))
 
     def fsync_folders(self, names: Sequence[str]) -> Awaitable[None]:
         for name in names:
             _check_name(name)
-        return self._beside_writer("fsync_folders", names, partial(self._directory.fsync_folders, names))
-
-    def _beside_writer(self, method: str, names: Sequence[str], work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Queues an operation on several folders for the sweeper, so that it does not hold up appends. An error gives the
-        name of the first."""
-        operation = self._operation(method, names[0] if names else "", work, None)
-        self._queue_beside_writer(operation, Lane.SWEEPER, after_writes=False)
-        return operation.future
+        return self._make_durable("fsync_folders", _first(names), partial(self._directory.fsync_folders, names))
 
     def rename(self, old: str, new: str) -> Awaitable[None]:
         _check_name(old)
         _check_name(new)
-        return self._write("rename", old, partial(self._directory.rename, old, new))
+        return self._make_durable("rename", old, partial(self._directory.rename, old, new))
 
     def fsync_dir(self, name: str = "") -> Awaitable[None]:
         if name:
             _check_name(name)
-        return self._write("fsync_dir", name, partial(self._directory.fsync_dir, name))
+        return self._make_durable("fsync_dir", name, partial(self._directory.fsync_dir, name))
 
     def list(self, name: str = "") -> Awaitable[list[DirectoryEntry]]:
         if name:
@@ -349,7 +346,7 @@ class RealLogDir(LogDir):
 
     def replace_file(self, name: str, content: bytes) -> Awaitable[None]:
         _check_name(name)
-        return self._write("replace_file", name, partial(self._directory.replace_file, name, content))
+        return self._make_durable("replace_file", name, partial(self._directory.replace_file, name, content))
 
     # --- for connections that send regions -----------------------------------------------------------------------
     def is_resident(self, region: RealFileRegion, position: int, size: int) -> bool:
@@ -363,7 +360,8 @@ class RealLogDir(LogDir):
         return None
 
     def _is_responsive(self, region: RealFileRegion) -> bool:
-        return region.file.reads_in_flight == 0 and self.oldest_operation_age_ns < _SUSPICIOUS_AGE_NS
+        # Syncs and sweeps hold no lock that a read of cached pages needs, and rolling a segment takes a disk long.
+        return region.file.reads_in_flight == 0 and self._lanes.longest_wait_ns < _SUSPICIOUS_AGE_NS
 
     def read_region(self, region: RealFileRegion, position: int, size: int) -> "asyncio.Future[bytes]":
         """Reads part of a region on the reader thread. Errors are reported like those of any other operation."""
@@ -392,6 +390,11 @@ class RealLogDir(LogDir):
     def _write(self, method: str, name: str, work: Callable[[], T]) -> "asyncio.Future[T]":
         operation = self._operation(method, name, work, None)
         self._queue_for_writer(operation)
+        return operation.future
+
+    def _make_durable(self, method: str, name: str, work: Callable[[], T]) -> "asyncio.Future[T]":
+        operation = self._operation(method, name, work, None)
+        self._queue_beside_writer(operation, Lane.SYNCER, after_writes=True)
         return operation.future
 
     def _read(self, method: str, file: OpenFile, position: int, size: int) -> "asyncio.Future[bytes]":
@@ -424,7 +427,9 @@ class RealLogDir(LogDir):
             self._fail(operation.future, refusal)
             return False
         operation.lane = lane
-        if after_writes:
+        if after_writes and lane is Lane.SWEEPER:
+            self._threads.queue_after_syncs(operation)
+        elif after_writes:
             self._threads.queue_after_writes(operation)
         else:
             self._threads.queue(operation)
@@ -508,6 +513,11 @@ class RealLogDir(LogDir):
 def _opened(file: LogFile) -> OpenFile | None:
     assert isinstance(file, RealLogFile)
     return file.open_file
+
+
+def _first(names: Sequence[str]) -> str:
+    """Returns the name that an error of an operation on several folders gives."""
+    return names[0] if names else ""
 
 
 def _nothing() -> None:

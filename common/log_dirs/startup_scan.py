@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from common.environment.disk_errors import Verdict, classify
-from common.environment.interface import Environment, LogDir, LogDirError, LogDirLocked, SpaceStat
+from common.environment.interface import SYNC_TIMEOUT_NS, Environment, LogDir, LogDirError, LogDirLocked, SpaceStat
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId
 from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.log_directories import LogDirectories, LogDirectory
@@ -58,6 +58,7 @@ async def scan_directories(
     log_dirs: tuple[str, ...],
     metadata_log_dir: str,
     operation_timeout_ns: int,
+    sync_timeout_ns: int = SYNC_TIMEOUT_NS,
 ) -> NodeDirectories:
     """Opens, locks, probes and verifies `log_dirs` and the metadata directory. Raises StartupError, after it has
     released the locks taken so far."""
@@ -66,7 +67,7 @@ async def scan_directories(
     try:
         paths = log_dirs if metadata_log_dir in log_dirs else (*log_dirs, metadata_log_dir)
         for path in paths:
-            await _open_one(env, scan, path, operation_timeout_ns)
+            await _open_one(env, scan, path, operation_timeout_ns, sync_timeout_ns)
         directories = await _verified(env, scan, node_id=node_id, log_dirs=log_dirs, metadata_log_dir=metadata_log_dir)
         is_complete = True
         return directories
@@ -118,8 +119,8 @@ async def _verified(
     )
 
 
-async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_ns: int) -> None:
-    log_dir = env.log_dir(path, operation_timeout_ns=operation_timeout_ns)
+async def _open_one(env: Environment, scan: _Scan, path: str, operation_timeout_ns: int, sync_timeout_ns: int) -> None:
+    log_dir = env.log_dir(path, operation_timeout_ns=operation_timeout_ns, sync_timeout_ns=sync_timeout_ns)
     try:
         await log_dir.attach()
         scan.open[path] = log_dir

@@ -256,6 +256,7 @@ class Log:
         return name
 
     def _rename_steps(self, name: str) -> Steps:
+        self._segments.begin_move_to(name)
         yield self.log_dir.rename(self.name, name)
         self.name = name
         # A search that has just asked for an index file by the old name finds none, and rebuilds the index from the batches.

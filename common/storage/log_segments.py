@@ -86,10 +86,16 @@ class LogSegments:
         self._loaded_indexes.clear()
         self.generation += 1
 
+    def begin_move_to(self, folder: str) -> None:
+        """Notes that the folder is about to be renamed. Searches find its files under either name until `move_to`."""
+        for segment in self._segments:
+            segment.moving_to = folder
+
     def move_to(self, folder: str) -> None:
         """Notes the new name of the folder. Files that are open stay open, so searches under way stay valid."""
         for segment in self._segments:
             segment.folder = folder
+            segment.moving_to = None
 
     def retire_files(self) -> None:
         """Closes each file when the last search in it has ended. Called when the log is closed, abandoned or deleted."""

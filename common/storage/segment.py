@@ -98,6 +98,7 @@ class Segment:
         "log_dir",
         "max_timestamp",
         "max_timestamp_offset",
+        "moving_to",
         "next_offset",
         "size",
         "tail",
@@ -110,6 +111,9 @@ class Segment:
     def __init__(self, log_dir: LogDir, folder: str, base_offset: int) -> None:
         self.log_dir = log_dir
         self.folder = folder
+        # The folder's new name while it is being renamed, else None. A file is missing under the old name before `folder`
+        # changes.
+        self.moving_to: str | None = None
         self.base_offset = base_offset
         # None until the file is open.
         self.file: SegmentFile | None = None
@@ -370,12 +374,13 @@ class Segment:
             return self.transactions
         content: bytes | None = b""
         if self.aborted is not None:
-            path = self.path(TRANSACTION_INDEX_SUFFIX)
-            content = await self.log_dir.read_file(path)
-            while content is None and path != self.path(TRANSACTION_INDEX_SUFFIX):
-                # The folder was renamed meanwhile.
-                path = self.path(TRANSACTION_INDEX_SUFFIX)
-                content = await self.log_dir.read_file(path)
+            name = segment_file(self.base_offset, TRANSACTION_INDEX_SUFFIX)
+            folder = self.folder
+            content = await self.log_dir.read_file(f"{folder}/{name}")
+            # Look again if the folder was renamed meanwhile.
+            while content is None and folder != (newest := self.moving_to or self.folder):
+                folder = newest
+                content = await self.log_dir.read_file(f"{folder}/{name}")
         if content is None:
             raise CorruptTransactionIndex("the file is missing")
         transactions = TransactionIndex.from_bytes(content, base_offset=self.base_offset)

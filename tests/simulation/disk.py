@@ -54,6 +54,8 @@ SLOW_OPERATIONS = frozenset(
 DEFAULT_CAPACITY = 1 << 40
 SMALL_ROOM = 300
 CATCHING_UP_NS = 5_000_000_000
+# One in so many syncs waits for other data that the disk is writing.
+LONG_SYNC = 16
 
 
 class SimulatedDisk:
@@ -82,6 +84,8 @@ class SimulatedDisk:
         """How long an append takes at most. It takes longer if the kernel makes writers wait until the disk has caught up.
         This is no fault: no checker excuses anything because of it."""
         self._catches_up_until_ns = 0
+        self.busy_until_ns = 0
+        """Until when the disk writes something else, so that nothing ends that waits for it."""
         self._shortage = 0.0
         self._mount_point: SimulatedDisk | None = None
         self._is_mounted = True
@@ -153,6 +157,15 @@ class SimulatedDisk:
     def slow_down(self, factor: float) -> None:
         """Makes every operation take `factor` times as long."""
         self._slowness = factor
+
+    def be_busy(self, duration_ns: int) -> None:
+        """Keeps syncs from ending for this time, while the page cache takes appends. The disk is healthy: it writes much
+        data of another program, one block after the other."""
+        self.busy_until_ns = max(self.busy_until_ns, self.loop.now_ns + duration_ns)
+
+    @property
+    def is_busy(self) -> bool:
+        return self.loop.now_ns < self.busy_until_ns
 
     def corrupt(self, name: str, position: int, size: int = 1) -> None:
         """Flips these bytes. Reads return the wrong bytes without an error, until the bytes are written again."""
@@ -276,6 +289,8 @@ class SimulatedDisk:
     def latency_ns(self, kind: str) -> int:
         if kind in SLOW_OPERATIONS:
             latency_ns = self._rng.randint(200 * MICROSECOND, 2_000 * MICROSECOND)
+            if self._rng.randrange(LONG_SYNC) == 0:
+                latency_ns *= self._rng.randint(2, 5)
         else:
             longest_ns = self.append_ns_max if kind == "append" else QUICK_NS_MAX
             latency_ns = self._rng.randint(10 * MICROSECOND, longest_ns)

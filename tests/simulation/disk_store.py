@@ -8,7 +8,7 @@ unsynced changes survive. An fsync of a file does not make its name durable, so 
 import errno
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
@@ -62,6 +62,8 @@ class FileNode:
     durable: bytearray = field(init=False)
     # The changes that the platter does not have yet, in order.
     unsynced: list[_Write] = field(default_factory=list)
+    changes: int = 0
+    """The number of all changes so far."""
     # Bytes below this position are read from the platter, bytes at or after it from the cache.
     uncached_below: int = 0
 
@@ -78,11 +80,14 @@ class FileNode:
     def _change(self, write: _Write) -> None:
         write.apply(self.content)
         self.unsynced.append(write)
+        self.changes += 1
 
-    def sync(self) -> None:
-        for write in self.unsynced:
+    def sync(self, changes: int) -> None:
+        """Puts the first `changes` of all changes on the platter, as an fsync that started after them."""
+        covered = max(0, len(self.unsynced) - (self.changes - changes))
+        for write in self.unsynced[:covered]:
             write.apply(self.durable)
-        self.unsynced.clear()
+        del self.unsynced[:covered]
 
     def fail_writeback(self) -> None:
         """Acts as a kernel that could not write the dirty pages and marks them clean. Readers see the new data until the
@@ -267,15 +272,19 @@ class DiskStore:
             self._changes.append(_EntryChange(node, (folder, last), None))
             yield
 
-    def sync_folder(self, folder: FolderNode) -> None:
-        """fsync of a folder: puts its names on the platter. An fsync of either folder of a rename makes the rename durable
-        in both."""
-        pending, self._changes = self._changes, []
-        for change in pending:
-            if change.touches(folder):
-                change.apply()
-            else:
-                self._changes.append(change)
+    def begin_sync_of_folder(self, folder: FolderNode) -> Callable[[], None]:
+        """Begins an fsync of a folder. The returned function ends it: puts the names that the folder had at the begin on the
+        platter. An fsync of either folder of a rename makes the rename durable in both."""
+        covered = [change for change in self._changes if change.touches(folder)]
+
+        def end() -> None:
+            for change in covered:
+                # Another fsync may have put it there meanwhile.
+                if change in self._changes:
+                    self._changes.remove(change)
+                    change.apply()
+
+        return end
 
     def _link(self, folder: FolderNode, name: str, node: Node) -> None:
         folder.entries[name] = node

@@ -22,7 +22,15 @@ import structlog
 from prometheus_client.registry import Collector
 from structlog.typing import EventDict, FilteringBoundLogger
 
-from common.environment.interface import Connection, Environment, Listener, ListenFailed, LogDir, Receiver
+from common.environment.interface import (
+    SYNC_TIMEOUT_NS,
+    Connection,
+    Environment,
+    Listener,
+    ListenFailed,
+    LogDir,
+    Receiver,
+)
 from common.ids import Uuid, uuid_text
 from common.time_units import NS_PER_S
 from tests.simulation.disk import SimulatedDisk
@@ -181,9 +189,15 @@ class SimulatedEnvironment(Environment):
         return stop
 
     # --- disks ---------------------------------------------------------------------------------------------------
-    def log_dir(self, path: str, *, operation_timeout_ns: int) -> LogDir:
+    def log_dir(self, path: str, *, operation_timeout_ns: int, sync_timeout_ns: int = SYNC_TIMEOUT_NS) -> LogDir:
         self.world.note_disk_of(self.name, path)
-        log_dir = SimulatedLogDir(self, path, self.world.find_disk, operation_timeout_ns)
+        log_dir = SimulatedLogDir(
+            self,
+            path,
+            self.world.find_disk,
+            operation_timeout_ns=operation_timeout_ns,
+            sync_timeout_ns=sync_timeout_ns,
+        )
         self._log_dirs.append(log_dir)
         return log_dir
 

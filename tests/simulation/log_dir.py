@@ -1,9 +1,16 @@
 """The LogDir over a simulated disk, for one life of one node.
 
-Shell of the tests. An operation is queued when it is called, takes a short time drawn from the seed, and takes effect at the
-end of that time. Operations on one name take effect in order. Operations on folders and names (mkdir, rename, list, ...) are
-barriers: they keep their order with all other operations. When a node dies, operations that are still queued are lost, and
-operations that took effect stay, because the kernel has them. The operation that the disk was working on may be half done.
+Shell of the tests. An operation is queued when it is called, takes a time drawn from the seed, and takes effect at the end
+of that time. The operations run in lanes, as on the threads of the real LogDir:
+
+1. Appends, truncations, reads and queries. Those on one name take effect in order; those on folders (mkdir, list, ...) are
+   barriers, which keep their order with all others of this lane.
+2. Syncs and changes of names, one at a time. Each starts when everything before it in the first two lanes has taken effect.
+   What a sync covers is fixed when it starts, so it does not cover what goes on meanwhile.
+3. Sweeps (removals, write-backs and probes), one at a time. A removal starts like a sync.
+
+When a node dies, operations that are still queued are lost, and operations that took effect stay, because the kernel has
+them. The operations that the disk was working on may be half done.
 """
 
 import asyncio
@@ -11,10 +18,11 @@ import contextlib
 import errno
 import itertools
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import Context
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from typing import Any, Protocol
 
 from common.environment.disk_errors import FSYNC_STEP
@@ -35,6 +43,9 @@ from tests.simulation.loop import SimulatedLoop
 
 OPERATIONS_THAT_ARE_AN_FSYNC = frozenset({"fsync", "fsync_dir", "fsync_folders", "sync_and_forget", "write_back"})
 OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"sync_and_forget", "replace_file", "probe"})
+SYNCS = frozenset({"fsync", "sync_and_forget", "rename", "fsync_dir", "replace_file", "create_folders", "fsync_folders"})
+SWEEPS = frozenset({"remove", "write_back", "probe"})
+BARRIERS = frozenset({"attach", "lock", "mkdir", "list"})
 
 # The name of the real probe's file.
 PROBE_FILE = ".diskraft-probe"
@@ -106,6 +117,12 @@ class SimulatedRegion(FileRegion):
         return self.file.log_dir.load_region(self)
 
 
+class Lane(Enum):
+    WRITE = "write"
+    SYNC = "sync"
+    SWEEP = "sweep"
+
+
 @dataclass(slots=True, eq=False)
 class Operation:
     """One call of a LogDir, from the call to its end."""
@@ -113,68 +130,106 @@ class Operation:
     log_dir: "SimulatedLogDir"
     kind: str
     name: str
-    is_barrier: bool
     effect: Callable[[], Any]
     future: asyncio.Future[Any]
     queued_ns: int
-    deadline_ns: int
+    timeout_ns: int
+    # Called when the operation starts. Returns the effect of an operation that covers what was there at its start. None for
+    # other operations, and once it was called.
+    begin: Callable[[], Callable[[], Any]] | None = None
     # Applies a part of the operation if its process is killed in the middle of it. None if a partial operation leaves no
     # trace.
     cut_short: Callable[[], None] | None = None
     # Called with the errno when the operation fails, to mark its file.
     failed: Callable[[int], None] | None = None
-    # Whether it waits for all operations before it, but everything except other removals and `close` may overtake it.
-    is_removal: bool = False
+
+    @property
+    def lane(self) -> Lane:
+        return Lane.SYNC if self.kind in SYNCS else Lane.SWEEP if self.kind in SWEEPS else Lane.WRITE
 
     def comes_before(self, later: "Operation") -> bool:
         """True when the two must take effect in the order in which they were queued."""
         if self.log_dir is not later.log_dir:
             return False
-        if self.is_removal:
-            return later.is_removal or later.kind == "close"
-        return self.is_barrier or later.is_barrier or later.is_removal or self.name == later.name
+        if self.kind == "attach" or later.kind == "close":
+            return True
+        if self.lane is Lane.SWEEP:
+            return later.lane is Lane.SWEEP
+        if later.lane is Lane.SYNC or later.kind == "remove":
+            return True
+        if self.lane is Lane.SYNC or later.lane is Lane.SWEEP:
+            return False
+        return self.kind in BARRIERS or later.kind in BARRIERS or self.name == later.name
+
+    def start(self) -> None:
+        """Fixes what the operation covers."""
+        begin, self.begin = self.begin, None
+        if begin is None:
+            return
+        try:
+            self.effect = begin()
+        except OSError as error:
+            self.effect = partial(_raise, error)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 class SimulatedLogDir(LogDir):
     """LogDir over one SimulatedDisk, for one life of one node."""
 
     def __init__(
-        self, owner: Owner, path: str, disk_at: Callable[[str, bool], SimulatedDisk | None], operation_timeout_ns: int
+        self,
+        owner: Owner,
+        path: str,
+        disk_at: Callable[[str, bool], SimulatedDisk | None],
+        *,
+        operation_timeout_ns: int,
+        sync_timeout_ns: int,
     ) -> None:
         self.path = path
         self.on_error: Callable[[LogDirError], None] | None = None
         self._owner = owner
         self._disk_at = disk_at
         self._operation_timeout_ns = operation_timeout_ns
+        self._sync_timeout_ns = max(sync_timeout_ns, operation_timeout_ns)
         self._attached: SimulatedDisk | None = None
         # The store that was at the path on attach. Open descriptors stay on it when another disk is mounted there or the
         # disk is replaced.
         self._held: DiskStore | None = None
         self._attach_was_called = False
         self._closed: LogDirError | None = None
-        self._stuck: Operation | None = None
+        # The calls that hang in the kernel, at most one in each lane. Empty unless the directory is offline or the node is
+        # dead.
+        self._stuck: list[Operation] = []
         self._offline: LogDirError | None = None
-        self._pending: deque[Operation] = deque()
+        # The operations that have neither ended nor expired, in queue order.
+        self._pending: dict[Operation, None] = {}
         self._deadline_timer: asyncio.TimerHandle | None = None
+        self._deadline_timer_at_ns = 0
         # When an operation was finished last.
         self._progress_ns = 0
         self._lane_ends: dict[str, int] = {}
         self._barrier_end = 0
-        self._removals_end = 0
+        self._syncs_end = 0
+        self._sweeps_end = 0
         self._loop = owner.loop
         # Draws the latencies of a directory that does not exist, because there is no disk to draw them.
         self._absent_rng = random.Random(path)
 
     @property
     def oldest_operation_age_ns(self) -> int:
-        self._forget_finished()
-        return self._loop.now_ns - self._pending[0].queued_ns if self._pending else 0
+        oldest = next((each.queued_ns for each in self._unfinished()), None)
+        return 0 if oldest is None else self._loop.now_ns - oldest
 
     @property
     def silence_ns(self) -> int:
-        self._forget_finished()
-        waiting = next((each.queued_ns for each in self._pending if not each.is_removal and not each.future.done()), None)
+        waiting = next((each.queued_ns for each in self._unfinished() if each.lane is Lane.WRITE), None)
         return 0 if waiting is None else self._loop.now_ns - max(waiting, self._progress_ns)
+
+    def _unfinished(self) -> Iterator[Operation]:
+        return (operation for operation in self._pending if not operation.future.done())
 
     # --- the queue -----------------------------------------------------------------------------------------------
     def _queue(
@@ -183,10 +238,9 @@ class SimulatedLogDir(LogDir):
         name: str,
         effect: Callable[[], Any],
         *,
-        is_barrier: bool = False,
+        begin: Callable[[], Callable[[], Any]] | None = None,
         cut_short: Callable[[], None] | None = None,
         failed: Callable[[int], None] | None = None,
-        is_removal: bool = False,
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._owner.is_dead:
@@ -201,13 +255,13 @@ class SimulatedLogDir(LogDir):
             self._tell_owner(error)
             self._fail(future, error)
             return future
-        now_ns = self._loop.now_ns
-        deadline_ns = now_ns + self._operation_timeout_ns
+        is_long = kind in SYNCS or kind in SWEEPS - {"probe"}
+        timeout_ns = self._sync_timeout_ns if is_long else self._operation_timeout_ns
         operation = Operation(
-            self, kind, name, is_barrier, effect, future, now_ns, deadline_ns, cut_short, failed, is_removal
+            self, kind, name, effect, future, self._loop.now_ns, timeout_ns, begin=begin, cut_short=cut_short, failed=failed
         )
-        self._pending.append(operation)
-        self._arm_deadline()
+        self._pending[operation] = None
+        self._arm_deadline(self._deadline_of(operation))
         finish_ns = self._schedule_after_its_predecessors(operation)
         self._loop.call_at_ns(finish_ns, lambda: self._reach(operation))
         return future
@@ -215,29 +269,48 @@ class SimulatedLogDir(LogDir):
     def _schedule_after_its_predecessors(self, operation: Operation) -> int:
         disk = self._attached
         latency_ns = disk.latency_ns(operation.kind) if disk else self._absent_rng.randint(10_000, 100_000)
-        earliest_ns = self._loop.now_ns + latency_ns
-        if operation.is_removal or operation.is_barrier:
-            before_ns = max(self._lane_ends.values(), default=0)
-            if operation.is_removal or operation.kind == "close":
-                before_ns = max(before_ns, self._removals_end)
-            finish_ns = max(earliest_ns, before_ns + 1, self._barrier_end + 1)
-            if operation.is_removal:
-                self._removals_end = finish_ns
-                return finish_ns
+        now_ns = self._loop.now_ns
+        writes_end = max([self._barrier_end, *self._lane_ends.values()])
+        if operation.lane is Lane.SYNC:
+            # A sync takes its time from its start on, unlike the others, whose system calls only wait in the queue.
+            start_ns = max(now_ns, writes_end, self._syncs_end) + 1
+            self._loop.call_at_ns(start_ns, lambda: self._start(operation))
+            self._syncs_end = start_ns + latency_ns
+            return self._syncs_end
+        if operation.lane is Lane.SWEEP:
+            before_ns = self._sweeps_end
+            if operation.kind == "remove":
+                before_ns = max(before_ns, writes_end, self._syncs_end)
+            start_ns = max(now_ns, before_ns, self._barrier_end) + 1
+            self._loop.call_at_ns(start_ns, lambda: self._start(operation))
+            self._sweeps_end = start_ns + latency_ns
+            return self._sweeps_end
+        earliest_ns = now_ns + latency_ns
+        if operation.kind == "close":
+            return max(earliest_ns, writes_end + 1, self._syncs_end + 1, self._sweeps_end + 1)
+        if operation.kind in BARRIERS:
             self._lane_ends.clear()
-            self._barrier_end = finish_ns
-            return finish_ns
-        before_ns = self._lane_ends.get(operation.name, 0)
-        finish_ns = max(earliest_ns, before_ns + 1, self._barrier_end + 1)
+            self._barrier_end = max(earliest_ns, writes_end + 1)
+            return self._barrier_end
+        finish_ns = max(earliest_ns, self._lane_ends.get(operation.name, 0) + 1, self._barrier_end + 1)
         self._lane_ends[operation.name] = finish_ns
         return finish_ns
+
+    def _start(self, operation: Operation) -> None:
+        earlier = itertools.takewhile(_is_not(operation), self._pending)
+        is_blocked = any(other.comes_before(operation) for other in earlier)
+        # If it waits for one that hangs or takes longer than planned, it starts when that one has ended.
+        if not is_blocked and (self._attached is None or not self._attached.stalls(operation)):
+            operation.start()
 
     def _reach(self, operation: Operation) -> None:
         disk = self._attached
         if disk is not None and disk.stalls(operation):
             disk.stalled.append(operation)
-            return
-        self.carry_out(operation)
+        elif disk is not None and disk.is_busy and (operation.lane is not Lane.WRITE or operation.kind == "close"):
+            self._loop.call_at_ns(disk.busy_until_ns, lambda: self._reach(operation))
+        else:
+            self.carry_out(operation)
 
     def go_on(self, operation: Operation) -> None:
         """Continues an operation after its disk has thawed. It completes in the context of its process, so a paused process
@@ -251,17 +324,20 @@ class SimulatedLogDir(LogDir):
     def carry_out(self, operation: Operation) -> None:
         """Ends an operation: applies its effect and completes its future, unless the directory is offline or the node
         dead."""
-        if operation is self._stuck:
-            self._stuck = None
+        if operation in self._stuck:
+            self._stuck.remove(operation)
             self._finish(operation)
-            # The thread that hung returns from the kernel, finds its directory offline, and releases its descriptors and the
-            # lock.
-            self.release_lock_now()
+            # The threads that hung return from the kernel and find their directory offline. The last one releases the
+            # descriptors and the lock.
+            if not self._stuck:
+                self.release_lock_now()
         elif self._offline is None and not self._owner.is_dead:
             self._finish(operation)
 
     def _finish(self, operation: Operation) -> None:
         self._progress_ns = self._loop.now_ns
+        self._pending.pop(operation, None)
+        operation.start()
         try:
             self._fail_if_broken(operation)
             result = operation.effect()
@@ -312,24 +388,31 @@ class SimulatedLogDir(LogDir):
         # Mark the error as retrieved: on_error has notified the owner, so no task needs to await the operation.
         future.exception()
 
-    def _forget_finished(self) -> None:
-        while self._pending and self._pending[0].future.done():
-            self._pending.popleft()
+    def _deadline_of(self, operation: Operation) -> int:
+        deadline_ns = operation.queued_ns + operation.timeout_ns
+        if operation.kind == "probe" and self._attached is not None:
+            # While the disk is busy, the kernel sees it finish writes.
+            deadline_ns = max(deadline_ns, self._attached.busy_until_ns + operation.timeout_ns)
+            deadline_ns = min(deadline_ns, operation.queued_ns + self._sync_timeout_ns)
+        return deadline_ns
 
-    def _arm_deadline(self) -> None:
-        if self._deadline_timer is None:
-            deadline_ns = self._pending[0].deadline_ns
-            self._deadline_timer = self._loop.call_at_ns(deadline_ns, self._expire)
+    def _arm_deadline(self, deadline_ns: int) -> None:
+        if self._deadline_timer is not None:
+            if self._deadline_timer_at_ns <= deadline_ns:
+                return
+            self._deadline_timer.cancel()
+        self._deadline_timer_at_ns = deadline_ns
+        self._deadline_timer = self._loop.call_at_ns(deadline_ns, self._expire)
 
     def _expire(self) -> None:
         self._deadline_timer = None
-        self._forget_finished()
-        while self._pending and self._pending[0].deadline_ns <= self._loop.now_ns:
-            operation = self._pending.popleft()
+        now_ns = self._loop.now_ns
+        for operation in [each for each in self._unfinished() if self._deadline_of(each) <= now_ns]:
+            self._pending.pop(operation, None)
             self._report(operation, errno.ETIMEDOUT, "the operation's deadline passed")
-            self._forget_finished()
-        if self._pending:
-            self._arm_deadline()
+        deadlines = [self._deadline_of(each) for each in self._unfinished()]
+        if deadlines:
+            self._arm_deadline(min(deadlines))
 
     # --- the directory itself ------------------------------------------------------------------------------------
     def attach(self, *, create: bool = False) -> Awaitable[None]:
@@ -344,7 +427,7 @@ class SimulatedLogDir(LogDir):
         # Look the disk up before `effect` runs: if the disk is hung or dead, attach must hang or fail like any other
         # operation.
         self._attached = self._disk_at(self.path, False)
-        return self._queue("attach", "", effect, is_barrier=True)
+        return self._queue("attach", "", effect)
 
     def lock(self) -> Awaitable[None]:
         def effect() -> None:
@@ -356,7 +439,7 @@ class SimulatedLogDir(LogDir):
             disk.lock_holder = self
             self.store.create_file(".lock", self._owner.wall_ms())
 
-        return self._queue("lock", ".lock", effect, is_barrier=True)
+        return self._queue("lock", ".lock", effect)
 
     def probe(self) -> Awaitable[None]:
         def effect() -> None:
@@ -391,25 +474,25 @@ class SimulatedLogDir(LogDir):
             return
         self._offline = error
         self._find_stuck()
-        while self._pending:
-            future = self._pending.popleft().future
-            if not future.done():
-                self._fail(future, error)
-        if self._stuck is None:
+        pending, self._pending = [*self._pending], {}
+        for operation in pending:
+            if not operation.future.done():
+                self._fail(operation.future, error)
+        if not self._stuck:
             # No thread hangs in the kernel. A hanging thread would keep its descriptors, and the lock with them.
             self.release_lock_now()
 
     def _find_stuck(self) -> None:
-        """Remembers the call that hangs inside the kernel. Unlike the queued operations, it will still take effect."""
-        stalled = self._attached.stalled if self._attached else []
-        self._stuck = next((operation for operation in stalled if operation.log_dir is self), None)
+        """Remembers the calls that hang inside the kernel. Unlike the queued operations, they will still take effect."""
+        stalled = [each for each in self._attached.stalled if each.log_dir is self] if self._attached else []
+        self._stuck = [first for lane in Lane if (first := _first_of(lane, stalled)) is not None]
 
     def close(self) -> Awaitable[None]:
         if self._offline is not None or self._closed is not None or not self._attach_was_called:
             done = self._loop.create_future()
             done.set_result(None)
             return done
-        closing = self._queue("close", "", self.release_lock_now, is_barrier=True)
+        closing = self._queue("close", "", self.release_lock_now)
         self._closed = LogDirError(self.path, "close", errno.EBADF, detail="closed")
         return closing
 
@@ -423,24 +506,26 @@ class SimulatedLogDir(LogDir):
         if self._offline is None:
             self._find_stuck()
             self._cut_short()
-        while self._pending:
-            self._pending.popleft().future.cancel("the node is gone")
+        pending, self._pending = [*self._pending], {}
+        for operation in pending:
+            operation.future.cancel("the node is gone")
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
         self.release_lock_now()
 
     def _cut_short(self) -> None:
-        """Applies a part of the operation that the disk was working on, unless that operation hangs. A kill can come between
-        two system calls or in the middle of a write."""
-        self._forget_finished()
-        operation = self._pending[0] if self._pending else None
-        if operation is None or operation is self._stuck or operation.cut_short is None or self._held is None:
-            return
-        if operation.queued_ns < self._loop.now_ns and not self.disk.is_broken(operation):
-            self._owner.trace("disk", self.path, "cut short", operation.kind, operation.name)
-            with contextlib.suppress(OSError, _Broken):
-                operation.cut_short()
+        """Applies a part of the operations that the disk was working on, unless they hang. A kill can come between two
+        system calls or in the middle of a write."""
+        unfinished = [*self._unfinished()]
+        for operation in [_first_of(lane, unfinished) for lane in Lane]:
+            if operation is None or operation in self._stuck or operation.cut_short is None or self._held is None:
+                continue
+            is_blocked = any(other.comes_before(operation) for other in itertools.takewhile(_is_not(operation), unfinished))
+            if operation.queued_ns < self._loop.now_ns and not is_blocked and not self.disk.is_broken(operation):
+                self._owner.trace("disk", self.path, "cut short", operation.kind, operation.name)
+                with contextlib.suppress(OSError, _Broken):
+                    operation.cut_short()
 
     def _some_of(self, steps: Iterator[None]) -> None:
         for _ in itertools.islice(steps, self.disk.steps_before_the_end()):
@@ -481,6 +566,7 @@ class SimulatedLogDir(LogDir):
         kind: str,
         file: LogFile,
         effect: Callable[[FileNode], Any],
+        *,
         cut_short: Callable[[], None] | None = None,
         failed: Callable[[int], None] | None = None,
     ) -> asyncio.Future[Any]:
@@ -525,7 +611,7 @@ class SimulatedLogDir(LogDir):
             if file.broken is None:
                 file.broken, file.broken_at = errno_code, position
 
-        return self._queue_on_file("append", file, effect, cut_short, failed)
+        return self._queue_on_file("append", file, effect, cut_short=cut_short, failed=failed)
 
     @staticmethod
     def _write_what_fits(node: FileNode, position: int, data: bytes, room: int) -> None:
@@ -569,24 +655,41 @@ class SimulatedLogDir(LogDir):
         return self._queue_on_file("truncate", file, effect)
 
     def fsync(self, file: LogFile) -> Awaitable[None]:
-        return self._queue_on_file("fsync", file, self._sync)
+        return self._queue_sync("fsync", file, forget=False)
 
     def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
-        return self._queue_on_file("sync_and_forget", file, self._sync_and_forget)
+        return self._queue_sync("sync_and_forget", file, forget=True)
 
     def write_back(self, file: LogFile, *, forget: bool = False) -> Awaitable[None]:
-        return self._queue_on_file("write_back", file, self._sync_and_forget if forget else self._sync)
+        return self._queue_sync("write_back", file, forget=forget)
 
-    def _sync(self, node: FileNode) -> None:
+    def _queue_sync(self, kind: str, file: LogFile, *, forget: bool) -> asyncio.Future[None]:
+        assert isinstance(file, SimulatedLogFile)
+        assert file.log_dir is self
+        was_closed = file.is_closed
+        node = file.node
+
+        def begin() -> Callable[[], None]:
+            if was_closed:
+                fail(errno.EBADF)
+            changes = node.changes
+
+            def effect() -> None:
+                self._sync(node, changes)
+                if forget:
+                    node.drop_clean_pages()
+
+            return effect
+
+        return self._queue(kind, file.name, _not_begun, begin=begin)
+
+    def _sync(self, node: FileNode, changes: int) -> None:
+        """Makes the first `changes` of all changes of the file durable."""
         errno_code = self.disk.take_failing_writeback()
         if errno_code is not None:
             node.fail_writeback()
             raise _fsync_failure(errno_code)
-        node.sync()
-
-    def _sync_and_forget(self, node: FileNode) -> None:
-        self._sync(node)
-        node.drop_clean_pages()
+        node.sync(changes)
 
     # --- names ---------------------------------------------------------------------------------------------------
     def mkdir(self, name: str) -> Awaitable[None]:
@@ -594,7 +697,7 @@ class SimulatedLogDir(LogDir):
             self._require_room(1)
             self.store.mkdir(name, self._owner.wall_ms())
 
-        return self._queue("mkdir", name, effect, is_barrier=True)
+        return self._queue("mkdir", name, effect)
 
     def create_folders(self, folders: Sequence[NewFolder]) -> Awaitable[list[str]]:
         def steps() -> Iterator[None]:
@@ -613,39 +716,42 @@ class SimulatedLogDir(LogDir):
             return existing
 
         first = folders[0].name if folders else ""
-        return self._queue("create_folders", first, effect, is_barrier=True, cut_short=lambda: self._some_of(steps()))
+        return self._queue("create_folders", first, effect, cut_short=lambda: self._some_of(steps()))
 
     def fsync_folders(self, names: Sequence[str]) -> Awaitable[None]:
-        def steps() -> Iterator[None]:
+        def begin() -> Callable[[], None]:
+            syncs: list[Callable[[], None]] = []
             for name in names:
                 folder = self.store.folder(name)
                 for node in folder.entries.values():
                     assert isinstance(node, FileNode)
-                    self._sync(node)
-                    yield
-                self.store.sync_folder(folder)
-                yield
-            self.store.sync_folder(self.store.folder(""))
+                    syncs.append(partial(self._sync, node, node.changes))
+                syncs.append(self.store.begin_sync_of_folder(folder))
+            syncs.append(self.store.begin_sync_of_folder(self.store.folder("")))
 
-        def effect() -> None:
-            for _ in steps():
-                pass
+            def effect() -> None:
+                for sync in syncs:
+                    sync()
 
-        first = names[0] if names else ""
-        return self._queue("fsync_folders", first, effect, is_barrier=True, cut_short=lambda: self._some_of(steps()))
+            return effect
+
+        return self._queue("fsync_folders", names[0] if names else "", _not_begun, begin=begin)
 
     def rename(self, old: str, new: str) -> Awaitable[None]:
-        return self._queue("rename", old, lambda: self.store.rename(old, new), is_barrier=True)
+        return self._queue("rename", old, lambda: self.store.rename(old, new))
 
     def fsync_dir(self, name: str = "") -> Awaitable[None]:
-        return self._queue("fsync_dir", name, lambda: self.store.sync_folder(self.store.folder(name)), is_barrier=True)
+        def begin() -> Callable[[], None]:
+            return self.store.begin_sync_of_folder(self.store.folder(name))
+
+        return self._queue("fsync_dir", name, _not_begun, begin=begin)
 
     def list(self, name: str = "") -> Awaitable[list[DirectoryEntry]]:
         def effect() -> list[DirectoryEntry]:
             entries = sorted(self.store.folder(name).entries.items(), key=lambda entry: entry[0])
             return [DirectoryEntry(name=entry, is_directory=isinstance(node, FolderNode)) for entry, node in entries]
 
-        return self._queue("list", name, effect, is_barrier=True)
+        return self._queue("list", name, effect)
 
     def remove(self, name: str) -> Awaitable[None]:
         def effect() -> None:
@@ -655,7 +761,7 @@ class SimulatedLogDir(LogDir):
         def cut_short() -> None:
             self._some_of(self.store.remove(name))
 
-        return self._queue("remove", name, effect, is_removal=True, cut_short=cut_short)
+        return self._queue("remove", name, effect, cut_short=cut_short)
 
     def stat(self, name: str) -> Awaitable[FileStat | None]:
         def effect() -> FileStat | None:
@@ -686,7 +792,7 @@ class SimulatedLogDir(LogDir):
             yield from self._write_new_file(name + ".tmp", content)
             self.store.rename(name + ".tmp", name)
             yield
-            self.store.sync_folder(folder)
+            self.store.begin_sync_of_folder(folder)()
 
         def effect() -> None:
             for _ in steps():
@@ -699,7 +805,7 @@ class SimulatedLogDir(LogDir):
         yield from self._write_file(name, content)
         node = self.store.find(name)
         assert isinstance(node, FileNode)
-        self._sync(node)
+        self._sync(node, node.changes)
         yield
 
     def _write_file(self, name: str, content: bytes) -> Iterator[None]:
@@ -713,3 +819,15 @@ class SimulatedLogDir(LogDir):
         for start, end in ((0, len(content) // 2), (len(content) // 2, len(content))):
             node.write(start, content[start:end])
             yield
+
+
+def _first_of(lane: Lane, operations: Sequence[Operation]) -> Operation | None:
+    return next((operation for operation in operations if operation.lane is lane), None)
+
+
+def _is_not(operation: Operation) -> Callable[[Operation], bool]:
+    return lambda other: other is not operation
+
+
+def _not_begun() -> None:
+    raise AssertionError("an operation takes effect before it has started")

@@ -56,7 +56,8 @@ def test_a_broker_finds_every_unusable_disk_within_the_bound(break_it: Callable[
     ],
 )
 def test_a_silent_disk_that_is_misjudged_is_found_out(bug_name: str | None, match: str | None) -> None:
-    """I13: a disk hangs for a while, not long enough to be given up. The broker must suspect it, and trust it afterwards."""
+    """I13: a disk hangs for a while, not long enough to be given up, and something waits for it. The broker must suspect it,
+    and trust it afterwards."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=1, disks=2)
@@ -64,8 +65,11 @@ def test_a_silent_disk_that_is_misjudged_is_found_out(bug_name: str | None, matc
         checkers = Checkers(cluster, History())
         checkers.install()
         cluster.disk(1, 2).hang()
+        log_dirs = checkers.brokers()[1]._directories.log_dirs.values()
+        waiting = next(log_dir for log_dir in log_dirs if log_dir.path == "/b1/d2").stat("a")
         await world.sleep(1.9)
         cluster.disk(1, 2).thaw()
+        await waiting
         await world.sleep(2)
         checkers.stop()
 

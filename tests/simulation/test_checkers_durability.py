@@ -64,11 +64,11 @@ def test_a_new_log_is_on_the_platter_before_it_is_used(missing: str) -> None:
     metadata = store.create_file("t-0/partition.metadata", 0)
     metadata.write(0, b"version: 0")
     if missing != "the content of partition.metadata":
-        metadata.sync()
+        metadata.sync(metadata.changes)
     if missing != "a file's name":
-        store.sync_folder(store.folder("t-0"))
+        store.begin_sync_of_folder(store.folder("t-0"))()
     if missing != "the folder's name":
-        store.sync_folder(store.root)
+        store.begin_sync_of_folder(store.root)()
     with nullcontext() if missing == "nothing" else pytest.raises(InvariantViolated, match="I1: /b1/d1/t-0 is in use"):
         check_new_log("t-0", "/b1/d1", store)
 

@@ -350,6 +350,31 @@ def test_controlled_shutdown_hands_leadership_over_first() -> None:
     run(scenario)
 
 
+@pytest.mark.slow
+def test_a_busy_disk_stays_and_goes_on_appending() -> None:
+    """A disk syncs nothing for longer than the deadline of an operation, because it writes something else. Full segments
+    wait to be synced, but produce requests do not, and the directory stays online."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=6, segment_bytes="1000")
+        await client.produce("t", 0, b"first")
+        for number in (1, 2, 3):
+            cluster.disk(1, number).be_busy(6 * NS_PER_S)
+        end_ns = cluster.world.now_ns() + 5 * NS_PER_S
+        produced = 0
+        while cluster.world.now_ns() < end_ns:
+            before_ns = cluster.world.now_ns()
+            await client.produce("t", produced % 6, bytes(300))
+            assert cluster.world.now_ns() - before_ns < NS_PER_S
+            produced += 1
+            await cluster.world.sleep(0.05)
+        await cluster.world.sleep(5)
+        assert not cluster.world.events_named("log_dir_failed")
+        assert not cluster.world.events_named("log_dir_suspected")
+
+    run(scenario)
+
+
 def test_a_broker_that_ends_while_it_loads_leaves_no_marker() -> None:
     """SIGTERM arrives while the broker loads its logs. The broker must leave no clean-shutdown marker, because the next
     start would then skip the recovery that these logs need."""

@@ -216,6 +216,98 @@ def test_a_disk_that_thaws_in_time_goes_on_in_order() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+def test_appends_go_on_during_a_sync_which_covers_only_what_came_before_it() -> None:
+    # The disk writes something else, so a sync takes a second. Appends to its file and to others take no longer than before,
+    # and a power cut right after the sync may lose those that came after its start.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        disk = world.disk("/a/1")
+        full, other = await log_dir.open("full", create=True), await log_dir.open("other", create=True)
+        await log_dir.fsync_dir()
+        disk.be_busy(NS_PER_S)
+        covered = log_dir.append(full, 0, [b"covered"])
+        sync = asyncio.ensure_future(log_dir.fsync(full))
+        named = asyncio.ensure_future(log_dir.replace_file("checkpoint", b"1"))
+        await covered
+        await world.sleep(0.01)
+        before_ns = world.now_ns()
+        await log_dir.append(full, 7, [b"+"])
+        await log_dir.append(other, 0, [b"other"])
+        assert await log_dir.read(full, 0, 99) == b"covered+"
+        assert await log_dir.stat("checkpoint") is None
+        assert world.now_ns() - before_ns < NS_PER_S // 10
+        assert log_dir.silence_ns == 0
+        assert not sync.done()
+        await sync
+        assert disk.durable_files()["full"] == b"covered"
+        await named
+        await log_dir.fsync(full)
+        assert disk.durable_files() == {"full": b"covered+", "other": b"", "checkpoint": b"1"}
+
+    for seed in range(10):
+        SimulatedWorld(seed).run(scenario)
+
+
+def test_a_sync_of_a_folder_covers_only_the_names_that_came_before_it() -> None:
+    # A file is created while the folder is being synced.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        disk = world.disk("/a/1")
+        await log_dir.open("before", create=True)
+        disk.be_busy(NS_PER_S)
+        sync = asyncio.ensure_future(log_dir.fsync_dir())
+        await world.sleep(0.01)
+        await log_dir.open("during", create=True)
+        await sync
+        assert list(disk.durable_files()) == ["before"]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_operations_keep_their_order_on_a_busy_disk() -> None:
+    # A rename needs no sync, but comes after the one that was called before it. A removal and the close come last.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await log_dir.open("a", create=True)
+        ended: list[str] = []
+        world.disk("/a/1").be_busy(NS_PER_S)
+        pending = {
+            "fsync": log_dir.fsync(file),
+            "rename": log_dir.rename("a", "b"),
+            "fsync_dir": log_dir.fsync_dir(),
+            "remove": log_dir.remove("b"),
+            "close": log_dir.close(),
+        }
+
+        async def note(name: str) -> None:
+            await pending[name]
+            ended.append(name)
+
+        await asyncio.gather(*map(note, pending))
+        assert ended == list(pending)
+        assert world.disk("/a/1").files() == {}
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_sync_has_a_deadline_of_its_own_and_a_probe_tells_busy_from_dead() -> None:
+    # The disk is busy for longer than an operation may take. Then it hangs.
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        disk = world.disk("/a/1")
+        file = await log_dir.open("a", create=True)
+        disk.be_busy(2 * TIMEOUT_NS)
+        await asyncio.gather(log_dir.probe(), log_dir.fsync(file))
+        disk.hang()
+        began_ns = world.now_ns()
+        with pytest.raises(LogDirError) as failed:
+            await log_dir.probe()
+        assert failed.value.errno_code == errno.ETIMEDOUT
+        assert world.now_ns() - began_ns == TIMEOUT_NS
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_lock_is_held_by_one() -> None:
     # While one node holds the lock of a directory, other nodes are refused until the holder closes its LogDir or dies. The
     # holder may lock it twice.

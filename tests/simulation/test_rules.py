@@ -511,7 +511,9 @@ def test_a_bug_anywhere_ends_the_daemon(where: type, name: str, monkeypatch: pyt
         await client.create_topic("t", partitions=3)
         cluster.disk(1, 1).hang()
         is_wrong = True
-        cluster.disk(2, 1).fail_with(errno.EIO)
+        # A disk under a leader, so that leaders move and followers ask the new ones.
+        led = next(partition for partition in cluster.partitions("t").values() if partition.leader == 2)
+        cluster.disk_of(BrokerId(2), led.directories[led.replicas.index(BrokerId(2))]).fail_with(errno.EIO)
         asking = asyncio.ensure_future(client.ask(2, MetadataRequest(topics=None)))
         nodes = (CONTROLLER_ID, *cluster.broker_ids)
         try:

@@ -87,6 +87,7 @@ class Node:
             log_dirs=config.log_dirs if config.is_broker else (config.metadata_log_dir,),
             metadata_log_dir=config.metadata_log_dir,
             operation_timeout_ns=config.diskraft_log_dir_operation_timeout_ms * NS_PER_MS,
+            sync_timeout_ns=config.diskraft_log_dir_sync_timeout_ms * NS_PER_MS,
         )
         try:
             async with asyncio.TaskGroup() as group:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from common.environment import disk_operations, real_connection
+from common.environment.disk_lanes import DiskLanes
 from common.environment.interface import ConnectFailed, Connection, ListenFailed, LogDirError, Receiver
 from common.environment.page_cache import PageCache
 from common.environment.real import RealEnvironment
@@ -402,7 +403,7 @@ async def test_a_small_region_is_not_copied_if_that_might_wait_for_the_disk(
     monkeypatch.setattr(PageCache, "read", counted)
     monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
     if reason == "the disk is slow":
-        monkeypatch.setattr(RealLogDir, "oldest_operation_age_ns", NS_PER_S)
+        monkeypatch.setattr(DiskLanes, "longest_wait_ns", NS_PER_S)
     pair.connection.send([b"header", log_dir.region(file, 0, 7)])
     assert await pair.receive(13) == b"headercontent"
     assert read == ([7] if reason == "not in the cache" else [])

@@ -527,7 +527,7 @@ async def test_a_slow_disk_that_works_through_its_queue_is_not_hung(
 
     No sync times out, nor does a read that waits for the writer. If the disk then does hang, the hang is detected.
     """
-    log_dir = await make_log_dir(timeout_ms=500)
+    log_dir = await make_log_dir(timeout_ms=500, sync_timeout_ms=500)
     reports = Reports(log_dir)
     hang, entered = threading.Event(), threading.Event()
 

@@ -72,34 +72,40 @@ async def files_in_order(env: Environment, path: str) -> Any:
 
 async def names(env: Environment, path: str) -> Any:
     log_dir, told = await attached(env, path)
-    pending: list[Awaitable[Any]] = [
-        log_dir.mkdir("t-0"),
-        log_dir.mkdir("t-0"),
-        log_dir.mkdir("absent/t-1"),
-        log_dir.replace_file("t-0/x", b"one"),
-        log_dir.replace_file("t-0/x", b"two"),
-        log_dir.replace_file("absent/x", b"three"),
-        log_dir.read_file("t-0/x"),
-        log_dir.read_file("t-0/x", last=2),
-        log_dir.read_file("t-0/x", last=9),
-        log_dir.read_file("t-0/y", last=2),
-        log_dir.read_file("t-0/y"),
-        log_dir.read_file("t-0/x/y"),
-        log_dir.list(),
-        log_dir.list("t-0"),
-        log_dir.list("absent"),
-        log_dir.rename("t-0", "t-0.delete"),
-        log_dir.rename("absent", "t-9"),
-        log_dir.stat("t-0"),
-        log_dir.stat("t-0.delete/x/y"),
-        log_dir.fsync_dir("t-0.delete"),
-        log_dir.fsync_dir("absent"),
-        log_dir.remove("t-0.delete"),
-        log_dir.remove("t-0.delete"),
+    # Each step is awaited before the next one, because what is queued after a sync, a rename or a removal may overtake it.
+    steps: list[Callable[[], list[Awaitable[Any]]]] = [
+        lambda: [
+            log_dir.mkdir("t-0"),
+            log_dir.mkdir("t-0"),
+            log_dir.mkdir("absent/t-1"),
+            log_dir.replace_file("t-0/x", b"one"),
+            log_dir.replace_file("t-0/x", b"two"),
+            log_dir.replace_file("absent/x", b"three"),
+        ],
+        lambda: [
+            log_dir.read_file("t-0/x"),
+            log_dir.read_file("t-0/x", last=2),
+            log_dir.read_file("t-0/x", last=9),
+            log_dir.read_file("t-0/y", last=2),
+            log_dir.read_file("t-0/y"),
+            log_dir.read_file("t-0/x/y"),
+            log_dir.list(),
+            log_dir.list("t-0"),
+            log_dir.list("absent"),
+            log_dir.rename("t-0", "t-0.delete"),
+            log_dir.rename("absent", "t-9"),
+            log_dir.fsync_dir("t-0.delete"),
+            log_dir.fsync_dir("absent"),
+        ],
+        lambda: [
+            log_dir.stat("t-0"),
+            log_dir.stat("t-0.delete/x/y"),
+            log_dir.remove("t-0.delete"),
+            log_dir.remove("t-0.delete"),
+        ],
+        lambda: [log_dir.list()],
     ]
-    results = [await outcome(each) for each in pending]
-    # Not before: what is queued after a removal may overtake it.
-    results.append(await outcome(log_dir.list()))
+    results = [await outcome(each) for step in steps for each in step()]
     await log_dir.close()
     return results, told
 

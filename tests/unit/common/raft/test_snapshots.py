@@ -269,7 +269,7 @@ def test_writing_a_large_snapshot_lets_commits_through() -> None:
         while not writing.done():
             before_ns = world.now_ns()
             await node.add(f"during-{commits}")
-            assert world.now_ns() - before_ns < 20_000_000
+            assert world.now_ns() - before_ns < 100_000_000
             commits += 1
         assert commits > 10
 

@@ -200,6 +200,8 @@ def test_truncation_goes_back_to_the_state_of_the_remaining_batches(end: int) ->
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
         await produce(log, 13)
+        # The snapshots are written in the background.
+        await log.flush()
         log.lower_recovery_point(Offset(end))
         await log.truncate_to(Offset(end))
         assert snapshots(world.disk(PATH)) == [offset for offset in (5, 10) if offset <= end]
