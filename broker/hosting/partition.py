@@ -48,6 +48,9 @@ from common.storage.producers.state import (
     TransactionCoordinatorFenced,
 )
 from common.storage.retention import Expiry
+from common.time_units import NS_PER_MS, NS_PER_S
+
+_REMOVAL_RETRY_NS = NS_PER_S
 
 ProposalSink = Callable[[TopicIdPartition, IsrProposal, Callable[[AlterPartitionResult], None]], None]
 
@@ -285,8 +288,18 @@ class Partition:
 
     def _adopt_log(self) -> None:
         self.log.on_failed = partial(self._on_log_failed, self)
+        self.log.on_deleted = partial(self._remove_later, self.log)
         # The topic's configuration may have changed while the log was being created or loaded.
         self.log.config = self.config
+
+    def _remove_later(self, log: Log, names: list[str]) -> None:
+        """Removes the files of deleted segments after file.delete.delay.ms."""
+
+        def remove() -> None:
+            if not log.remove_deleted(names):
+                self._env.call_at(self._env.now_ns() + _REMOVAL_RETRY_NS, remove)
+
+        self._env.call_at(self._env.now_ns() + self.config.file_delete_delay_ms * NS_PER_MS, remove)
 
     def leave(self, error: ErrorCode) -> None:
         """Stops serving: every waiting or later request gets `error`. Calls `on_role`. Does not touch the log itself."""

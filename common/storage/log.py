@@ -121,6 +121,9 @@ class Log:
         self.failure: LogDirError | None = None
         # A callback that the owner sets. Called when `failure` is set.
         self.on_failed: Callable[[], None] | None = None
+        # A callback that the owner sets. Called with the names of the files of removed segments, *.deleted; the owner passes
+        # them to `remove_deleted` after file.delete.delay.ms. Without the callback they are removed at once.
+        self.on_deleted: Callable[[list[str]], None] | None = None
         # True once the log is closed, abandoned or deleted, or the process shuts down. Never reset.
         self.is_closed = False
         self.log_start_offset = log_start_offset
@@ -861,8 +864,7 @@ class Log:
         # segment.
         yield self.log_dir.fsync(kept.file.handle)
         self._release(kept)
-        for segment in removed:
-            yield from segment.delete_steps()
+        yield from self._dispose_steps(removed)
 
     async def _start_over(self, offset: Offset) -> None:
         removed = [*self._segments]
@@ -884,8 +886,7 @@ class Log:
             yield from segment.removal_steps()
         new.undone = 1
         yield from self._open_steps(new)
-        for segment in removed:
-            yield from segment.delete_steps()
+        yield from self._dispose_steps(removed)
 
     def _end_at(self, offset: Offset) -> None:
         self.log_end_offset = offset
@@ -943,6 +944,7 @@ class Log:
     def _swap_steps(self, cleaned: Segment, replaced: Sequence[Segment]) -> Steps:
         yield from self.producers.drop_within_steps(self.name, replaced[0].base_offset, replaced[-1].next_offset)
         yield from swap_steps(cleaned, replaced)
+        yield from self._dispose_steps(replaced)
 
     # --- deletion ------------------------------------------------------------------------------------------------
     def raise_log_start_offset(self, offset: Offset) -> bool:
@@ -1012,5 +1014,25 @@ class Log:
             yield from self.producers.drop_steps(self.name, segment.base_offset)
             # Sync each removal: if a power cut brought back an older segment but not the next, the log would have a hole.
             yield self.log_dir.fsync_dir(self.name)
-        for segment in removed:
-            yield from segment.delete_steps()
+        yield from self._dispose_steps(removed)
+
+    def _dispose_steps(self, removed: Sequence[Segment]) -> Steps:
+        names = [segment.deleted_name for segment in removed]
+        if self.on_deleted is None:
+            yield from self._remove_steps(names)
+        else:
+            self.on_deleted(names)
+
+    def remove_deleted(self, names: Sequence[str]) -> bool:
+        """Starts removing files that `on_deleted` was called with. Returns False while the folder is being renamed, so that
+        the owner tries again. Files that are left when the log is closed are removed at the next start."""
+        if self._is_changing:
+            return False
+        if not self.is_closed and self.failure is None:
+            # A failure does no harm to the log.
+            self._background.run(self._remove_steps(names), on_failure=lambda _: None)
+        return True
+
+    def _remove_steps(self, names: Sequence[str]) -> Steps:
+        for name in names:
+            yield self.log_dir.remove(f"{self.name}/{name}")

@@ -310,12 +310,17 @@ class Segment:
         yield self.log_dir.replace_file(self.path(TIME_INDEX_SUFFIX), times)
         self._stored_indexes = entries
 
-    def removal_steps(self) -> Steps:
-        """Renames the segment's file, so that it is no longer loaded at start, and removes the index files.
+    @property
+    def deleted_name(self) -> str:
+        """The name that `removal_steps` gives to the segment's file."""
+        return segment_file(self.base_offset) + DELETED_SUFFIX
 
-        `delete_steps` must follow.
+    def removal_steps(self) -> Steps:
+        """Renames the segment's file to `deleted_name`, so that no start loads it any more, and removes the index files.
+
+        The log removes the file later. A reader that has it open goes on reading.
         """
-        yield self.log_dir.rename(self.path(), self.path() + DELETED_SUFFIX)
+        yield self.log_dir.rename(self.path(), f"{self.folder}/{self.deleted_name}")
         yield from self.index_removal_steps()
 
     def index_removal_steps(self) -> Steps:
@@ -329,10 +334,6 @@ class Segment:
         if self.has_transaction_file:
             self.has_transaction_file = False
             yield self.log_dir.remove(self.path(TRANSACTION_INDEX_SUFFIX))
-
-    def delete_steps(self) -> Steps:
-        """Deletes the file of a removed segment. The kernel frees the space when no reader has the file open."""
-        yield self.log_dir.remove(self.path() + DELETED_SUFFIX)
 
     async def load_index(self) -> OffsetIndex:
         """Returns the offset index and keeps it in memory. Rebuilds it if the file is missing or corrupt."""

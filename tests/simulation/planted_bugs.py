@@ -35,6 +35,7 @@ from common.storage import clean_shutdown, new_log, recovery
 from common.storage.compaction import swap
 from common.storage.log import Log
 from common.storage.producers.log_producers import LogProducers
+from common.storage.segment import Segment
 from controller import quorum_controller
 from controller.core import (
     alter_partition,
@@ -90,6 +91,24 @@ _DISKS = (
         "a new log acknowledges before its name is durable",
         "There is nothing in the log yet that could be lost.",
         Edit(new_log.create_first_segments, "await make_durable(log_dir, [each.name for each in new])", "pass"),
+    ),
+    _bug(
+        "recovery point beyond its sync",
+        "The sync has ended, so everything that was appended by now is on the disk.",
+        Edit(
+            Log._sync,
+            "self.recovery_point = max(self.recovery_point, target)",
+            "self.recovery_point = max(self.recovery_point, self.log_end_offset)",
+        ),
+    ),
+    _bug(
+        "a deleted segment keeps its name",
+        "Its file goes in a minute anyway.",
+        Edit(
+            Segment.removal_steps,
+            'yield self.log_dir.rename(self.path(), f"{self.folder}/{self.deleted_name}")',
+            "pass",
+        ),
     ),
     _bug(
         "no checksums at recovery",

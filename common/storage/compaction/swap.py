@@ -5,7 +5,7 @@ The file names are Kafka's, and so is what a start makes of them:
     X.log.cleaned        being written; a start removes it
     X.txnindex.cleaned   the aborted transactions that are left; without X.log.swap, a start removes it
     X.log.swap           complete and synced; a start removes the segments that it replaces, and renames it to X.log
-    Y.log.deleted        replaced; removed last, or by a start
+    Y.log.deleted        replaced; removed after file.delete.delay.ms, or by a start
 
 1. The rename to .swap is durable before anything of the old segments goes. Until then a crash leaves the old segments, from
    then on the new one.
@@ -49,7 +49,7 @@ async def open_cleaned(log_dir: LogDir, folder: str, base_offset: int) -> Segmen
 
 
 def swap_steps(cleaned: Segment, replaced: Sequence[Segment]) -> Steps:
-    """Renames the files. Afterwards the new segment is like any other that was rolled."""
+    """Renames the files. Afterwards the new segment is like any other that was rolled. The log removes the old files."""
     log_dir, folder = cleaned.log_dir, cleaned.folder
     swap = cleaned.path() + SWAP_SUFFIX
     transactions = cleaned.path(TRANSACTION_INDEX_SUFFIX)
@@ -70,8 +70,6 @@ def swap_steps(cleaned: Segment, replaced: Sequence[Segment]) -> Steps:
     yield from cleaned.index_file_steps()
     cleaned.undone -= 1
     cleaned.forget_indexes()
-    for segment in replaced:
-        yield from segment.delete_steps()
 
 
 async def finish_swaps(log_dir: LogDir, folder: str, names: Iterable[str]) -> bool:

@@ -21,6 +21,7 @@ from tests.unit.common.storage.batches import (
     attached,
     batch,
     concatenated,
+    content,
     created,
     fill,
     log_files,
@@ -284,3 +285,87 @@ def test_structural_changes_never_meet_a_file_that_another_one_took(seed: int) -
         assert log.leader_epochs.latest_epoch == LeaderEpoch(99)
 
     SimulatedWorld(seed).run(scenario)
+
+
+# --- *.deleted -------------------------------------------------------------------------------------------------------
+def deleted_files(world: SimulatedWorld) -> list[str]:
+    return [name for name in log_files(world.disk(PATH)) if name.endswith(".deleted")]
+
+
+@pytest.mark.parametrize("way", ["retention", "truncation", "start over"])
+def test_removed_segments_wait_as_deleted_files(way: str) -> None:
+    """The files of removed segments are renamed at once and durably, and removed when the owner says so. A reader that has
+    found its records before goes on reading them."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 40)
+        handed_over: list[str] = []
+        log.on_deleted = handed_over.extend
+        bases = log.segment_base_offsets
+        read = await log.read(bases[2] if way == "truncation" else 0, max_bytes=100)
+        before = content(read)
+        if way == "retention":
+            await log.delete_segments_before(Offset(bases[2]))
+            removed = bases[:2]
+        elif way == "truncation":
+            log.lower_recovery_point(Offset(bases[2]))
+            await log.truncate_to(Offset(bases[1]))
+            removed = bases[2:]
+        else:
+            await log.truncate_fully_and_start_at(Offset(1000))
+            removed = bases
+        assert sorted(handed_over) == deleted_files(world) == [f"{base:020d}.log.deleted" for base in removed]
+        assert content(read) == before
+        # A start that comes before the owner's time removes them, and loads none of them.
+        durable = {name for name in world.disk(PATH).durable_files() if name.startswith(FOLDER)}
+        assert not durable & {f"{FOLDER}/{base:020d}.log" for base in removed if base != log.segment_base_offsets[0]}
+        assert log.remove_deleted(handed_over)
+        await log.flush()
+        assert deleted_files(world) == []
+        await log.close()
+        loaded = await Log.load(log.log_dir, FOLDER, SMALL, clean=True)
+        assert loaded.segment_base_offsets == log.segment_base_offsets
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_start_removes_deleted_files() -> None:
+    """The process dies before the delay of the files has passed. The next start does not take them for segments."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 40)
+        log.on_deleted = lambda _: None
+        await log.delete_segments_before(Offset(log.segment_base_offsets[3]))
+        bases = log.segment_base_offsets
+        assert len(deleted_files(world)) == 3
+        world.crash("a")
+        log_dir = await attached(world, node="b")
+        loaded = await Log.load(log_dir, FOLDER, SMALL, log_start_offset=log.log_start_offset)
+        assert loaded.segment_base_offsets == bases
+        assert deleted_files(world) == []
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_deleted_files_are_found_under_the_new_name_of_the_folder() -> None:
+    """While a log is renamed, nothing is removed in it. Afterwards the files are in the new folder."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 40)
+        handed_over: list[str] = []
+        log.on_deleted = handed_over.extend
+        await log.delete_segments_before(Offset(log.segment_base_offsets[2]))
+        renaming = asyncio.ensure_future(log.rename("moved-0"))
+        await asyncio.sleep(0)
+        assert not log.remove_deleted(handed_over)
+        await renaming
+        assert log.remove_deleted(handed_over)
+        await log.flush()
+        assert not [name for name in world.disk(PATH).files() if name.endswith(".deleted")]
+        await log.close()
+        assert log.remove_deleted(handed_over), "there is nothing left to do for a log that is closed"
+
+    SimulatedWorld(1).run(scenario)
