@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "metadata_replay": ([], ["--partitions", "20000", "--rounds", "1"]),
     "long_operations": ([], ["--quick"]),
     "disk_hang": ([], ["--seconds", "1.5"]),
+    "segment_roll": ([], ["--rounds", "1", "--seconds", "6"]),
     "heartbeat": ([], ["--quick"]),
     "produce_fetch": ([], ["--quick"]),
     "small_requests": ([], ["--quick"]),

@@ -1,7 +1,10 @@
 """Runs every fault of the lab on a leader's and on a follower's disk, under load (tests/integration/faults/matrix.py)."""
 
+import os
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from tests.integration.event_tail import EventTail
 from tests.integration.faults.matrix import (
     BY_PROBE,
     CASES,
+    DEADLINE_MS,
     EXT4,
     FAULTY_EXT4,
     FAULTY_XFS,
@@ -25,12 +29,14 @@ from tests.integration.faults.matrix import (
     matrix_cluster,
     table,
 )
-from tools.lab.disk_faults import slow_blocks, swap
+from tools.lab.disk_faults import FILLER, slow_blocks, swap
 from tools.lab.disk_lab import heal_disk
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150)]
 
 SLOW_SECONDS = 4.0
+BUSY_MIB = 28
+BUSY_BLOCK_MS = 120
 # The cases with the marker `brief`. They cover each way to notice a fault and each way to bring the disk back.
 BRIEF = {
     "power cut, ext4",
@@ -145,4 +151,64 @@ def test_a_slow_disk_stays(clusters: Clusters, disk: int, role: str) -> None:
             pause = bystander.longest_pause(set(range(PARTITIONS)) - inside)
             assert pause < 1.5 + matrix.cluster.standstills.seconds_since(began)
             heal_disk(path)
+            matrix.cluster.until_in_sync(TOPIC)
+
+
+@contextmanager
+def large_file_being_synced(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Lets another process write a large file to the disk and sync it."""
+    filler = path / FILLER
+    command = ["dd", "if=/dev/zero", f"of={filler}", "bs=1M", f"count={BUSY_MIB}", "conv=fsync"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            filler.unlink(missing_ok=True)
+
+
+def longest_sync(path: Path, is_over: Callable[[], bool]) -> float:
+    """Syncs a small file again and again, as a probe does. Returns how many seconds the longest sync took."""
+    longest = 0.0
+    file = path / ".small"
+    while not is_over():
+        with file.open("wb") as small:
+            small.write(bytes(4096))
+            small.flush()
+            began = time.monotonic()
+            os.fsync(small.fileno())
+            longest = max(longest, time.monotonic() - began)
+        file.unlink()
+    return longest
+
+
+@pytest.mark.parametrize("disk", [pytest.param(FAULTY_EXT4, marks=pytest.mark.brief), FAULTY_XFS], ids=["ext4", "xfs"])
+def test_a_busy_disk_stays(clusters: Clusters, disk: int) -> None:
+    """Another process syncs a large file on a slow disk. Even the sync of a small file then takes longer than the deadline
+    of an operation, but the disk writes one block after the other. The directory stays online, every partition keeps
+    acknowledging, and no leader moves."""
+    with clusters.current() as matrix:
+        matrix.until_whole()
+        broker, path, inside = matrix.victim(disk, "leader")
+        before = matrix.cluster.leadership(TOPIC)
+        with matrix.load(inside) as (writer, bystander):
+            events = EventTail(broker)
+            slow_blocks(path, delay_ms=BUSY_BLOCK_MS)
+            for each in (writer, bystander):
+                each.forget_pauses()
+            began = time.monotonic()
+            with large_file_being_synced(path) as process, ThreadPoolExecutor(1) as pool:
+                syncing = pool.submit(longest_sync, path, lambda: process.poll() is not None)
+                while process.poll() is None:
+                    matrix.wait_for_acks()
+                longest = syncing.result()
+                heal_disk(path)
+            pause = bystander.longest_pause(set(range(PARTITIONS)) - inside)
+            inside_pause = writer.longest_pause(inside)
+            print(f"longest sync of a small file {longest:.1f} s, longest pause on the disk {inside_pause:.1f} s")
+            assert longest > DEADLINE_MS / 1000, "the disk was not busy enough to show anything"
+            assert not events.has("log_dir_failed")
+            assert matrix.cluster.leadership(TOPIC) == before
+            assert pause < 1.5 + matrix.cluster.standstills.seconds_since(began)
             matrix.cluster.until_in_sync(TOPIC)
