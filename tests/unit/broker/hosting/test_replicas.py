@@ -652,6 +652,31 @@ def test_retention_on_leader_and_follower(configs: dict[str, str]) -> None:
     run(scenario, log_retention_check_interval_ms="500", log_flush_start_offset_checkpoint_interval_ms="500")
 
 
+def test_a_deleted_segment_stays_for_file_delete_delay_ms() -> None:
+    """Retention renames the files of old segments at once. They leave the disk when the delay of the topic has passed."""
+
+    async def scenario(cluster: Cluster) -> None:
+        def waiting() -> list[str]:
+            return [name for name in cluster.world.disk(path(1, "a")).files() if name.endswith(".log.deleted")]
+
+        await cluster.start(1)
+        configs = {"segment.bytes": "200", "retention.bytes": "600", "file.delete.delay.ms": "5000"}
+        cluster.controller.create_topic([1], configs=configs)
+        await cluster.started()
+        for number in range(20):
+            await cluster.produce(1, f"value-{number:03}")
+        await cluster.until(lambda: cluster[1].partition().log.log_start_offset > 0)
+        await cluster.world.sleep(2)
+        deleted = waiting()
+        assert deleted[0] == "t-0/00000000000000000000.log.deleted"
+        await cluster.world.sleep(2)
+        assert waiting() == deleted
+        await cluster.world.sleep(3)
+        assert waiting() == []
+
+    run(scenario, log_retention_check_interval_ms="500")
+
+
 def test_a_damaged_segment_does_not_end_the_broker() -> None:
     """If a segment's time index is missing and its batches are unreadable, retention cannot determine the segment's age. It
     logs that, and the broker keeps running."""

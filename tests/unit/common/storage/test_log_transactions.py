@@ -12,6 +12,9 @@ from common.records.batch import TRANSACTIONAL_BIT, read_header
 from common.records.end_transaction import EndTransactionMarker, encode_marker_batch
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.log_segments import LogSegments
+from common.storage.names import TRANSACTION_INDEX_SUFFIX
+from common.storage.segment import Segment
 from common.storage.transaction_index import AbortedTransaction, CorruptTransactionIndex, TransactionIndex
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
@@ -356,5 +359,28 @@ def test_an_unchanged_log_with_aborted_transactions_writes_nothing_when_it_is_cl
         await end(again, 1, is_commit=False)
         await again.close()
         assert len(index_files(world.disk(PATH))[0]) == 4
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_an_index_is_found_while_the_folder_gets_another_name() -> None:
+    """A rename and a read run on different threads. The file has its new name before the log knows that."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        index = TransactionIndex()
+        index.append(FIRST)
+        await log_dir.mkdir("old-0")
+        segment = Segment(log_dir, "old-0", 0)
+        await log_dir.replace_file(segment.path(TRANSACTION_INDEX_SUFFIX), index.to_bytes())
+        segment.take_transactions(index, has_file=True)
+        segment.transactions = None
+        segments = LogSegments([segment])
+        segments.begin_move_to("new-0")
+        # Before the rename, the file has its old name.
+        assert (await segment.load_transactions()).overlapping(0, 9) == [FIRST]
+        segment.transactions = None
+        await log_dir.rename("old-0", "new-0")
+        assert (await segment.load_transactions()).overlapping(0, 9) == [FIRST]
 
     SimulatedWorld(1).run(scenario)
