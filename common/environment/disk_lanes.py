@@ -66,6 +66,8 @@ class DiskLanes:
         "_for_writer",
         "_grace_until_ns",
         "_lanes",
+        "_look_ns",
+        "_looked_ns",
         "_loop",
         "_on_expired",
         "_operation_timeout_ns",
@@ -103,13 +105,16 @@ class DiskLanes:
         self._progress_ns = [0 for _ in Lane]
         # The number of unfinished probes, all in the sweeper's lane.
         self._probes = 0
-        # The device's counter at the last look, and when a look last found it changed.
+        # How often the device's counter is read while an operation waits that has the operation timeout.
+        self._look_ns = operation_timeout_ns // _LOOKS_PER_TIMEOUT
+        # When the counter was read last, what it was, and when a look last found it changed.
+        self._looked_ns = 0
         self._device_writes: int | None = None
         self._device_progress_ns = 0
         # One timer for all lanes. It is armed for the deadline that is the earliest at that moment, or for the next look at
         # the device's counter. If the operation with that deadline finishes in time, the timer still fires and is then armed
         # again, because arming a timer for each append would cost more than the append. Invariant: None only while no queued
-        # operation can expire, and never armed for later than a deadline.
+        # operation can expire, and never armed for later than a deadline or the next look.
         self._timer: Timer | None = None
         self._timer_at_ns = 0
         # No operation expires before this time. Set when the timer fires very late.
@@ -146,7 +151,7 @@ class DiskLanes:
     def add_append(self, append: Append) -> None:
         self._bytes += append.size
         self._for_writer.append(append)
-        if self._timer is None or append.queued_ns + self._operation_timeout_ns < self._timer_at_ns:
+        if self._timer is None or append.queued_ns + self._look_ns < self._timer_at_ns:
             self._watch()
 
     def add(self, queued: Queued) -> None:
@@ -154,8 +159,7 @@ class DiskLanes:
         self._lanes[queued.lane].append(queued)
         if queued.method == "probe":
             self._probes += 1
-            self._watch()
-        elif self._timer is None or queued.queued_ns + self._operation_timeout_ns < self._timer_at_ns:
+        if self._timer is None or queued.queued_ns + self._look_ns < self._timer_at_ns:
             self._watch()
 
     def note_finished(self, finished: Sequence[Queued]) -> None:
@@ -207,7 +211,8 @@ class DiskLanes:
             return
         at_ns = max(deadline_ns, self._grace_until_ns)
         if self._needs_looks():
-            at_ns = min(at_ns, time.monotonic_ns() + self._operation_timeout_ns // _LOOKS_PER_TIMEOUT)
+            self._look_at_device()
+            at_ns = min(at_ns, self._looked_ns + self._look_ns)
         if self._timer is not None:
             if self._timer_at_ns <= at_ns:
                 return
@@ -262,7 +267,11 @@ class DiskLanes:
             return writer_ns
         return max(writer_ns, self._progress_ns[Lane.READER] if front.held_back else front.freed_ns)
 
-    def _look_at_device(self, now_ns: int) -> None:
+    def _look_at_device(self) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns - self._looked_ns < self._look_ns:
+            return
+        self._looked_ns = now_ns
         before, self._device_writes = self._device_writes, self._count_device_writes()
         if before is not None and before != self._device_writes:
             self._device_progress_ns = now_ns
@@ -277,7 +286,7 @@ class DiskLanes:
     def _expire(self, now_ns: int) -> None:
         self._timer = None
         if self._needs_looks():
-            self._look_at_device(now_ns)
+            self._look_at_device()
         late: list[Queued] = []
         if now_ns >= self._grace_until_ns:
             for lane in self._lanes:
