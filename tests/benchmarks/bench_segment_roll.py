@@ -24,7 +24,7 @@ import uvloop
 
 from common.environment.interface import LogDir
 from common.environment.real import RealEnvironment
-from common.ids import LeaderEpoch
+from common.ids import LeaderEpoch, TopicId
 from common.records.batch import Record, encode_batch, split_batches
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Log
@@ -99,8 +99,8 @@ async def append(log: Log, batch: bytes | bytearray) -> None:
 async def run_round(
     env: RealEnvironment, log_dir: LogDir, name: str, segment_bytes: int, arguments: argparse.Namespace
 ) -> Round:
-    big = await Log.create(log_dir, f"{name}-0", LogConfig(segment_bytes=segment_bytes), None)
-    small = await Log.create(log_dir, f"{name}-1", LogConfig(), None)
+    big = await Log.create(log_dir, f"{name}-0", LogConfig(segment_bytes=segment_bytes), TopicId(env.uuid()))
+    small = await Log.create(log_dir, f"{name}-1", LogConfig(), TopicId(env.uuid()))
     round_ = Round(env, big, small, load=arguments.load, end_ns=env.now_ns() + int(arguments.seconds * 1e9))
     async with asyncio.TaskGroup() as group:
         group.create_task(round_.fill())
