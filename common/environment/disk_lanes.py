@@ -21,12 +21,13 @@ queues of their own and never look here. The life of one operation:
 3. A deadline measures the disk, not the queue: it counts from the last progress of the thread that the operation waits for.
    So a thousand queued syncs on a slow disk may together take longer than the timeout.
 4. What the syncer and the sweeper run has the long sync timeout, because a healthy hard disk may need most of a minute for
-   a full segment. What the writer and the reader run, and a probe, has the operation timeout.
+   a full segment. What the writer and the reader run has the operation timeout, and so have a probe and the creation of
+   folders, which write little.
 5. A busy disk is not dead. So the operation timeout counts from the last progress of the disk, too, but not beyond the sync
    timeout: even an append may wait for seconds, for a block of the journal that is queued at the device. Progress is what
    the kernel counts: a write that the device has finished, of any file and any process. A finished append of ours proves
    nothing, because the page cache takes appends while the disk hangs. Only where the kernel does not count (btrfs, ZFS, NFS,
-   FUSE), any finished operation of the directory speaks for the disk while a probe waits.
+   FUSE), any finished operation of the directory speaks for the disk while one of these two waits.
 6. A process that was stalled (SIGSTOP, a paused machine) finds every deadline passed at once. So if the timer fires very
    late, all operations get a grace period before any of them expires.
 7. `take_offline` empties the lanes, and the threads drop what they have not started. `close` refuses new operations and lets
@@ -53,6 +54,8 @@ _GRACE_NS: Final = NS_PER_S
 # While an operation waits that has the operation timeout, the device's counter is read this often in that time. The disk's
 # last progress is known that exactly.
 _LOOKS_PER_TIMEOUT: Final = 8
+# What the syncer or the sweeper runs with the operation timeout.
+_SHORT: Final = frozenset({"probe", "create_folders"})
 
 
 class DiskLanes:
@@ -71,8 +74,8 @@ class DiskLanes:
         "_loop",
         "_on_expired",
         "_operation_timeout_ns",
-        "_probes",
         "_progress_ns",
+        "_short_count",
         "_sync_timeout_ns",
         "_timer",
         "_timer_at_ns",
@@ -103,8 +106,8 @@ class DiskLanes:
         self._bytes = 0
         # When each thread last handed back finished operations, 0 before the first time. Never decreases.
         self._progress_ns = [0 for _ in Lane]
-        # The number of unfinished probes, all in the sweeper's lane.
-        self._probes = 0
+        # The number of unfinished operations of the kinds in `_SHORT`.
+        self._short_count = 0
         # How often the device's counter is read while an operation waits that has the operation timeout.
         self._look_ns = operation_timeout_ns // _LOOKS_PER_TIMEOUT
         # When the counter was read last, what it was, and when a look last found it changed.
@@ -157,8 +160,8 @@ class DiskLanes:
     def add(self, queued: Queued) -> None:
         """Adds an operation. The caller sets `lane` and `held_back` first, because the deadline depends on them."""
         self._lanes[queued.lane].append(queued)
-        if queued.method == "probe":
-            self._probes += 1
+        if queued.method in _SHORT:
+            self._short_count += 1
         if self._timer is None or queued.queued_ns + self._look_ns < self._timer_at_ns:
             self._watch()
 
@@ -170,8 +173,8 @@ class DiskLanes:
         self._progress_ns[finished[0].lane] = time.monotonic_ns()
         for queued in finished:
             queued.finished = True
-            if queued.method == "probe":
-                self._probes -= 1
+            if queued.method in _SHORT:
+                self._short_count -= 1
             if isinstance(queued, Append):
                 self._bytes -= queued.size
                 queued.file.writes_in_flight -= 1
@@ -234,15 +237,15 @@ class DiskLanes:
         return earliest_ns
 
     def _needs_looks(self) -> bool:
-        return self._probes > 0 or any(self._client_lanes())
+        return self._short_count > 0 or any(self._client_lanes())
 
     def _deadline_of(self, queued: Queued) -> int:
         waits_since_ns = max(queued.queued_ns, self._progress_towards(queued))
         deadline_ns = waits_since_ns + self._sync_timeout_ns
-        if queued.lane in (Lane.SYNCER, Lane.SWEEPER) and queued.method != "probe":
+        if queued.lane in (Lane.SYNCER, Lane.SWEEPER) and queued.method not in _SHORT:
             return deadline_ns
         disk_progress_ns = self._device_progress_ns
-        if self._device_writes is None and queued.method == "probe":
+        if self._device_writes is None and queued.method in _SHORT:
             disk_progress_ns = max(self._progress_ns)
         return min(deadline_ns, max(waits_since_ns, disk_progress_ns) + self._operation_timeout_ns)
 

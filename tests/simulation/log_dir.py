@@ -255,7 +255,7 @@ class SimulatedLogDir(LogDir):
             self._tell_owner(error)
             self._fail(future, error)
             return future
-        is_long = kind in SYNCS or kind in SWEEPS - {"probe"}
+        is_long = kind in (SYNCS | SWEEPS) - {"probe", "create_folders"}
         timeout_ns = self._sync_timeout_ns if is_long else self._operation_timeout_ns
         operation = Operation(
             self, kind, name, effect, future, self._loop.now_ns, timeout_ns, begin=begin, cut_short=cut_short, failed=failed
@@ -390,7 +390,7 @@ class SimulatedLogDir(LogDir):
 
     def _deadline_of(self, operation: Operation) -> int:
         deadline_ns = operation.queued_ns + operation.timeout_ns
-        if operation.kind == "probe" and self._attached is not None:
+        if operation.kind in ("probe", "create_folders") and self._attached is not None:
             # While the disk is busy, the kernel sees it finish writes.
             deadline_ns = max(deadline_ns, self._attached.busy_until_ns + operation.timeout_ns)
             deadline_ns = min(deadline_ns, operation.queued_ns + self._sync_timeout_ns)
