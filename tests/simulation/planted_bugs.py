@@ -93,15 +93,6 @@ _DISKS = (
         Edit(new_log.create_first_segments, "await make_durable(log_dir, [each.name for each in new])", "pass"),
     ),
     _bug(
-        "recovery point beyond its sync",
-        "The sync has ended, so everything that was appended by now is on the disk.",
-        Edit(
-            Log._sync,
-            "self.recovery_point = max(self.recovery_point, target)",
-            "self.recovery_point = max(self.recovery_point, self.log_end_offset)",
-        ),
-    ),
-    _bug(
         "a deleted segment keeps its name",
         "Its file goes in a minute anyway.",
         Edit(

@@ -16,6 +16,7 @@ from common.storage.log_config import LogConfig
 from common.storage.offset_index import OffsetIndex
 from common.storage.time_index import TimeIndex
 from common.storage.timestamp_search import OPENED_BYTES_MAX, TimestampOffset
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,
@@ -591,3 +592,44 @@ def test_pipelined_appends_through_many_rolls_complete_in_order(seed: int) -> No
         assert await all_offsets(log) == [(offset, offset) for offset in range(30)]
 
     SimulatedWorld(seed).run(scenario)
+
+
+def test_appends_during_a_flush_are_not_covered_by_it() -> None:
+    """The sync of a flush takes a second, in which appends go on. The recovery point stops where the log ended when the sync
+    began, because a power cut may take what came later."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 1)
+        # Stores the leader epochs, too.
+        await log.flush()
+        await append(log).written
+        world.disk(PATH).be_busy(NS_PER_S)
+        end = log.log_end_offset
+        flushing = asyncio.ensure_future(log.flush())
+        await world.sleep(0.01)
+        await append(log).written
+        assert not flushing.done()
+        assert await flushing == log.recovery_point == end
+        assert log.written_offset == end + 1
+        assert await log.flush() == end + 1
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_appends_go_on_while_a_full_segment_is_synced() -> None:
+    """A busy disk syncs nothing for a second. The log rolls again and again; each append takes as long as any other, and the
+    recovery point follows when the segments are durable."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        world.disk(PATH).be_busy(NS_PER_S)
+        began_ns = world.now_ns()
+        await fill(log, 40)
+        assert len(log.segment_base_offsets) > 3
+        assert world.now_ns() - began_ns < NS_PER_S // 10
+        assert log.recovery_point == 0
+        await world.sleep(3)
+        assert log.recovery_point == log.segment_base_offsets[-1]
+
+    SimulatedWorld(1).run(scenario)
