@@ -35,15 +35,16 @@ class MetadataRecordReader:
             if partition is not None:
                 return partition
         record = decode_record(frame, self.numbering)
-        self.follow(record)
-        return record
-
-    def follow(self, record: KnownRecord) -> None:
-        """Notes a record that this node appends without reading it back. Raises UnknownMetadataVersion."""
         if isinstance(record, FeatureLevelRecord):
             if record.name == DIRECTORY_NUMBERING_FEATURE:
                 self.numbering = numbering_of_level(record.feature_level)
         elif isinstance(record, BeginTransactionRecord):
             self._numbering_before = self.numbering
-        elif isinstance(record, AbortTransactionRecord) and self._numbering_before is not None:
+        elif isinstance(record, AbortTransactionRecord):
+            self.end_aborted_transaction()
+        return record
+
+    def end_aborted_transaction(self) -> None:
+        """Returns to the numbering before the transaction that was begun last."""
+        if self._numbering_before is not None:
             self.numbering = self._numbering_before

@@ -14,8 +14,9 @@ A live listener that needs more than one step for a batch is catching up from th
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from heapq import heappop, heappush
+from typing import Any
 
 from common.ids import BrokerId, LeaderEpoch, Offset
 from common.metadata.record_reader import MetadataRecordReader
@@ -45,7 +46,7 @@ class ListenerFeed:
         self.is_live = False
         # What `keep_up` has to await before the next delivery: the rest of a batch that was delivered while the feed was
         # live. Invariant: None while the feed is live.
-        self.unfinished: Awaitable[None] | None = None
+        self.unfinished: Coroutine[Any, Any, None] | None = None
         # Set once, by `unregister`. A closed feed delivers nothing more.
         self.is_closed = False
         # Wakes `keep_up`. Set when there may be something to catch up with, so it is set from the start.
@@ -58,7 +59,7 @@ class ListenerFeed:
         self.is_live = False
         self.behind.set()
 
-    def deliver(self, batch: CommittedBatch) -> Awaitable[None] | None:
+    def deliver(self, batch: CommittedBatch) -> Coroutine[Any, Any, None] | None:
         """Calls the listener with the next batch. The next delivery has to wait for what this returns. Raises what the
         listener raises."""
         if batch.base_offset != self.next_offset:
@@ -192,9 +193,18 @@ class CommitQueue:
 
     async def keep_up(self, feed: ListenerFeed) -> None:
         """Catches the listener up from disk whenever it falls behind, until it is unregistered."""
+        try:
+            await self._keep_up(feed)
+        finally:
+            if feed.unfinished is not None:
+                feed.unfinished.close()
+
+    async def _keep_up(self, feed: ListenerFeed) -> None:
         while not feed.is_closed:
             await feed.behind.wait()
             feed.behind.clear()
+            if feed.is_closed:
+                break
             rest, feed.unfinished = feed.unfinished, None
             if rest is not None:
                 await rest

@@ -42,7 +42,7 @@ from common.raft.quorum_requests import QuorumRequests
 from common.raft.snapshot_writer import SnapshotWriter
 from common.records.control import LeaderChangeMessage, LeaderChangeVoter, encode_control_batch
 from common.records.metadata_frame import ApiMessageAndVersion
-from common.records.metadata_records import FeatureLevelRecord
+from common.records.metadata_records import AbortTransactionRecord, FeatureLevelRecord
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.errors import LogClosed
 
@@ -359,9 +359,10 @@ class QuorumDriver:
         """
         if not self._quorum.is_leader or epoch != self._quorum.epoch:
             raise NotLeader(self._quorum.epoch, self._quorum.leader_id)
-        # The records of a new cluster may select the numbering. They hold no directory ids themselves.
         for entry in records:
-            self._reader.follow(entry.record)
+            if isinstance(entry.record, AbortTransactionRecord):
+                # The reader has read the begin of this transaction, and does not read back what this node appends.
+                self._reader.end_aborted_transaction()
         batches = encode_batches(
             records,
             base_offset=self._log_end_offset,

@@ -5,9 +5,9 @@ The `handle_leader_change` that names this node itself comes only after every re
 a new active controller starts with the complete state.
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from common.ids import LeaderEpoch, Offset
 from common.raft.core.quorum import LeaderAndEpoch
@@ -28,9 +28,9 @@ class LoadedSnapshot:
 class MetadataListener(Protocol):
     """Receives the committed metadata. An exception from any of these methods is fatal for the daemon."""
 
-    def handle_commit(self, batch: CommittedBatch) -> Awaitable[None] | None:
-        """Applies the next batch. Control batches are delivered too, without records. If it returns an awaitable, the next
-        call waits for it."""
+    def handle_commit(self, batch: CommittedBatch) -> Coroutine[Any, Any, None] | None:
+        """Applies the next batch. Control batches are delivered too, without records. If it returns a coroutine, the next
+        call waits for it. The coroutine is closed instead if the listener is unregistered before it has begun."""
 
     def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> Awaitable[None] | None:
         """Replaces everything delivered before. If it returns an awaitable, the next call waits for it."""

@@ -1,8 +1,9 @@
 """Nodes with a quorum driver in a simulated world, and a listener that records its calls."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from common.environment.interface import Environment, LogDir, LogDirError
 from common.ids import BrokerId, DirectoryId, Offset, TopicId, Uuid
@@ -55,7 +56,7 @@ class RecordingListener:
     # The value of `next_offset` at each leader change that was reported.
     offset_at_leadership: list[int] = field(default_factory=list)
 
-    def handle_commit(self, batch: CommittedBatch) -> Awaitable[None] | None:
+    def handle_commit(self, batch: CommittedBatch) -> Coroutine[Any, Any, None] | None:
         assert batch.base_offset == self.next_offset
         self.batches.append(batch)
         self.records += batch.records

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -382,7 +382,7 @@ def test_a_listener_may_take_its_time_for_a_batch() -> None:
         done: asyncio.Event = field(default_factory=asyncio.Event)
         is_busy: bool = False
 
-        def handle_commit(self, batch: CommittedBatch) -> Awaitable[None] | None:
+        def handle_commit(self, batch: CommittedBatch) -> Coroutine[Any, Any, None] | None:
             assert not self.is_busy
             RecordingListener.handle_commit(self, batch)
             return self._finish() if self.topics[-1:] == ["b"] and batch.records else None
@@ -416,6 +416,40 @@ def test_a_listener_may_take_its_time_for_a_batch() -> None:
         assert late.topics == ["a", "b"]
         late.done.set()
         await world.until(lambda: late.topics == slow.topics)
+
+    run(scenario)
+
+
+def test_the_rest_of_a_batch_is_dropped_with_its_listener() -> None:
+    """The listener is unregistered in the step in which it returns the rest of its work. The rest never begins, and nothing
+    warns that it did not."""
+
+    class Leaving(RecordingListener):
+        has_begun = False
+
+        def handle_commit(self, batch: CommittedBatch) -> Coroutine[Any, Any, None] | None:
+            super().handle_commit(batch)
+            if self.topics[-1:] != ["b"]:
+                return None
+            nodes[0].driver.unregister(self)
+            return self._finish()
+
+        async def _finish(self) -> None:
+            self.has_begun = True
+
+    nodes: list[QuorumNode] = []
+
+    async def scenario(world: SimulatedWorld) -> None:
+        nodes.append(await leader(world))
+        leaving = Leaving()
+        nodes[0].driver.register(leaving)
+        await nodes[0].add("a")
+        await world.until(lambda: leaving.topics == ["a"])
+        await nodes[0].add("b")
+        await nodes[0].add("c")
+        await world.sleep(1)
+        assert leaving.topics == ["a", "b"]
+        assert not leaving.has_begun
 
     run(scenario)
 
