@@ -10,7 +10,7 @@ Counterpart of Kafka's BrokerServer. To start, the broker
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from broker.controller_link.alter_partition import AlterPartitionSender
 from broker.controller_link.assignments import Assignments
@@ -58,7 +58,7 @@ from broker.serving import Serving
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset
+from common.ids import BrokerEpoch, BrokerId, IncarnationId, Offset
 from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.log_directories import WentOffline
 from common.metadata.delta import MetadataDelta
@@ -183,24 +183,22 @@ class BrokerDaemon:
         """Handles a failed data directory: stops its replicas and reports the failure to the controller at once."""
         directory_id = went.directory_id
         assert directory_id is not None, "what was online has an id"
+        replicas = self.replicas.count_in(directory_id)
+        closing = self.replicas.handle_directory_offline(directory_id)
         self._env.log.error(
-            "log_dir_offline",
-            log_dir=went.log_dir,
-            directory_id=directory_id,
-            cause=went.cause,
-            replicas=self.replicas.count_in(directory_id),
+            "log_dir_offline", log_dir=went.log_dir, directory_id=directory_id, cause=went.cause, replicas=replicas
         )
         if len(self._config.log_dirs) > 1:
             # With a single directory the failure is not reported, because the broker ends anyway (KIP-858).
             self._lifecycle_loop.directory_failed(directory_id)
-        self._task_group.create_task(self._stop_replicas(directory_id))
+        self._task_group.create_task(self._close_replicas(closing))
 
-    async def _stop_replicas(self, directory_id: DirectoryId) -> None:
+    async def _close_replicas(self, closing: Iterator[None]) -> None:
         # Let the heartbeat leave first. It takes one turn of the event loop to begin it and one to write it to the socket,
         # and new leaders wait for it. Clients of the directory are refused from the failure on.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        await in_slices(self.replicas.handle_directory_offline(directory_id))
+        await in_slices(closing)
 
     async def _bring_up(self) -> None:
         await self.follower.wait_until_registered()

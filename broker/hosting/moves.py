@@ -166,16 +166,15 @@ class Moves:
         if move is not None:
             self._end_and_delete(move)
 
-    def source_offline(self, partition: Partition) -> None:
-        """Ends the move of a replica whose current directory failed. The copy stays on its disk until a later startup
-        decides what becomes of it."""
-        move = self._moves.get(partition.key)
-        if move is None:
-            return
-        self._log("move_interrupted", move, reason="the directory of the current log is offline")
-        placed = self._end(move)
-        if placed is not None:
-            move.copy.target.work.submit(placed.log.close)
+    def source_offline(self, directory_id: DirectoryId) -> None:
+        """Ends the moves of the replicas whose current directory failed. The copies stay on their disks until a later
+        startup decides what becomes of them."""
+        for move in list(self._moves.values()):
+            if move.copy.partition.directory_id == directory_id:
+                self._log("move_interrupted", move, reason="the directory of the current log is offline")
+                placed = self._end(move)
+                if placed is not None:
+                    move.copy.target.work.submit(placed.log.close)
 
     def target_offline(self, directory_id: DirectoryId) -> None:
         """Ends the moves into a directory that failed. This reverts their assignments (rule 2 of `ReplicaMovement`)."""

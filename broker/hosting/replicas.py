@@ -794,8 +794,11 @@ class Replicas:
     # --- failing directories -------------------------------------------------------------------------------------
 
     def handle_directory_offline(self, directory_id: DirectoryId) -> Iterator[None]:
-        """Handles a directory that went offline, without touching its disk, and yields after each replica. Its replicas
-        answer KAFKA_STORAGE_ERROR. Logs that were being created there are created elsewhere (KAFKA-8526)."""
+        """Handles a directory that went offline, without touching its disk. Its replicas answer KAFKA_STORAGE_ERROR. Logs
+        that were being created there are created elsewhere (KAFKA-8526).
+
+        Ends at once what is under way in the directory: its jobs, fetchers, creations and moves. The rest of the work,
+        which grows with the number of replicas, is returned and yields after each."""
         assert not self._log_directories.is_online(directory_id), "LogDirectories is stepped first"
         self._hosted.stop(directory_id)
         self._fetchers.stop_directory(directory_id)
@@ -804,6 +807,10 @@ class Replicas:
             # Nothing was ever appended to the unfinished log, so treat the replica as if its creation had never begun.
             del self._creating[key]
         self.moves.target_offline(directory_id)
+        self.moves.source_offline(directory_id)
+        return self._close_directory_offline(directory_id, homeless)
+
+    def _close_directory_offline(self, directory_id: DirectoryId, homeless: Sequence[TopicIdPartition]) -> Iterator[None]:
         for partition in self._hosted.in_directory(directory_id):
             # A replica that left meanwhile has been closed, or is in the directory that it was moving to.
             if self._partitions.get(partition.key) is partition and partition.directory_id == directory_id:
@@ -816,7 +823,6 @@ class Replicas:
             yield
 
     def _close_offline(self, partition: Partition) -> None:
-        self.moves.source_offline(partition)
         self._hosted.remove_partition(partition)
         self._known.log_went_offline(partition.key, partition.directory_id)
         self._fetchers.unfollow(partition)

@@ -350,8 +350,8 @@ def test_one_query_by_directory_id_tells_the_story_of_a_failure() -> None:
         ]
         assert told == [
             ("broker-1", "log_dir_failed"),
-            ("broker-1", "replicas_offline"),
             ("broker-1", "log_dir_offline"),
+            ("broker-1", "replicas_offline"),
             ("controller", "log_dir_reported_offline"),
             ("controller", "leaders_moved"),
             ("broker-1", "log_dir_failure_acknowledged"),

@@ -8,7 +8,6 @@ the ISR changes that it accepts in AlterPartition, so the test controls everythi
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from broker.controller_link.alter_partition import AlterPartitionSender
@@ -279,11 +278,14 @@ class TestBroker:
     def _went_offline(self, went: WentOffline) -> None:
         directory_id = went.directory_id
         assert directory_id is not None
-        handling = self.replicas.handle_directory_offline(directory_id)
+
+        def handle() -> None:
+            at_once(self.replicas.handle_directory_offline(directory_id))
+
         if self.offline_delay_ns:
-            self.env.call_at(self.env.now_ns() + self.offline_delay_ns, partial(at_once, handling))
+            self.env.call_at(self.env.now_ns() + self.offline_delay_ns, handle)
         else:
-            at_once(handling)
+            handle()
 
     def follow(self, records: Sequence[KnownRecord], first_offset: int) -> None:
         """Replays committed records and updates the replicas accordingly."""
