@@ -54,6 +54,9 @@ LIST_OFFSETS_VERSION = 9
 _FIRST_BACKOFF_NS = 20_000_000
 # Partitions are added in bursts. One request overtakes the poll for all that are added within this time.
 _OVERTAKING_DELAY_NS = 5_000_000
+# A request adds at most this many partitions to its session. The leader looks at all that a request names in one step, and
+# serves nothing else meanwhile. When a broker starts, its followers begin with thousands.
+_ADDED_MAX = 1000
 # After these errors the session is over, but nothing is wrong with the leader.
 _SESSION_ERRORS = frozenset(
     {
@@ -129,6 +132,8 @@ class ReplicaFetcher:
         self._session = FetcherSession()
         # The partitions, followed or not, for which the session may have to ask for something else.
         self._changed: dict[TopicIdPartition, None] = {}
+        # Whether there were too many of them for the last request, so that the next one must come soon.
+        self._has_more_to_add = False
         # Those that back off, and those of which the topic's configuration throttles this replica.
         self._delayed: dict[TopicIdPartition, None] = {}
         self._throttled: dict[TopicIdPartition, None] = {}
@@ -230,12 +235,17 @@ class ReplicaFetcher:
                     await self._take(request, response)
 
     def _look_at_changed(self) -> None:
-        """Brings the session up to date with the partitions."""
+        """Brings the session up to date with the partitions. Those that are too many for one request stay in `_changed`."""
+        added = 0
         now_ns = self._env.now_ns()
         self._changed.update(self._delayed)
         self._changed.update(self._throttled)
         changed, self._changed = self._changed, {}
         for key in changed:
+            is_new = key not in self._session
+            if is_new and added == _ADDED_MAX:
+                self._changed[key] = None
+                continue
             followed = self._followed.get(key)
             self._throttled.pop(key, None)
             self._delayed.pop(key, None)
@@ -246,8 +256,10 @@ class ReplicaFetcher:
                     self._delayed[key] = None
             if followed is not None and self._is_ready(followed, now_ns):
                 self._session.ask(key, self._wanted(followed, now_ns))
+                added += is_new
             else:
                 self._session.forget(key)
+        self._has_more_to_add = bool(self._changed)
 
     def _is_ready(self, followed: _Followed, now_ns: int) -> bool:
         partition = followed.partition
@@ -327,6 +339,8 @@ class ReplicaFetcher:
         """Returns how long the leader may hold the poll: at most until the first partition left out is due again."""
         if request.begins_session and not self._session.is_refused:
             # Nothing can overtake this request, because only its answer has the session's id.
+            return 0
+        if self._has_more_to_add:
             return 0
         now_ns = self._env.now_ns()
         waits = [(due_ns - now_ns) // NS_PER_MS + 1 for due_ns in self._due_times()]

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from broker.hosting import replica_fetcher
+from broker.requests.fetch import FetchHandler
 from common.ids import Offset, TopicId, Uuid
 from common.metadata.state import MetadataState
+from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
-from common.protocol.messages.fetch import PartitionData
+from common.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from common.records.batch import BatchHeader
+from common.records.metadata_records import PartitionChangeRecord
 from common.time_units import NS_PER_MS
 from tests.simulation.disk_store import FileNode
 from tests.unit.broker.cluster import PORT, TOPIC, Cluster, at_once, path, run, values
@@ -110,6 +114,43 @@ def test_without_a_session_a_new_partition_waits_for_one_poll_at_most() -> None:
             assert cluster.world.now_ns() - added_ns < 50_000_000
 
     run(scenario, max_incremental_fetch_session_cache_slots="0")
+
+
+def test_a_follower_adds_many_partitions_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker dies that led 35 partitions. A request to the new leader names ten of them at most, and no request waits
+    before all are named."""
+    monkeypatch.setattr(replica_fetcher, "_ADDED_MAX", 10)
+    named: list[int] = []
+    handle = FetchHandler.handle
+
+    async def counted(self: FetchHandler, context: RequestContext, request: FetchRequest) -> FetchResponse:
+        named.append(sum(len(topic.partitions) for topic in request.topics))
+        return await handle(self, context, request)
+
+    monkeypatch.setattr(FetchHandler, "handle", counted)
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2, 3):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic(*([[1, 2, 3]] * 35))
+        for index in range(35):
+            await cluster.started(index)
+        await cluster.world.sleep(2)
+        cluster.crash(1)
+        named.clear()
+        begun_ns = cluster.world.now_ns()
+        cluster.controller.commit(
+            *(PartitionChangeRecord(partition_id=index, topic_id=TOPIC, isr=[2, 3], leader=2) for index in range(35))
+        )
+        for index in (34, 0, 17):
+            assert (await cluster.produce(2, "a", index=index)).error_code == ErrorCode.NONE
+        assert cluster.world.now_ns() - begun_ns < 100_000_000
+        await cluster.world.sleep(2)
+        # The three with a record are named once more, to confirm it.
+        assert sum(named) == 35 + 3
+        assert 10 <= max(named) <= 10 + 3
+
+    run(scenario)
 
 
 def test_many_batches_are_equal_on_all_replicas() -> None:
