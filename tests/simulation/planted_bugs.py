@@ -471,15 +471,6 @@ _CONTROLLER = (
         ),
     ),
     _bug(
-        "a sweep that elected no leader is the last one",
-        "What cannot be elected once cannot be elected later; heartbeats elect where a broker comes back.",
-        Edit(
-            quorum_controller.QuorumController._sweep_leaderless,
-            "term.swept_count == self.state.election_changes",
-            "term.swept_count >= 0",
-        ),
-    ),
-    _bug(
         "a feature level from the future is taken as it is",
         "A level is a number, and only controllers decide by it.",
         Edit(
