@@ -1,7 +1,7 @@
 """Produce, fetch and replication between brokers, through real servers and channels on the simulated network."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 import pytest
@@ -123,9 +123,11 @@ def test_a_follower_adds_many_partitions_a_few_at_a_time(monkeypatch: pytest.Mon
     named: list[int] = []
     handle = FetchHandler.handle
 
-    async def counted(self: FetchHandler, context: RequestContext, request: FetchRequest) -> FetchResponse:
+    def counted(
+        self: FetchHandler, context: RequestContext, request: FetchRequest
+    ) -> FetchResponse | Awaitable[FetchResponse]:
         named.append(sum(len(topic.partitions) for topic in request.topics))
-        return await handle(self, context, request)
+        return handle(self, context, request)
 
     monkeypatch.setattr(FetchHandler, "handle", counted)
 
