@@ -1,13 +1,14 @@
 """Faults that wait for an event, so that they hit in the middle of an operation.
 
 Shell of the tests. An event is logged in the middle of a daemon's step. The fault comes right after that step, at the same
-virtual time or a little later. `HALF_SWAPPED` is an event that no daemon logs: on the disks, a move is between the two
-renames of its swap.
+virtual time or a little later. No daemon logs `HALF_SWAPPED` and `HALF_COMPACTED`, they are seen on the disks: a move is
+between the two renames of its swap; an old segment has lost its name to a compacted one, which has not got it yet.
 """
 
 import asyncio
 from dataclasses import replace
 
+from common.storage.names import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.faults import KINDS, METADATA, Fault, Target
@@ -15,6 +16,7 @@ from tests.simulation.faults import KINDS, METADATA, Fault, Target
 DELAYS_SECONDS = (0.0, 0.0, 0.0, 0.001, 0.005, 0.05, 0.3)
 EVERY_NODE = (Target.NODE, Target.LINK)
 HALF_SWAPPED = "half_swapped"
+HALF_COMPACTED = "half_compacted"
 # A fault with this amount has no delay, hits the target of a move rather than its source, and the moving broker rather than
 # the controller.
 AMOUNT_AT_ONCE_AT_THE_TARGET = 14
@@ -54,10 +56,13 @@ class Moments:
         self._waiting = still_waiting
 
     def _operates(self, path: str, kind: str, name: str) -> None:
-        if kind == "rename" and any(fault.moment == HALF_SWAPPED for fault, _ in self._waiting):
-            event = _half_swapped(self._world, path, name)
-            if event is not None:
-                self._happens(event)
+        if kind != "rename":
+            return
+        for moment, look in ((HALF_SWAPPED, _half_swapped), (HALF_COMPACTED, _half_compacted)):
+            if any(fault.moment == moment for fault, _ in self._waiting):
+                event = look(self._world, path, name)
+                if event is not None:
+                    self._happens(event)
 
     def end(self) -> None:
         """Ends all waits: the faults that are still waiting do not happen."""
@@ -77,6 +82,20 @@ def _half_swapped(world: SimulatedWorld, path: str, renamed: str) -> SimulatedEv
             fields = {"source": path, "target": target}
             return SimulatedEvent(world.now_ns(), home.replace("/b", "broker-"), "info", HALF_SWAPPED, fields)
     return None
+
+
+def _half_compacted(world: SimulatedWorld, path: str, renamed: str) -> SimulatedEvent | None:
+    """Returns the event if the file was a segment that a compaction is replacing."""
+    if not renamed.endswith(LOG_SUFFIX):
+        return None
+    folder = f"{renamed.rpartition('/')[0]}/"
+    names = [name for name in world.disk(path).files() if name.startswith(folder)]
+    if renamed + DELETED_SUFFIX not in names:
+        return None
+    if not any(name.endswith((LOG_SUFFIX + CLEANED_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)) for name in names):
+        return None
+    node = path.rpartition("/")[0].replace("/b", "broker-")
+    return SimulatedEvent(world.now_ns(), node, "info", HALF_COMPACTED, {"log_dir": path})
 
 
 def _placed(fault: Fault, event: SimulatedEvent) -> Fault:

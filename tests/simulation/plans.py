@@ -13,7 +13,7 @@ from common.configuration.server import RACK_AWARE_SELECTOR
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS, METADATA, Fault, Target
-from tests.simulation.moments import AMOUNT_AT_ONCE_AT_THE_TARGET, HALF_SWAPPED
+from tests.simulation.moments import AMOUNT_AT_ONCE_AT_THE_TARGET, HALF_COMPACTED, HALF_SWAPPED
 from tests.simulation.workload import WorkloadSettings
 
 CHAOS_SECONDS = 50.0
@@ -70,6 +70,10 @@ ACKNOWLEDGED_FAULTS = 3
 ACKNOWLEDGED_KINDS = ("node killed", "power cut")
 HALF_SWAP_SHARE = 0.2
 HALF_SWAP_FAULTS = 2
+# In this share of the seeds with compaction, brokers end in the middle of the swap of a compacted segment.
+HALF_COMPACTION_SHARE = 0.5
+HALF_COMPACTION_FAULTS = 3
+HALF_COMPACTION_KINDS = ("node killed", "power cut")
 HALF_SWAP_KINDS = ("disk dead at a restart", "disk dead at a restart", "node killed", "power cut")
 
 
@@ -150,6 +154,9 @@ def draw_plan(seed: int) -> Plan:
         rare = _draw_rare_faults_of_moves(random.Random(f"{seed}/moves/standing"), brokers, disks)
         rare += _draw_ends_before_swaps(random.Random(f"{seed}/moves/acknowledged"), brokers, disks)
         schedule = tuple(sorted((*schedule, *rare), key=lambda fault: fault.at_ns))
+    if workload.compacted_topics:
+        ends = _draw_ends_in_compactions(random.Random(f"{seed}/compaction/faults"), brokers, disks)
+        schedule = tuple(sorted((*schedule, *ends), key=lambda fault: fault.at_ns))
     slow_disks, append_ms_max = _draw_slow_disks(random.Random(f"{seed}/moves/appends"), brokers, disks, move_pause)
     schedule = _with_slow_commits(random.Random(f"{seed}/slow commits"), schedule)
     return Plan(
@@ -239,10 +246,10 @@ def _maybe_at_a_move(rng: random.Random, fault: Fault) -> Fault:
 def _draw_rare_faults_of_moves(rng: random.Random, brokers: int, disks: int) -> list[Fault]:
     drawn: list[Fault] = []
     if rng.random() < LOST_MOVER_SHARE:
-        drawn += [_draw_fault_of_move(rng, "link cut", "move_caught_up", brokers, disks) for _ in range(LOST_MOVER_FAULTS)]
+        drawn += [_draw_fault_at_once(rng, "link cut", "move_caught_up", brokers, disks) for _ in range(LOST_MOVER_FAULTS)]
     if rng.random() < HALF_SWAP_SHARE:
         drawn += [
-            _draw_fault_of_move(rng, rng.choice(HALF_SWAP_KINDS), HALF_SWAPPED, brokers, disks)
+            _draw_fault_at_once(rng, rng.choice(HALF_SWAP_KINDS), HALF_SWAPPED, brokers, disks)
             for _ in range(HALF_SWAP_FAULTS)
         ]
     return drawn
@@ -252,8 +259,17 @@ def _draw_ends_before_swaps(rng: random.Random, brokers: int, disks: int) -> lis
     if rng.random() > ACKNOWLEDGED_SHARE:
         return []
     return [
-        _draw_fault_of_move(rng, rng.choice(ACKNOWLEDGED_KINDS), "assignments_acknowledged", brokers, disks)
+        _draw_fault_at_once(rng, rng.choice(ACKNOWLEDGED_KINDS), "assignments_acknowledged", brokers, disks)
         for _ in range(ACKNOWLEDGED_FAULTS)
+    ]
+
+
+def _draw_ends_in_compactions(rng: random.Random, brokers: int, disks: int) -> list[Fault]:
+    if rng.random() > HALF_COMPACTION_SHARE:
+        return []
+    return [
+        _draw_fault_at_once(rng, rng.choice(HALF_COMPACTION_KINDS), HALF_COMPACTED, brokers, disks)
+        for _ in range(HALF_COMPACTION_FAULTS)
     ]
 
 
@@ -268,8 +284,8 @@ def _draw_slow_disks(
     return tuple(disk for disk in every if rng.random() < SLOW_DISK_SHARE), append_ms_max
 
 
-def _draw_fault_of_move(rng: random.Random, kind: str, moment: str, brokers: int, disks: int) -> Fault:
-    """Draws a fault that hits the moving broker at the event, at once and for long enough that it is fenced."""
+def _draw_fault_at_once(rng: random.Random, kind: str, moment: str, brokers: int, disks: int) -> Fault:
+    """Draws a fault that hits the broker of the event, at once and for long enough that it is fenced."""
     return Fault(
         at_ns=round(rng.uniform(0, 0.8 * CHAOS_SECONDS) * NS_PER_S),
         kind=kind,

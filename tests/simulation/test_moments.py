@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.faults import Fault
-from tests.simulation.moments import AMOUNT_AT_ONCE_AT_THE_TARGET, HALF_SWAPPED, Moments
+from tests.simulation.moments import AMOUNT_AT_ONCE_AT_THE_TARGET, HALF_COMPACTED, HALF_SWAPPED, Moments
 
 KILLED = Fault(at_ns=0, kind="node killed", node=1, moment="log_created", is_there=True, amount=1)
 DEAD = Fault(at_ns=0, kind="disk dies and comes back", node=1, disk="d1", moment="log_created", is_there=True)
@@ -91,6 +91,40 @@ def test_a_fault_comes_between_the_two_renames_of_a_swap() -> None:
         found = await task
         assert found is not None
         assert (found.node, found.disk) == (2, "d3")
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_fault_comes_while_a_compacted_segment_takes_its_place() -> None:
+    """An old segment has lost its name, and the compacted one has not got it yet. Neither retention nor the last rename of
+    the swap is this moment."""
+    fault = Fault(
+        at_ns=0,
+        kind="node killed",
+        node=1,
+        disk="d1",
+        amount=AMOUNT_AT_ONCE_AT_THE_TARGET,
+        moment=HALF_COMPACTED,
+        is_there=True,
+    )
+    segment = "compacted-1-0/00000000000000000000.log"
+
+    async def scenario(world: SimulatedWorld) -> None:
+        disk = world.disk("/b2/d3")
+        disk.write(f"{segment}.deleted", b"")
+        disk.write("other-0/00000000000000000000.log.swap", b"")
+        moments = Moments(world)
+        task = world.loop.create_task(moments.wait(fault))
+        await world.sleep(1)
+        moments._operates("/b2/d3", "rename", segment)
+        moments._operates("/b2/d3", "rename", f"{segment}.swap")
+        await world.sleep(1)
+        assert not task.done()
+        disk.write(f"{segment}.swap", b"")
+        moments._operates("/b2/d3", "rename", segment)
+        found = await task
+        assert found is not None
+        assert found.node == 2
 
     SimulatedWorld(seed=1).run(scenario)
 

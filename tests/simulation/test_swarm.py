@@ -10,7 +10,7 @@ from tests.simulation.event_log import readable
 from tests.simulation.explaining import run_and_explain
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS
 from tests.simulation.hash_seeds import printed_under
-from tests.simulation.moments import HALF_SWAPPED
+from tests.simulation.moments import HALF_COMPACTED, HALF_SWAPPED
 from tests.simulation.plans import ACKNOWLEDGED_FAULTS, ACKNOWLEDGED_KINDS, LOST_MOVER_FAULTS, draw_plan
 from tests.simulation.shrinking import shrink
 from tests.simulation.swarm import SeedReport, SeedRun, run_seed
@@ -66,6 +66,14 @@ def test_some_seeds_with_moves_have_the_rare_faults_of_moves() -> None:
     for chosen in (half_swapped, lost, acknowledged):
         assert 5 < len(chosen) < 40
         assert all(plan.workload.move_pause is not None for plan in chosen)
+
+
+def test_some_seeds_with_compaction_have_brokers_that_end_in_it() -> None:
+    """They end while a compacted segment takes the place of the old ones. Seeds without compaction have no such fault."""
+    plans = [draw_plan(seed) for seed in range(1, 101)]
+    chosen = [plan for plan in plans if any(fault.moment == HALF_COMPACTED for fault in plan.schedule)]
+    assert 5 < len(chosen) < 30
+    assert all(plan.workload.compacted_topics for plan in chosen)
 
 
 def test_some_seeds_with_moves_have_disks_with_slow_appends() -> None:

@@ -24,6 +24,7 @@ from common.raft.listener import LoadedSnapshot
 from common.time_units import NS_PER_MS, NS_PER_S
 from controller.quorum_controller import QuorumController
 from tests.simulation.checkers import raw_logs
+from tests.simulation.checkers.compactions import check_compacted
 from tests.simulation.checkers.copies import CopiesChecker, check_proposal
 from tests.simulation.checkers.detection import DetectionChecker, check_acknowledged
 from tests.simulation.checkers.durability import (
@@ -178,6 +179,7 @@ class Checkers:
             # Check at once: a little later the replica whose log was created may have joined the ISR legitimately.
             self._guarded(lambda: self.replicas.happened(event))
             self._guarded(lambda: check_proposal(event, self.brokers()))
+            self._guarded(lambda: check_compacted(event, self.brokers()))
             if event.node == self._cluster.name(CONTROLLER_ID):
                 self._guarded(lambda: self._undisturbed.check_absence(event, self._cluster.env(CONTROLLER_ID)))
             if self._harmed is not None:
