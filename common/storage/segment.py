@@ -469,7 +469,11 @@ class Segment:
         """Returns (first offset, position) of the first batch that ends at or after `offset`; None past the last batch."""
 
         async def first_after(index: OffsetIndex) -> tuple[int, int] | None:
-            return await self._first_ending_at(offset, self._scan_from(index.batch_for(offset), 0, self.written_size))
+            indexed = index.batch_for(offset)
+            if indexed is not None and self.written_size <= indexed.position < self.size:
+                # The index in memory is right: this batch is still on its way to the disk.
+                return None
+            return await self._first_ending_at(offset, self._scan_from(indexed, 0, self.written_size))
 
         position = self.resume_point(offset)
         if position is not None:

@@ -14,7 +14,7 @@ from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.log_segments import LOADED_INDEXES_MAX
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.storage.batches import FOLDER, PATH, SMALL, all_offsets, created, fill
+from tests.unit.common.storage.batches import FOLDER, PATH, SMALL, all_offsets, append, created, fill
 
 
 @pytest.mark.parametrize("search", ["time", "max", "offset"])
@@ -105,5 +105,31 @@ def test_a_damaged_index_never_makes_a_reader_skip_records(*, seed: int, is_newe
         assert await all_offsets(loaded) == expected
         assert await loaded.truncate_to(Offset(30)) == 30
         assert await all_offsets(loaded) == expected[:30]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_search_by_time_takes_no_index_for_damaged_while_its_last_batches_are_being_written() -> None:
+    """The newest segment's indexes name batches that are still on their way to the disk. A rebuild would read the whole
+    segment, and would replace the index by one without these batches."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_bytes=100_000, index_interval_bytes=100))
+        await fill(log, 40)
+        segment = log._segments.newest
+        index = segment.index
+        assert index is not None
+        world.disk(PATH).hang(["append"])
+        appended = [append(log, timestamp=1000 + number) for number in range(10)]
+        entries = index.entries
+        assert entries[-1].position > segment.written_size
+        assert await log.offset_for_timestamp(1009) is None
+        assert segment.index is index
+        assert index.entries == entries
+        world.disk(PATH).thaw()
+        await appended[-1].written
+        found = await log.offset_for_timestamp(1009)
+        assert found is not None
+        assert found.offset == appended[-1].first_offset
 
     SimulatedWorld(1).run(scenario)
