@@ -323,6 +323,27 @@ class Log:
         finally:
             self._is_changing = False
 
+    async def _run(self, steps: Steps) -> None:
+        """Runs the steps in the background and waits until they have ended, whatever else is under way. They go on if the
+        caller is cancelled. Raises LogDirError if the log has failed."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def end() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def run() -> Steps:
+            yield from steps
+            end()
+
+        def fail(error: LogDirError | None) -> None:
+            self._fail(error)
+            end()
+
+        self._background.run(run(), on_failure=fail)
+        await ended
+        self._check_not_failed()
+
     async def _settle(self) -> None:
         """Returns when no append and no background operation of this log is in flight."""
         while not self._appends.is_idle or self._background.count:
@@ -925,9 +946,9 @@ class Log:
         async with self._lock:
             self._check_usable()
             # A segment cannot be renamed safely while it or its index files are being written to disk.
-            while self._background.count:
-                await self._background.wait()
-            self._check_usable()
+            while any(segment.undone for segment in replaced):
+                await self._background.wait_for_an_end()
+                self._check_usable()
             segments = [*self._segments]
             number = self._segments.number_of(replaced[0].base_offset)
             after = number + len(replaced)
@@ -936,9 +957,7 @@ class Log:
             cleaned.folder = self.name
             cleaned.undone = 1
             self._segments.replace([*segments[:number], cleaned, *segments[after:]], [*replaced])
-            self._background.run(self._swap_steps(cleaned, replaced))
-            await self._background.wait()
-            self._check_not_failed()
+            await self._run(self._swap_steps(cleaned, replaced))
         return True
 
     def _swap_steps(self, cleaned: Segment, replaced: Sequence[Segment]) -> Steps:
@@ -976,9 +995,6 @@ class Log:
         """Removes segments that exceed retention by time or size, and segments below the log start."""
         async with self._lock:
             self._check_usable()
-            if self._background.count:
-                await self._background.wait()
-                self._check_usable()
             segments = list(self._segments)
             count = await expired_segments(segments, expiry, now_ms=now_ms, high_watermark=high_watermark)
             # The newest segment may have grown while `expired_segments` waited for the disk.
@@ -992,21 +1008,20 @@ class Log:
             return await self._delete_below_start()
 
     async def _delete_below_start(self) -> list[DeletedSegment]:
-        # A segment cannot be renamed safely while it or its index files are being written to disk, so wait until no
-        # background step is left.
-        while self._background.count:
-            await self._background.wait()
-        self._check_usable()
-        segments = [*self._segments]
-        count = self._segments.number_of(self.log_start_offset)
-        removed = segments[:count]
+        # A segment cannot be renamed safely while it or its index files are being written to disk. Do not wait for the
+        # other segments: on a busy disk the log may roll again before the last roll is durable, all the time.
+        while any(segment.undone for segment in self._below_start()):
+            await self._background.wait_for_an_end()
+            self._check_usable()
+        removed = self._below_start()
         if not removed:
             return []
-        self._segments.replace(segments[count:], removed)
-        self._background.run(self._delete_steps(removed))
-        await self._background.wait()
-        self._check_not_failed()
+        self._segments.replace([*self._segments][len(removed) :], removed)
+        await self._run(self._delete_steps(removed))
         return [DeletedSegment(Offset(segment.base_offset), segment.size) for segment in removed]
+
+    def _below_start(self) -> list[Segment]:
+        return [*self._segments][: self._segments.number_of(self.log_start_offset)]
 
     def _delete_steps(self, removed: list[Segment]) -> Steps:
         for segment in removed:

@@ -7,7 +7,7 @@ future of its own.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -53,6 +53,8 @@ class Outstanding:
         self._count = 0
         # One future per waiting task. All of them complete when `_count` drops to 0.
         self._waiters: list[asyncio.Future[None]] = []
+        # Those of the tasks that wait until anything ends.
+        self._waiters_for_an_end: list[asyncio.Future[None]] = []
 
     @property
     def count(self) -> int:
@@ -105,11 +107,12 @@ class Outstanding:
 
     def _end_one(self) -> None:
         self._count -= 1
+        if self._waiters_for_an_end:
+            waiters, self._waiters_for_an_end = self._waiters_for_an_end, []
+            _wake(waiters)
         if self._count == 0:
             waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            _wake(waiters)
 
     async def wait(self) -> None:
         """Returns when all operations have ended, successfully or not."""
@@ -117,3 +120,17 @@ class Outstanding:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
+
+    async def wait_for_an_end(self) -> None:
+        """Returns when one of the operations under way has ended. For callers that need not wait for all: in a log that
+        rolls often, there may always be one."""
+        assert self._count, "there is nothing to wait for"
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters_for_an_end.append(waiter)
+        await waiter
+
+
+def _wake(waiters: Sequence[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -369,3 +369,36 @@ def test_deleted_files_are_found_under_the_new_name_of_the_folder() -> None:
         assert log.remove_deleted(handed_over), "there is nothing left to do for a log that is closed"
 
     SimulatedWorld(1).run(scenario)
+
+
+# --- a log that rolls faster than its segments become durable --------------------------------------------------------
+@pytest.mark.parametrize("what", ["retention", "log start"])
+def test_old_segments_are_deleted_while_the_log_rolls_all_the_time(what: str) -> None:
+    """On a busy disk the log rolls again before the last roll is durable. If a deletion waited until nothing is under way,
+    it would never begin, and the directory would become full."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 60)
+        await log.flush()
+        bases = log.segment_base_offsets
+
+        async def produce() -> None:
+            while True:
+                await append(log, size=200, timestamp=10**12).written
+                await asyncio.sleep(0.0015)
+
+        producing = asyncio.ensure_future(produce())
+        await asyncio.sleep(0.1)
+        assert log._background.count > 1
+        async with asyncio.timeout(5):
+            if what == "log start":
+                deleted = await log.delete_segments_before(bases[1])
+            else:
+                expiry = Expiry(retention_ms=1000, retention_bytes=-1)
+                deleted = await log.delete_expired(expiry, now_ms=10**12, high_watermark=bases[1])
+        assert log._background.count > 1
+        assert [each.base_offset for each in deleted] == bases[:1]
+        producing.cancel()
+
+    SimulatedWorld(1).run(scenario)
