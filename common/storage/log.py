@@ -589,15 +589,15 @@ class Log:
 
     async def _sync(self) -> None:
         self._check_usable()
-        # Rolled segments are synced by background steps, so wait for these steps.
-        while self._background.count or self._epochs_changed:
+        target = self.log_end_offset
+        while self._is_unfinished_below(target):
             if self._epochs_changed:
                 self._store_epochs()
-            await self._background.wait()
+            await self._background.wait_for_an_end()
             self._check_usable()
-        target, segment = self.log_end_offset, self._segments.newest
         if target <= self.recovery_point:
             return
+        segment = self._segments.newest
         assert segment.file is not None
         try:
             # The sync covers all appends queued so far, because operations on one file keep their order.
@@ -607,6 +607,18 @@ class Log:
             raise
         self._check_not_failed()
         self.recovery_point = max(self.recovery_point, target)
+
+    def _is_unfinished_below(self, target: Offset) -> bool:
+        """Whether background steps must end before a sync of the newest segment makes everything below `target` durable.
+
+        What is appended meanwhile does not count: a log may roll again before the last roll is durable, all the time."""
+        newest = self._segments.newest
+        return (
+            self._epochs_changed
+            or self._is_storing_epochs
+            or (bool(self._undurable) and self._undurable[0].base_offset < target)
+            or (newest.base_offset <= target and (newest.undone > 0 or newest.is_held))
+        )
 
     def write_back(self, *, forget: bool = False) -> asyncio.Future[None]:
         """Starts syncing the written part of the newest segment, without holding up appends to the directory.

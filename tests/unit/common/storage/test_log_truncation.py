@@ -321,9 +321,8 @@ def test_removed_segments_wait_as_deleted_files(way: str) -> None:
         durable = {name for name in world.disk(PATH).durable_files() if name.startswith(FOLDER)}
         assert not durable & {f"{FOLDER}/{base:020d}.log" for base in removed if base != log.segment_base_offsets[0]}
         assert log.remove_deleted(handed_over)
-        await log.flush()
-        assert deleted_files(world) == []
         await log.close()
+        assert deleted_files(world) == []
         loaded = await Log.load(log.log_dir, FOLDER, SMALL, clean=True)
         assert loaded.segment_base_offsets == log.segment_base_offsets
 
@@ -363,19 +362,18 @@ def test_deleted_files_are_found_under_the_new_name_of_the_folder() -> None:
         assert not log.remove_deleted(handed_over)
         await renaming
         assert log.remove_deleted(handed_over)
-        await log.flush()
-        assert not [name for name in world.disk(PATH).files() if name.endswith(".deleted")]
         await log.close()
+        assert not [name for name in world.disk(PATH).files() if name.endswith(".deleted")]
         assert log.remove_deleted(handed_over), "there is nothing left to do for a log that is closed"
 
     SimulatedWorld(1).run(scenario)
 
 
 # --- a log that rolls faster than its segments become durable --------------------------------------------------------
-@pytest.mark.parametrize("what", ["retention", "log start"])
-def test_old_segments_are_deleted_while_the_log_rolls_all_the_time(what: str) -> None:
-    """On a busy disk the log rolls again before the last roll is durable. If a deletion waited until nothing is under way,
-    it would never begin, and the directory would become full."""
+@pytest.mark.parametrize("what", ["retention", "log start", "flush"])
+def test_a_log_that_rolls_all_the_time_is_shortened_and_flushed(what: str) -> None:
+    """On a busy disk the log rolls again before the last roll is durable. If a deletion or a flush waited until nothing is
+    under way, it would never begin, and the directory would become full."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
@@ -391,14 +389,17 @@ def test_old_segments_are_deleted_while_the_log_rolls_all_the_time(what: str) ->
         producing = asyncio.ensure_future(produce())
         await asyncio.sleep(0.1)
         assert log._background.count > 1
+        end = log.log_end_offset
         async with asyncio.timeout(5):
-            if what == "log start":
-                deleted = await log.delete_segments_before(bases[1])
+            if what == "flush":
+                assert await log.flush() >= end
+            elif what == "log start":
+                await log.delete_segments_before(bases[1])
             else:
                 expiry = Expiry(retention_ms=1000, retention_bytes=-1)
-                deleted = await log.delete_expired(expiry, now_ms=10**12, high_watermark=bases[1])
+                await log.delete_expired(expiry, now_ms=10**12, high_watermark=bases[1])
         assert log._background.count > 1
-        assert [each.base_offset for each in deleted] == bases[:1]
+        assert log.segment_base_offsets[0] == bases[0 if what == "flush" else 1]
         producing.cancel()
 
     SimulatedWorld(1).run(scenario)
