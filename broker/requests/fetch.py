@@ -97,8 +97,10 @@ class FetchHandler:
         session_id = 0
         while not session_id or self._sessions.find(session_id) is not None:
             session_id = self._env.rng.randint(1, _SESSION_ID_MAX)
+        # The session must not refer to the context, which keeps the frame of the request and its answer in memory.
+        client_gone = context.client_gone
 
-        def client_gone(_: object) -> None:
+        def remove(_: object) -> None:
             self._sessions.remove(session_id)
 
         now_ns = self._env.now_ns()
@@ -109,13 +111,13 @@ class FetchHandler:
             asked_as=self._asked_as(context, request),
             now_ns=now_ns,
             # Some clients begin a new session with every fetch, on a connection that stays for months.
-            on_closed=lambda: context.client_gone.remove_done_callback(client_gone),
+            on_closed=lambda: client_gone.remove_done_callback(remove),
         )
-        if context.client_gone.done() or not len(session) or not self._sessions.add(session, now_ns):
+        if client_gone.done() or not len(session) or not self._sessions.add(session, now_ns):
             return None
         # After a lost connection every client begins a new session. If it named the lost one, so much the better, but it may
         # never come back.
-        context.client_gone.add_done_callback(client_gone)
+        client_gone.add_done_callback(remove)
         return session
 
     def _asked_as(self, context: RequestContext, request: FetchRequest) -> tuple[object, ...]:

@@ -1,6 +1,7 @@
 """Fetch sessions (KIP-227): what an answer names, what it leaves out, and how a session ends."""
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -399,6 +400,29 @@ def test_a_client_that_begins_a_session_with_every_fetch_leaves_nothing_behind()
             session_id = (await answer(handler.handle(sent, replace(request, session_id=0)))).session_id
             assert session_id > 0
             assert (len(sessions), len(connection.callbacks)) == (1, 1)
+
+    run(scenario)
+
+
+def test_a_session_does_not_keep_the_request_that_began_it() -> None:
+    """A session may live for months. The frame of its first request, which is as large as the client likes, must not stay in
+    memory so long. Neither must the answer, which keeps the segments' files open."""
+
+    class Kept(bytearray):
+        """Memory whose end can be noticed."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=1)
+        broker, sessions = cluster[1], fetch_sessions(1)
+        handler = FetchHandler(broker.env, broker.replicas, response_bytes_max=1000, sessions=sessions)
+        frame = Kept(b"frame")
+        kept = weakref.ref(frame)
+        sent = replace(context(ApiKey.FETCH, 17), request_bytes=memoryview(frame))
+        topics = [FetchTopic(topic_id=TOPIC, partitions=[wanted()])]
+        await answer(handler.handle(sent, FetchRequest(max_wait_ms=0, session_epoch=0, topics=topics)))
+        del sent, frame
+        assert len(sessions) == 1
+        assert kept() is None
 
     run(scenario)
 
