@@ -563,7 +563,8 @@ class Partition:
             return
         self._readable.written(end_offset, size)
         effects = self.replica.written(self.log.written_offset, self._env.now_ns())
-        self.fetch_watchers.readable(self._readable)
+        # The high watermark may have passed these bytes already, if an earlier append was written in the same step.
+        self._note_readable()
         self._carry_out(effects)
         self._note_fetch_changed()
         self._note_log_changed()

@@ -10,7 +10,7 @@ from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
-from tests.unit.broker.cluster import TOPIC, Cluster, batch, run, values
+from tests.unit.broker.cluster import TOPIC, Cluster, batch, path, run, values
 from tests.unit.broker.requests.contexts import context
 
 
@@ -121,6 +121,29 @@ def test_min_bytes_counts_over_all_partitions_and_what_was_there() -> None:
         assert not fetching.done()
         await cluster.produce(1, "ccccc", index=2)
         assert texts(await fetching) == [["aaaaa"], ["bbbbb"], ["ccccc"]]
+
+    run(scenario)
+
+
+def test_min_bytes_counts_batches_that_are_written_at_once() -> None:
+    """The disk finishes two batches in one step, and only together they reach min.bytes. No other replica has to confirm
+    them, so the first moves the high watermark to the end of both."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        await cluster.produce(1, "aaaaa")
+        size = cluster[1].partition().log.size_bytes
+        disk = cluster.world.disk(path(1, "a"))
+        disk.hang({"append"})
+        message = request(wanted(offset=1), max_wait_ms=30_000, min_bytes=2 * size)
+        fetching = asyncio.ensure_future(cluster.request(1, message))
+        producing = [asyncio.ensure_future(cluster.produce(1, value)) for value in ("bbbbb", "ccccc")]
+        await cluster.until(lambda: cluster[1].partition().log.log_end_offset == 3)
+        disk.thaw()
+        assert {(await each).error_code for each in producing} == {ErrorCode.NONE}
+        await cluster.world.sleep(1)
+        assert fetching.done()
+        assert len(texts(await fetching)[0]) == 2
 
     run(scenario)
 
