@@ -366,6 +366,9 @@ class ReplicaFetcher:
         self._channel_backoff_ns = min(2 * self._channel_backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
 
     async def _send(self, request: Any, version: int) -> Any:
+        if self._is_stopped:
+            # Nothing would close a new channel.
+            raise ChannelError("the fetcher has stopped")
         if self._channel is None:
             self._channel = self._connect()
         return await self._channel.send(

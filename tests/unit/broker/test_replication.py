@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from broker.core.fetcher_session import FetcherSession, SessionRequest
 from broker.hosting import replica_fetcher
+from broker.hosting.partition import Partition
+from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.requests.fetch import FetchHandler
 from common.ids import Offset, TopicId, Uuid
 from common.metadata.state import MetadataState
@@ -114,6 +117,39 @@ def test_without_a_session_a_new_partition_waits_for_one_poll_at_most() -> None:
             assert cluster.world.now_ns() - added_ns < 50_000_000
 
     run(scenario, max_incremental_fetch_session_cache_slots="0")
+
+
+def test_a_fetcher_that_stops_while_a_request_overtakes_leaves_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new partition makes the fetcher begin a request while a poll waits. Before that is sent, the fetcher stops, because
+    its directory has failed or there is another leader. It must not connect again, as nothing would end the connection."""
+    fetchers: list[ReplicaFetcher] = []
+    add, next_request = ReplicaFetcher.add, FetcherSession.next_request
+
+    def noted(self: ReplicaFetcher, partition: Partition) -> None:
+        fetchers.append(self)
+        add(self, partition)
+
+    def stopped(self: FetcherSession) -> SessionRequest:
+        if self.is_established and len(self) == 2:
+            asyncio.get_running_loop().call_soon(fetchers[-1].stop)
+        return next_request(self)
+
+    monkeypatch.setattr(ReplicaFetcher, "add", noted)
+    monkeypatch.setattr(FetcherSession, "next_request", stopped)
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        await cluster.world.sleep(2)
+        assert cluster[1].server.connection_count == 1
+        cluster.controller.create_topic([1, 2], name="new", topic_id=TopicId(Uuid(b"N" * 16)))
+        await cluster.world.sleep(2)
+        assert len(fetchers[-1]) == 0
+        assert cluster[1].server.connection_count == 0
+
+    run(scenario, replica_fetch_wait_max_ms="5000")
 
 
 def test_a_follower_adds_many_partitions_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
