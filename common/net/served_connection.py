@@ -184,7 +184,7 @@ class ServedConnection:
         self._in_flight_bytes = 0
         # How many requests wait for each directory. Without zeros.
         self._waits: dict[DirectoryId, int] = {}
-        # Whether the last request was the fetch of a follower.
+        # Whether a request was the fetch of a follower. A follower also asks for offsets here, and fetches on.
         self._is_followers = False
         # The bytes that RequestMemory counts for this connection: its requests in flight and the buffer of `_reader`, as of
         # the last `_charge`. Zero once the connection has stopped and its handlers are done.
@@ -397,7 +397,7 @@ class ServedConnection:
             client_gone=self._client_gone,
         )
         self._exchanges.append(exchange)
-        self._is_followers = isinstance(request, FetchRequest) and _is_of_follower(request)
+        self._is_followers = self._is_followers or (isinstance(request, FetchRequest) and _is_of_follower(request))
         self._response_bytes += exchange.response_size
         # Charged when `_advance` has started all requests that have arrived, or when one of them is released or waits.
         self._in_flight_bytes += exchange.size

@@ -22,6 +22,7 @@ from common.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from common.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from common.protocol.messages.produce import (
     PartitionProduceData,
@@ -621,7 +622,7 @@ def test_a_connection_that_waits_for_a_full_directory_does_not_read(how: str) ->
 @pytest.mark.parametrize("version", [12, 17])
 def test_followers_are_read_although_the_memory_is_full(version: int) -> None:
     # A request that takes all memory waits for followers. A consumer's fetch is not read any more. A follower's is, if the
-    # connection is known as a follower's by its last request and itself holds little.
+    # connection is known as a follower's by an earlier fetch and itself holds little.
     async def scenario(world: World) -> None:
         fetched: list[int] = []
 
@@ -651,6 +652,33 @@ def test_followers_are_read_although_the_memory_is_full(version: int) -> None:
             assert 3 not in fetched
             await disk.write(world, 0)
             await world.until(lambda: 3 in fetched)
+
+    run_on_seeds(scenario)
+
+
+def test_a_follower_that_asks_for_offsets_is_read_on_although_the_memory_is_full() -> None:
+    # A follower whose offset is out of range asks for the leader's offsets on the same connection, and fetches on.
+    async def scenario(world: World) -> None:
+        def fetch_of(replica_id: int, number: int) -> bytes:
+            return request_bytes(FetchRequest(replica_state=ReplicaState(replica_id=replica_id)), 17, correlation_id=number)
+
+        disk, size = Disk(), 50_000
+        limits = ServerLimits(request_memory_bytes=size, follower_request_bytes_max=size)
+        handlers: dict[ApiKey, Any] = {
+            ApiKey.PRODUCE: disk.handle,
+            ApiKey.FETCH: lambda context, request: FetchResponse(),
+            ApiKey.LIST_OFFSETS: lambda context, request: ListOffsetsResponse(),
+        }
+        async with Server(world, handlers, limits=limits) as server:
+            peer, follower = await server.raw(), await server.raw()
+            follower.send(fetch_of(2, 1))
+            await world.until(lambda: len(follower.frames) == 1)
+            peer.send(produce_request(bytes(size)))
+            await world.until(lambda: disk.answers)
+            follower.send(request_bytes(ListOffsetsRequest(replica_id=2), 9, correlation_id=2))
+            await world.until(lambda: len(follower.frames) == 2)
+            follower.send(fetch_of(2, 3))
+            await world.until(lambda: len(follower.frames) == 3)
 
     run_on_seeds(scenario)
 
