@@ -237,7 +237,7 @@ class ReplicaCopy:
 
     async def exchange(self) -> str:
         """Gives the copy the partition's name and makes it the current log. Returns the old log's folder. Call it after
-        `complete`. Raises LogDirError and LogClosed; the old log then stays the current one if its directory is online."""
+        `complete`. Raises LogDirError, LogClosed and MoveEnded; the old log then stays the current one."""
         partition, old, placed = self.partition, self.partition.log, self.partition.future
         assert placed is not None and placed.log.log_end_offset == old.log_end_offset
         assert placed.log.recovery_point == placed.log.log_end_offset, "what is not synced could be lost by a power cut"
@@ -246,7 +246,10 @@ class ReplicaCopy:
         await self._rename(old, deleted)
         try:
             await self._rename(placed.log, folder)
-        except (LogDirError, LogClosed):
+            if partition.future is not placed:
+                # Whatever ended the move closes or deletes the copy, or its directory has failed.
+                raise MoveEnded
+        except (LogDirError, LogClosed, MoveEnded):
             with contextlib.suppress(LogDirError, LogClosed):
                 await self._rename(old, folder)
             raise

@@ -13,11 +13,13 @@ import pytest
 from broker.hosting import moves, replica_copy
 from broker.hosting.moves import Moves
 from broker.hosting.replica_copy import ReplicaCopy
+from common.environment.interface import LogDirError
 from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import FeatureLevelRecord
 from common.storage.log import Log
-from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
+from common.time_units import NS_PER_S
+from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run
 
 KEY = TopicIdPartition(TOPIC, 0)
 
@@ -208,6 +210,41 @@ def test_the_target_disk_dies() -> None:
         assert (await cluster.produce(1, "two")).error_code == ErrorCode.NONE
         assert await cluster.read_all(1) == ["one", "two"]
         assert alter(cluster, path(1, "b")) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(scenario)
+
+
+def test_the_source_disk_dies_during_the_renames_and_its_replicas_are_closed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of replicas in the source, the last rename may end before the turn of this one. The move ended with the
+    failure, and its copy is being closed. So the copy must not become the log of a replica that is served."""
+    rename = Log.rename
+    renamed, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def rename_and_wait(log: Log, name: str) -> None:
+        await rename(log, name)
+        if log.log_dir.path == path(1, "b"):
+            renamed.set()
+            await goes_on.wait()
+
+    monkeypatch.setattr(Log, "rename", rename_and_wait)
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await renamed.wait()
+        broker = cluster[1]
+        broker.offline_delay_ns = NS_PER_S
+        broker.failures.report(LogDirError(path(1, "a"), "probe", errno.EIO))
+        await cluster.world.sleep(0.1)
+        closing = broker.replicas.handle_directory_offline(directory(1, "a"))
+        goes_on.set()
+        await cluster.world.sleep(0.1)
+        at_once(closing)
+        assert broker.replicas.gauges().offline_replica_count == 1
+        assert (await cluster.produce(1, "two")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert assigned(cluster) == directory(1, "a")
 
     run(scenario)
 
