@@ -29,9 +29,11 @@ from common.raft.metadata_log import MetadataLog
 from common.records.batch import BatchHeader
 from common.storage.errors import OffsetOutOfRange
 
-# How much of the log to read at once for a listener that is catching up. Kept small, because the listener replays all of it
-# in one event loop step.
+# How much of the log to read at once for a listener that is catching up.
 _CATCH_UP_BYTES = 256 * 1024
+# Batches with more records than this together are not delivered to a listener that is catching up in one event loop step.
+# These are about 4 ms. A single batch may have more.
+RECORDS_PER_STEP = 1_000
 
 
 class ListenerFeed:
@@ -231,11 +233,15 @@ class CommitQueue:
         except OffsetOutOfRange:
             # A snapshot replaced the log during the read. If this listener needs the snapshot, the next call loads it.
             return feed.next_offset < self._log.log.log_start_offset
+        in_step = 0
         for header, view in batches:
-            batch = self._decoded((header, view))
+            if in_step and in_step + header.record_count > RECORDS_PER_STEP:
+                await asyncio.sleep(0)
+                in_step = 0
             if feed.is_closed:
                 break
-            rest = feed.deliver(batch)
+            in_step += header.record_count
+            rest = feed.deliver(self._decoded((header, view)))
             if rest is not None:
                 await rest
         return bool(batches)

@@ -14,6 +14,7 @@ from common.environment.interface import LogDirError
 from common.ids import BrokerId, LeaderEpoch
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE
 from common.protocol.numbering import Numbering
+from common.raft import commit_queue
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch, RecordsTooLarge
 from common.raft.core.snapshot_content import SnapshotEncoder
@@ -416,6 +417,43 @@ def test_a_listener_may_take_its_time_for_a_batch() -> None:
         assert late.topics == ["a", "b"]
         late.done.set()
         await world.until(lambda: late.topics == slow.topics)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_leaving", [False, True])
+def test_the_event_loop_runs_between_the_batches_of_a_listener_that_catches_up(
+    is_leaving: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is delivered in whole batches, in order, and never too many of them in one step. A listener that is
+    unregistered between two steps gets no further batch."""
+    monkeypatch.setattr(commit_queue, "RECORDS_PER_STEP", 2)
+
+    class Late(RecordingListener):
+        def handle_commit(self, batch: CommittedBatch) -> Coroutine[Any, Any, None] | None:
+            asyncio.get_running_loop().call_soon(self._end_of_step)
+            return super().handle_commit(batch)
+
+        def _end_of_step(self) -> None:
+            if self.topics not in steps:
+                steps.append(self.topics)
+            if is_leaving and self.topics:
+                nodes[0].driver.unregister(self)
+
+    steps: list[list[str]] = []
+    nodes: list[QuorumNode] = []
+
+    async def scenario(world: SimulatedWorld) -> None:
+        nodes.append(await leader(world))
+        for names in ("a", "b", "cde", "f"):
+            await nodes[0].add(*names)
+        late = Late()
+        nodes[0].driver.register(late)
+        await world.sleep(1)
+        # The first step has a LeaderChange, too.
+        assert steps == ([[*"a"]] if is_leaving else [[*"a"], [*"ab"], [*"abcde"], [*"abcdef"]])
+        await nodes[0].add("g")
+        assert late.topics == [*("a" if is_leaving else "abcdefg")]
 
     run(scenario)
 
