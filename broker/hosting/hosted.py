@@ -52,6 +52,8 @@ class Hosted:
         # The replicas whose logs came, went or may have changed in size since the metrics looked last. A dict used as an
         # ordered set.
         self.resized: dict[TopicIdPartition, None] = {}
+        # Whether the metrics look at all. Set once. Until then nothing is noted about a replica that has left.
+        self.are_sizes_read = False
 
     def add(self, directory: HostedDirectory) -> None:
         """Adds a directory that is about to be loaded."""
@@ -73,7 +75,10 @@ class Hosted:
         """Removes a replica that is no longer placed here or whose directory is offline."""
         del self._partitions[partition.key]
         del self._in_directory[partition.directory_id][partition.key]
-        self.resized[partition.key] = None
+        if self.are_sizes_read:
+            self.resized[partition.key] = None
+        else:
+            self.resized.pop(partition.key, None)
 
     def moved(self, partition: Partition, source: DirectoryId) -> None:
         """Notes that the current log of this replica is in another directory than `source` now. Does nothing if the replica

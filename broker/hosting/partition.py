@@ -266,7 +266,8 @@ class Partition:
             self.on_fetch_changed()
 
     def _note_log_changed(self) -> None:
-        self._resized[self.key] = None
+        if self.gone is ErrorCode.NONE:
+            self._resized[self.key] = None
         if self.on_log_changed is not None:
             self.on_log_changed()
 

@@ -397,6 +397,7 @@ class Replicas:
     def take_resized(self) -> dict[TopicIdPartition, ReplicaDescription | None]:
         """Describes the current replicas whose logs may have changed in size since the last call; None for those that are
         no longer here."""
+        self._hosted.are_sizes_read = True
         keys = list(self._hosted.resized)
         self._hosted.resized.clear()
         found = {key: self._partitions.get(key) for key in keys}

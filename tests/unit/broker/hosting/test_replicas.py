@@ -220,6 +220,26 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+def test_replicas_that_have_left_are_noted_for_the_metrics_only(is_read: bool) -> None:
+    """Without a listener for Prometheus nothing looks at the sizes. Topics may come and go all the same, and nothing of them
+    stays in memory."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        replicas = cluster[1].replicas
+        if is_read:
+            assert replicas.take_resized() == {}
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        await cluster.produce(1, "x")
+        cluster.controller.remove_topic()
+        await cluster.world.sleep(1)
+        assert replicas.take_resized() == ({TopicIdPartition(TOPIC, 0): None} if is_read else {})
+
+    run(scenario)
+
+
 def test_a_recovery_point_behind_the_end_of_its_log_is_lowered_at_the_start() -> None:
     """A kill between a truncation and its checkpoint leaves the recovery point above the log's end. If it stayed there,
     records written below it later would be trusted after a power cut, although they were never synced."""
