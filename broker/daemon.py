@@ -123,8 +123,8 @@ class BrokerDaemon:
         self._proposals = AlterPartitionSender(
             env, self._controller, broker_id=self._broker_id, broker_epoch=self._registered_epoch
         )
-        self.follower = self._make_follower()
         self.groups = self._make_groups()
+        self.follower = self._make_follower()
         self.transactions = self._make_transactions()
         self.replicas = self._make_replicas()
         self.fetch_sessions = fetch_sessions(config.max_incremental_fetch_session_cache_slots)
@@ -339,6 +339,7 @@ class BrokerDaemon:
             incarnation_id=self._incarnation_id,
             publish=self._publish,
             on_published=self._on_published,
+            on_topics_removed=self.groups.topics_removed,
         )
 
     def _make_groups(self) -> GroupCoordinator:

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from common.environment.interface import Environment
-from common.ids import BrokerId, DirectoryId, IncarnationId, Offset, TopicIdPartition
+from common.ids import BrokerId, DirectoryId, IncarnationId, Offset, TopicId, TopicIdPartition
 from common.metadata.delta import MetadataDelta
 from common.metadata.state import MetadataState
 from common.metadata.transactions import RecordAndOffset, TransactionBuffer
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
 from common.raft.listener import LoadedSnapshot
-from common.records.metadata_records import RegisterBrokerRecord
+from common.records.metadata_records import RegisterBrokerRecord, RemoveTopicRecord
 
 # The number of records replayed without a pause while a snapshot or a long transaction is applied. The pauses let the event
 # loop send heartbeats.
@@ -28,7 +28,8 @@ REPLAY_SLICE = 2_000
 
 class MetadataFollower:
     """A MetadataListener. `publish(delta)` brings the broker in line with the image. Afterwards, or if nothing has changed,
-    `on_published(offset, is_first)` is called.
+    `on_published(offset, is_first)` is called. `on_topics_removed(names)` is called in the step in which the topics leave
+    the image: a new topic of the same name may be used from the next record on.
 
     `incarnation_id` is this broker's own: startup waits until the image contains its registration."""
 
@@ -40,15 +41,20 @@ class MetadataFollower:
         incarnation_id: IncarnationId,
         publish: Callable[[MetadataDelta], Awaitable[None]],
         on_published: Callable[[Offset, bool], None],
+        on_topics_removed: Callable[[Sequence[str]], None] = lambda _names: None,
     ) -> None:
         self._env = env
         self._state = state
         self._publish = publish
         self._on_published = on_published
+        self._on_topics_removed = on_topics_removed
         self._transactions = TransactionBuffer()
         # The image has every record up to this offset.
         self._replayed_offset = Offset(-1)
         self._delta = MetadataDelta()
+        # The names of the topics that have left the image with the batch or snapshot that is being applied. Empty between
+        # two of these.
+        self._removed: list[str] = []
         self._committed = asyncio.Event()
         self._changed: list[asyncio.Future[None]] = []
         self._unapplied: list[asyncio.Future[None]] = []
@@ -110,11 +116,14 @@ class MetadataFollower:
         for record, offset in ready:
             if isinstance(record, RegisterBrokerRecord) and record.incarnation_id == self._incarnation_id:
                 self._note_registration(image, BrokerId(record.broker_id))
+            if isinstance(record, RemoveTopicRecord) and (topic := image.topics.get(TopicId(record.topic_id))) is not None:
+                self._removed.append(topic.name)
             image.replay(record, offset=offset, delta=delta)
 
     def _end_batch(self, batch: CommittedBatch) -> None:
         self._replayed_offset = self._transactions.stable_offset
         self._last_wall_ms = batch.append_time_ms
+        self._report_removed()
         self._wake()
 
     def handle_load_snapshot(self, snapshot: LoadedSnapshot) -> Coroutine[Any, Any, None]:
@@ -134,11 +143,14 @@ class MetadataFollower:
             self._is_registered = True
         before = self._state.replace_with(fresh)
         # The difference from the previous image does not contain the changes that are still unpublished, so join the two.
-        self._join(self._state.delta_since(before))
+        delta = self._state.delta_since(before)
+        self._removed += [topic.name for topic in delta.removed_topics.values()]
+        self._join(delta)
         self._transactions.reset(last_offset)
         self._replayed_offset = last_offset
         self._last_wall_ms = snapshot.last_contained_timestamp
         self._env.log.info("metadata_snapshot_loaded", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
+        self._report_removed()
         self._wake()
 
     def _join(self, delta: MetadataDelta) -> None:
@@ -147,6 +159,11 @@ class MetadataFollower:
         for topic_id in self._delta.created_topics:
             # A topic object of the previous image no longer receives updates. Use the topic object of the new image.
             self._delta.created_topics[topic_id] = self._state.topics[topic_id]
+
+    def _report_removed(self) -> None:
+        removed, self._removed = self._removed, []
+        if removed:
+            self._on_topics_removed(removed)
 
     async def _pause(self) -> None:
         await self._env.sleep_until(self._env.now_ns())

@@ -5,7 +5,7 @@ Counterpart of Kafka's GroupCoordinatorService. What it has in common with the t
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from broker.coordinator.coordinator_partition import CoordinatorSettings
 from broker.coordinator.coordinator_runtime import CoordinatorRuntime
@@ -123,13 +123,15 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
 
     # --- what changes --------------------------------------------------------------------------------------------
 
+    def topics_removed(self, names: Collection[str]) -> None:
+        """Drops the committed offsets of topics that have just left the image. Later it would be too late: the same offsets
+        could belong to a new topic of the same name."""
+        for each in list(self._partitions.values()):
+            each.perform_unasked(lambda shard, now: shard.topics_deleted(now, names))
+
     def metadata_changed(self, delta: MetadataDelta) -> None:
-        """Drops the committed offsets of deleted topics, and tells the consumer groups which topics have changed."""
-        # Also where a topic of the same name exists again: its records are others.
-        names = sorted({topic.name for topic in delta.removed_topics.values()})
-        if names:
-            for each in list(self._partitions.values()):
-                each.perform_unasked(lambda shard, now: shard.topics_deleted(now, names))
+        """Tells the consumer groups which topics have changed."""
+        names = {topic.name for topic in delta.removed_topics.values()}
         # A topic that has been deleted since is in a later delta.
         topics = [self._state.topics.get(key.topic_id) for key in delta.created_partitions]
         changed = {topic.name for topic in topics if topic is not None}

@@ -1,17 +1,30 @@
 """Runs whole clusters of production daemons on virtual time. Each scenario tests one guarantee."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
+from broker import daemon
 from broker.hosting.partition import Partition
 from common.ids import NO_LEADER, BrokerId
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.parts import FileRegion, Part
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
-from common.slices import ITEMS_PER_SLICE
+from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from common.protocol.messages.find_coordinator import FindCoordinatorRequest
+from common.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from common.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from common.slices import ITEMS_PER_SLICE, in_slices
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
@@ -88,6 +101,51 @@ def test_the_report_of_a_failure_leaves_before_the_replicas_are_closed(monkeypat
         assert happened.count("closed") > ITEMS_PER_SLICE
 
     run(scenario, brokers=1, disks=2)
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_offsets_of_a_new_topic_outlive_the_deletion_of_its_namesake(is_busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To bring thousands of replicas in line takes a while, for the deletion itself or for a change before it (`is_busy`).
+    The new topic is visible meanwhile. Offsets that are committed and acknowledged for it must stay."""
+    delay_s = 0.0
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        nonlocal delay_s
+
+        async def apply_slowly(work: Iterable[None]) -> None:
+            await in_slices(work)
+            await cluster.world.sleep(delay_s)
+
+        async def create(name: str) -> None:
+            topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+            created = await client.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+            assert created.topics[0].error_code == ErrorCode.NONE
+
+        async def commit(offset: int) -> int:
+            partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+            topic = OffsetCommitRequestTopic(name="t", topic_id=cluster.topic_id("t"), partitions=[partition])
+            request = OffsetCommitRequest(group_id="g", topics=[topic])
+            return int((await client.ask(1, request)).topics[0].partitions[0].error_code)
+
+        monkeypatch.setattr(daemon, "in_slices", apply_slowly)
+        await client.create_topic("t", partitions=1, replication_factor=1)
+        await client.ask(1, FindCoordinatorRequest(coordinator_keys=["g"]))
+        while await commit(7) != ErrorCode.NONE:
+            await cluster.world.sleep(0.1)
+        delay_s = 1
+        if is_busy:
+            await create("other")
+        await client.delete_topic("t")
+        await create("t")
+        await cluster.world.sleep(0.1)
+        assert await commit(3) == ErrorCode.NONE
+        await cluster.world.sleep(5)
+        wanted = OffsetFetchRequestTopics(name="t", topic_id=cluster.topic_id("t"), partition_indexes=[0])
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[wanted])])
+        response = await client.ask(1, request)
+        assert response.groups[0].topics[0].partitions[0].committed_offset == 3
+
+    run(scenario, brokers=1, offsets_topic_num_partitions="1", offsets_topic_replication_factor="1")
 
 
 @pytest.mark.parametrize("seed", range(1, 6))

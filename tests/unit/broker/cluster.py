@@ -294,6 +294,7 @@ class TestBroker:
             self.state.replay(record, offset=Offset(offset), delta=delta)
         self.configuration.metadata_changed(delta)
         at_once(self.replicas.apply(delta))
+        self.groups.topics_removed([topic.name for topic in delta.removed_topics.values()])
         self.groups.metadata_changed(delta)
 
     def partition(self, index: int = 0, topic_id: TopicId = TOPIC) -> Partition:

@@ -2,7 +2,7 @@
 applied."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -38,13 +38,14 @@ D1, D2, D3 = directory(1), directory(2), directory(3)
 
 class Follower:
     """A MetadataFollower without a log: the test passes the batches to it. `published` has the deltas passed to `publish`,
-    and `told` the arguments of each call of `on_published`."""
+    `told` the arguments of each call of `on_published`, and `removed` the names passed to `on_topics_removed`."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self.world = world
         self.state = MetadataState()
         self.published: list[MetadataDelta] = []
         self.told: list[tuple[int, bool]] = []
+        self.removed: list[str] = []
         self.next_offset = 0
         # The test may clear it, as if the broker had much to do with a delta.
         self.may_end_publishing = asyncio.Event()
@@ -55,6 +56,7 @@ class Follower:
             incarnation_id=IncarnationId(uuid(1_000_000 + INCARNATION)),
             publish=self._publish,
             on_published=lambda offset, is_first: self.told.append((offset, is_first)),
+            on_topics_removed=self._note_removed,
         )
 
     def commit(self, *records: KnownRecord) -> None:
@@ -71,6 +73,10 @@ class Follower:
         )
         self.next_offset = last_offset + 1
         return rest
+
+    def _note_removed(self, names: Sequence[str]) -> None:
+        assert self.state.topic_ids.keys().isdisjoint(names), "the image shows what is reported"
+        self.removed += names
 
     async def _publish(self, delta: MetadataDelta) -> None:
         self.published.append(delta)
@@ -303,6 +309,7 @@ def test_a_snapshot_that_replaces_an_image_publishes_the_difference_to_what_was_
             into=after,
         )
         await follower.load(snapshot_of(after), end_offset=100)
+        assert follower.removed == ["topic-2", "topic-3", "topic-4"]
         delta = await follower.publish()
         assert delta is not None
         assert follower.state == after
@@ -388,11 +395,13 @@ def test_a_long_transaction_does_not_stop_the_loop(is_long: bool, monkeypatch: p
             rounds = 0
             while not replaying.done():
                 assert follower.state.topics == before
+                assert follower.removed == []
                 assert follower.follower.applied_offset in (2, 4)
                 rounds += 1
                 await follower.world.sleep(0)
             assert rounds > 5
         assert [each.name for each in follower.state.topics.values()] == ["topic-1", "topic-3", "topic-4"]
+        assert follower.removed == ["topic-2"]
         assert follower.state.partition_count == 6
         check_indexes(follower.state)
         await follower.publish()
