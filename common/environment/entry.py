@@ -93,8 +93,8 @@ def run_daemon(main: Main, *, node_name: str) -> NoReturn:
 def freeze_loaded_objects() -> None:
     """Exempts all live objects from garbage collection. Call it once, after loading the metadata and the logs.
 
-    Does not collect first: that would stop the event loop for as long as it takes to visit each object, and a start leaves
-    hardly any garbage behind."""
+    Does not collect first: that would stop the event loop for as long as it takes to visit each object, and a start
+    produces hardly any garbage."""
     gc.freeze()
 
 

@@ -1,4 +1,4 @@
-"""What partitions cost on the event loop of the broker that hosts them, although nobody writes to them.
+"""What partitions cost on the event loop of the broker that hosts them, while no client writes to them.
 
     python -m tests.benchmarks.bench_scale [--quick] [--partitions 1000 5000 20000] [--seconds 20] [--folder FOLDER]
 

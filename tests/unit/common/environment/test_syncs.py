@@ -130,8 +130,8 @@ async def test_a_sync_covers_every_append_before_it(
 
 
 async def test_the_results_of_appends_come_before_that_of_their_sync(log_dir: RealLogDir) -> None:
-    """Whoever learns of the sync must know of the appends that it covers: a log's recovery point may not pass its written
-    offset. Many rounds, because the threads race."""
+    """When the event loop learns that a sync has ended, it must already know that the appends covered by it are written: a
+    log's recovery point may not pass its written offset. Many rounds, because the threads race."""
     file = await log_dir.open("a", create=True)
     for position in range(200):
         append = asyncio.ensure_future(log_dir.append(file, position, [b"x"]))
