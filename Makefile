@@ -9,6 +9,7 @@ SECONDS ?= 60
 MINUTES ?= 10
 TARGET ?=
 SUITES ?=
+RERUNS ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -64,7 +65,7 @@ demo-report: $(VENV)/.analytics
 	@$(BIN)/diskraft demo --report $(ARGS)
 
 test: $(VENV)/.dev
-	$(BIN)/pytest tests/architecture tests/unit tests/property tests/simulation --numprocesses 2 --dist loadfile
+	$(BIN)/pytest tests/architecture tests/unit tests/property tests/simulation --reruns $(RERUNS) --numprocesses 2 --dist loadfile
 	@$(BIN)/python -m analytics.requirements | sed 's/^/make test SKIPPED tests of the export and the reports: /' >&2
 
 check: $(VENV)/.dev
@@ -74,8 +75,8 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 integration: $(VENV)/.dev
-	$(BIN)/pytest tests/integration -m "not lab" --timeout 600 --numprocesses 2 --dist loadfile
-	$(BIN)/pytest tests/integration -m "lab and brief" --timeout 600
+	$(BIN)/pytest tests/integration -m "not lab" --reruns $(RERUNS) --timeout 600 --numprocesses 2 --dist loadfile
+	$(BIN)/pytest tests/integration -m "lab and brief" --reruns $(RERUNS) --timeout 600
 
 fault-lab: $(VENV)/.dev
 	$(BIN)/pytest tests/integration -m lab --timeout 600
@@ -84,7 +85,7 @@ history: $(VENV)/.dev
 	DISKRAFT_HISTORY_MINUTES=$(MINUTES) DISKRAFT_HISTORY_SEED=$(SEED) $(BIN)/pytest tests/integration/test_history.py -s
 
 interop: $(VENV)/.dev
-	$(BIN)/pytest tests/interop -m "not stories" --timeout 300 --numprocesses 2 --dist worksteal
+	$(BIN)/pytest tests/interop -m "not stories" --reruns $(RERUNS) --timeout 300 --numprocesses 2 --dist worksteal
 
 client-stories: $(VENV)/.dev
 	$(BIN)/pytest tests/interop -m stories

@@ -1,4 +1,4 @@
-"""Loads the hypothesis profiles before any property test is collected, and lists slow tests that are not marked slow."""
+"""Loads the hypothesis profiles before any property test is collected, and lists tests that are slow or unsteady."""
 
 import signal
 
@@ -19,6 +19,11 @@ def pytest_configure() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    _list_slow_tests(terminalreporter)
+    _list_unsteady_tests(terminalreporter)
+
+
+def _list_slow_tests(terminalreporter: pytest.TerminalReporter) -> None:
     """Lists the tests that took long and are not marked `slow`. They do not fail: a busy machine also makes tests slow."""
     unmarked = [
         report
@@ -29,3 +34,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("slow, and not marked so")
         for report in sorted(unmarked, key=lambda report: report.duration, reverse=True):
             terminalreporter.line(f"{report.duration:.2f}s {report.nodeid}")
+
+
+def _list_unsteady_tests(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows how tests failed that then passed when they were run once more (`--reruns`): each of them is a defect."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"failed at first: {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
