@@ -14,7 +14,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from common.environment.interface import DirectoryEntry, FileStat, LogDirLocked, NewFolder, SpaceStat
@@ -355,6 +355,11 @@ def read_range(fd: int, position: int, size: int) -> bytes:
         pieces.append(data)
         missing -= len(data)
     return b"".join(pieces)
+
+
+def examine_range(fd: int, position: int, size: int, examination: Callable[[bytes], object]) -> object:
+    """Reads as `read_range` does, and returns what `examination` makes of the bytes."""
+    return examination(read_range(fd, position, size))
 
 
 def truncate(fd: int, size: int) -> None:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
@@ -18,6 +18,8 @@ from structlog.typing import FilteringBoundLogger
 from common.ids import Uuid
 from common.parts import FileRegion, Part
 from common.time_units import NS_PER_S
+
+T = TypeVar("T")
 
 SYNC_TIMEOUT_NS: Final = 60 * NS_PER_S
 """The deadline of syncs unless the configuration sets another one."""
@@ -187,6 +189,14 @@ class LogDir(ABC):
     @abstractmethod
     def read(self, file: LogFile, position: int, size: int) -> Awaitable[bytes]:
         """Reads `size` bytes from `position`, fewer only at the end of the file."""
+
+    @abstractmethod
+    def examine(self, file: LogFile, position: int, size: int, examination: Callable[[bytes], T]) -> Awaitable[T]:
+        """Reads like `read`, and completes with what `examination` returns for the bytes.
+
+        `examination` runs on the thread that reads, so that checksums of many bytes do not keep the event loop busy. It uses
+        nothing but its argument, and raises nothing.
+        """
 
     @abstractmethod
     def region(self, file: LogFile, position: int, size: int) -> FileRegion:

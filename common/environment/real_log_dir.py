@@ -253,6 +253,12 @@ class RealLogDir(LogDir):
             return self._failed(self._closed_error("read", file.name))
         return self._read("read", open_file, position, size)
 
+    def examine(self, file: LogFile, position: int, size: int, examination: Callable[[bytes], T]) -> Awaitable[T]:
+        open_file = _opened(file)
+        if open_file is None:
+            return self._failed(self._closed_error("read", file.name))
+        return self._read("read", open_file, position, size, examination)
+
     def region(self, file: LogFile, position: int, size: int) -> FileRegion:
         open_file = _opened(file)
         if open_file is None:
@@ -397,11 +403,20 @@ class RealLogDir(LogDir):
         self._queue_beside_writer(operation, Lane.SYNCER, after_writes=True)
         return operation.future
 
-    def _read(self, method: str, file: OpenFile, position: int, size: int) -> "asyncio.Future[bytes]":
+    def _read(
+        self,
+        method: str,
+        file: OpenFile,
+        position: int,
+        size: int,
+        examination: Callable[[bytes], object] | None = None,
+    ) -> "asyncio.Future[Any]":
         # Clip the range to the file's end as of now. Otherwise the read could also see an append that is queued later but
         # runs earlier.
         size = max(0, min(size, file.end - position))
-        work = partial(disk_operations.read_range, file.fd, position, size)
+        work: Callable[[], object] = partial(disk_operations.read_range, file.fd, position, size)
+        if examination is not None:
+            work = partial(disk_operations.examine_range, file.fd, position, size, examination)
         operation = self._operation(method, file.name, work, file)
         # The read must see the writes queued before it, so it waits for these writes if they may touch its range. Of the
         # operations queued after the read, only a truncation waits for it.

@@ -210,9 +210,19 @@ def validate_integrity(header: BatchHeader, view: Buffer) -> None:
 
 def split_intact_batches(buffer: Buffer) -> list[tuple[BatchHeader, memoryview]]:
     """Splits like `split_batches` with `allow_partial_tail`, and checks each batch like `validate_integrity`. Raises a
-    subclass of BatchError.
+    subclass of BatchError."""
+    batches = find_intact_batches(buffer)
+    rest = memoryview(buffer)[sum(header.size for header, _ in batches) :]
+    # What is left is the start of a batch, or a batch with a wrong checksum, or no batch at all.
+    for damaged in split_batches(rest, allow_partial_tail=True):
+        validate_integrity(*damaged)
+    return batches
 
-    It takes one pass, because a follower does this with every batch, and with small ones it does little else.
+
+def find_intact_batches(buffer: Buffer) -> list[tuple[BatchHeader, memoryview]]:
+    """Returns the whole batches with a right checksum at the start of the buffer, up to the first bytes that are none.
+
+    It takes one pass, because followers and recovery do this with every batch, and with small ones they do little else.
     """
     view = memoryview(buffer)
     batches: list[tuple[BatchHeader, memoryview]] = []
@@ -223,14 +233,10 @@ def split_intact_batches(buffer: Buffer) -> list[tuple[BatchHeader, memoryview]]
         if header.magic != CURRENT_MAGIC or header.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD:
             break
         batch_end = position + header.batch_length + LOG_OVERHEAD
-        if batch_end > end:
-            return batches
-        if crc32c(view[position + _ATTRIBUTES_POSITION : batch_end]) != header.crc:
-            validate_integrity(header, view[position:batch_end])
+        if batch_end > end or crc32c(view[position + _ATTRIBUTES_POSITION : batch_end]) != header.crc:
+            break
         batches.append((header, view[position:batch_end]))
         position = batch_end
-    # What is left is the start of a header, or no batch at all, which is an error.
-    split_batches(view[position:], allow_partial_tail=True)
     return batches
 
 

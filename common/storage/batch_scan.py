@@ -1,17 +1,27 @@
 """Walks through the batches of a segment on disk, piece by piece (shell).
 
-`HeaderScan` reads only headers, for searches in trusted logs. `BatchScan` returns whole batches, for recovery. The size in a
-header is only a claim: both scans compare it with the end of the segment before they allocate or read that much.
+`HeaderScan` reads only headers, for searches in trusted logs. `BatchScan` returns whole batches, checked, for recovery and
+compaction. The size in a header is only a claim: both scans compare it with the end of the segment before they allocate or
+read that much.
 """
 
 from typing import Final
 
 from common.environment.interface import LogDir, LogFile
-from common.records.batch import BATCH_OVERHEAD, BatchError, BatchHeader, TruncatedBatch, read_header
+from common.records.batch import (
+    BATCH_OVERHEAD,
+    BatchError,
+    BatchHeader,
+    TruncatedBatch,
+    find_intact_batches,
+    read_header,
+    validate_integrity,
+)
 from common.storage.index_entries import CorruptIndex
 
 HEADER_PIECE: Final = 16 * 1024
-BATCH_PIECE: Final = 1024 * 1024
+# The event loop handles the batches of a piece in one step, and small ones cost it several microseconds each.
+BATCH_PIECE: Final = 256 * 1024
 
 
 class HeaderScan:
@@ -68,7 +78,11 @@ class HeaderScan:
 
 
 class BatchScan:
-    """Reads whole batches from `position`, which must be a batch boundary, to `end`; at least `piece` bytes at once."""
+    """Reads whole batches with a right checksum from `position`, which must be a batch boundary, to `end`.
+
+    It reads `piece` bytes at once, and more where a single batch is larger. Headers are parsed and checksums computed where
+    the bytes are read, on the directory's thread.
+    """
 
     def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int, piece: int = BATCH_PIECE) -> None:
         self._piece_bytes = min(max(piece, BATCH_OVERHEAD), BATCH_PIECE)
@@ -76,39 +90,36 @@ class BatchScan:
         self._file = file
         self._position = position
         self._end = end
-        self._piece = memoryview(b"")
-        self._piece_start = position
+        # The batches at `position` that are read and checked, the last one first.
+        self._found: list[tuple[BatchHeader, memoryview]] = []
 
     async def next(self) -> tuple[BatchHeader, memoryview, int] | None:
-        """Returns the next header, batch and position, None at the end. Raises BatchError if the bytes are not a batch."""
+        """Returns the next header, batch and position, None at the end. Raises BatchError if the bytes are not an intact
+        batch."""
         position = self._position
-        left = self._end - position
-        if left <= 0:
+        if position >= self._end:
             return None
-        if position + BATCH_OVERHEAD > self._piece_end:
-            await self._load(self._piece_bytes)
-        header = read_header(self._piece, position - self._piece_start)
-        if header.size > left:
-            raise TruncatedBatch(f"the batch at {position} claims {header.size} bytes, {left} are left")
-        if position + header.size > self._piece_end:
-            await self._load(max(self._piece_bytes, header.size))
-        start = position - self._piece_start
-        view = self._piece[start : start + header.size]
+        if not self._found:
+            size = min(self._piece_bytes, self._end - position)
+            self._found = (await self._log_dir.examine(self._file, position, size, find_intact_batches))[::-1]
+        # Without any, the batch is damaged, or larger than the piece.
+        header, view = self._found.pop() if self._found else await self._read_one(position)
         self._position = position + header.size
         return header, view, position
 
-    @property
-    def _piece_end(self) -> int:
-        return self._piece_start + len(self._piece)
-
-    async def _load(self, size: int) -> None:
+    async def _read_one(self, position: int) -> tuple[BatchHeader, memoryview]:
+        left = self._end - position
+        header = read_header(await self._log_dir.read(self._file, position, min(BATCH_OVERHEAD, left)), 0)
+        if header.size > left:
+            raise TruncatedBatch(f"the batch at {position} claims {header.size} bytes, {left} are left")
         # Read in pieces, because each read has a deadline. A damaged header can claim so many bytes that a single read
         # would miss the deadline on a slow disk. The whole directory would then go offline, although only this log needs
         # truncating.
-        end = min(self._position + size, self._end)
+        end = position + header.size
         pieces = [
             await self._log_dir.read(self._file, start, min(BATCH_PIECE, end - start))
-            for start in range(self._position, end, BATCH_PIECE)
+            for start in range(position, end, BATCH_PIECE)
         ]
-        self._piece = memoryview(b"".join(pieces))
-        self._piece_start = self._position
+        view = memoryview(b"".join(pieces))
+        validate_integrity(header, view)
+        return header, view

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from common.environment.interface import LogDir
 from common.ids import LeaderEpoch, Offset
-from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, validate_integrity
+from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader
 from common.records.end_transaction import decode_end_transaction
 from common.storage.batch_scan import BatchScan
 from common.storage.compaction.swap import finish_swaps
@@ -287,7 +287,6 @@ class _Loading:
         try:
             while (found := await scan.next()) is not None:
                 header, view, _ = found
-                validate_integrity(header, view)
                 reason = _contradiction(header, expected, segment, epochs)
                 if reason is not None:
                     break

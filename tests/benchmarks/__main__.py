@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "long_operations": ([], ["--quick"]),
     "disk_hang": ([], ["--seconds", "1.5"]),
     "segment_roll": ([], ["--rounds", "1", "--seconds", "6"]),
+    "recovery": ([], ["--mib", "8", "--rounds", "1"]),
     "heartbeat": ([], ["--quick"]),
     "produce_fetch": ([], ["--quick"]),
     "small_requests": ([], ["--quick"]),

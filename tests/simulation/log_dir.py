@@ -23,7 +23,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from common.environment.disk_errors import FSYNC_STEP
 from common.environment.interface import (
@@ -40,6 +40,8 @@ from common.parts import FileRegion
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.disk_store import DiskStore, FileNode, FolderNode, fail
 from tests.simulation.loop import SimulatedLoop
+
+T = TypeVar("T")
 
 OPERATIONS_THAT_ARE_AN_FSYNC = frozenset({"fsync", "fsync_dir", "fsync_folders", "sync_and_forget", "write_back"})
 OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"sync_and_forget", "replace_file", "probe"})
@@ -626,6 +628,13 @@ class SimulatedLogDir(LogDir):
         def effect(node: FileNode) -> bytes:
             self.disk.require_readable(node, position)
             return bytes(node.content[position : position + size])
+
+        return self._queue_on_file("read", file, effect)
+
+    def examine(self, file: LogFile, position: int, size: int, examination: Callable[[bytes], T]) -> Awaitable[T]:
+        def effect(node: FileNode) -> T:
+            self.disk.require_readable(node, position)
+            return examination(bytes(node.content[position : position + size]))
 
         return self._queue_on_file("read", file, effect)
 

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from common.environment.interface import LogDirError
 from common.ids import Offset
-from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, Buffer, read_header, validate_integrity
+from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, Buffer, read_header
 from common.records.end_transaction import decode_end_transaction
 from common.storage.batch_scan import BatchScan, HeaderScan
 from common.storage.compaction.batch_filter import SLICE_RECORDS, filter_aborted, filter_batch, filter_marker, note_keys
@@ -154,7 +154,7 @@ class LogCompaction:
             scan = self._scan(segment)
             while (found := await self._next(scan.next)) is not None:
                 header, view, _ = found
-                await self._read(header, view)
+                await self._note_read(header)
                 self._note_producer(header)
                 if header.is_control:
                     transactions.may_go(header, decode_end_transaction(view), lambda _: None)
@@ -211,7 +211,7 @@ class LogCompaction:
                 scan = self._scan(segment)
                 while (found := await self._next(scan.next)) is not None:
                     header, view, position = found
-                    await self._read(header, view)
+                    await self._note_read(header)
                     is_last = segment is group[-1] and position + header.size >= segment.written_size
                     is_kept_empty = is_last or self._is_needed_for_its_producer(header)
                     kept: Buffer | None
@@ -288,8 +288,7 @@ class LogCompaction:
         self._check()
         return found
 
-    async def _read(self, header: BatchHeader, view: memoryview) -> None:
-        validate_integrity(header, view)
+    async def _note_read(self, header: BatchHeader) -> None:
         self._result.bytes_read += header.size
         await self._pause_after(header.record_count + 1)
         await self._pace(header.size)

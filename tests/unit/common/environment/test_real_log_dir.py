@@ -96,6 +96,19 @@ async def test_a_truncation_waits_for_the_reads_before_it(log_dir: RealLogDir, b
     assert await log_dir.read(file, 0, 10) == b""
 
 
+async def test_an_examination_runs_where_the_bytes_are_read(log_dir: RealLogDir) -> None:
+    """Checksums of many bytes must not keep the event loop busy."""
+    file = await log_dir.open("a", create=True)
+    await log_dir.append(file, 0, [b"0123456789"])
+
+    def examined(content: bytes) -> tuple[bytes, int]:
+        return content, threading.get_ident()
+
+    content, thread = await log_dir.examine(file, 2, 100, examined)
+    assert content == b"23456789"
+    assert thread != threading.get_ident()
+
+
 async def test_reads_do_not_wait_for_appends_behind_them(log_dir: RealLogDir, blocked_write: Blocker) -> None:
     """A consumer of old data is served while an append at a higher position hangs."""
     blocked_write.release.set()
