@@ -55,6 +55,7 @@ ABORTED_SHARE = 0.3
 COMMIT_SECONDS = 0.3
 COMMIT_TIMEOUT_SECONDS = 10.0
 POLL_MAX = 200
+POLL_SECONDS = 0.1
 
 
 class Client:
@@ -259,7 +260,7 @@ class ConfluentMember(Client):
     def _poll(self) -> None:
         # Single messages: a rebalance is served in between, so each message belongs to the assignment of its moment.
         self._polled = self.recorder.begin(Poll, records=[])
-        message = self._consumer.poll(0.1)
+        message = self._consumer.poll(POLL_SECONDS)
         while message is not None:
             if message.error() is None:
                 partition, offset, value = message.partition(), message.offset(), message.value()
@@ -333,19 +334,28 @@ class KafkaPythonMember(Client):
         self.consumer.subscribe([self.topic], listener=_Rebalances(self))
         committed = time.monotonic()
         while not self.stopped.is_set():
-            number = self.recorder.begin(Poll, records=[])
-            found = [
-                (each.partition, each.offset, each.value.decode())
-                for records in self.consumer.poll(timeout_ms=100, max_records=POLL_MAX).values()
-                for each in records
-            ]
-            self.positions |= {partition: offset + 1 for partition, offset, _ in found}
-            self.recorder.end(number, records=found)
+            self._poll()
             if time.monotonic() > committed + COMMIT_SECONDS:
                 self.commit()
                 committed = time.monotonic()
         self.commit()
         self.consumer.close(autocommit=False)
+
+    def _poll(self) -> None:
+        number = self.recorder.begin(Poll, records=[])
+        try:
+            polled = self.consumer.poll(timeout_ms=POLL_SECONDS * 1000, max_records=POLL_MAX)
+        except KafkaPythonError as error:
+            # kafka-python 3 passes on what Java's consumer retries within its poll, such as a refused connection to the
+            # coordinator. It has returned no records then, and moved no position.
+            if not error.retriable:
+                raise
+            self.recorder.end(number, Outcome.FAILED, error=str(error))
+            self.stopped.wait(POLL_SECONDS)
+            return
+        found = [(each.partition, each.offset, each.value.decode()) for records in polled.values() for each in records]
+        self.positions |= {partition: offset + 1 for partition, offset, _ in found}
+        self.recorder.end(number, records=found)
 
     def commit(self) -> None:
         """Commits the positions, and notes how that ended."""
@@ -405,7 +415,7 @@ class Reader(Client):
         while not self.stopped.is_set():
             number = self.recorder.begin(Poll, records=[])
             found = []
-            for message in consumer.consume(POLL_MAX, timeout=0.1):
+            for message in consumer.consume(POLL_MAX, timeout=POLL_SECONDS):
                 value = message.value()
                 if message.error() is None and value is not None:
                     found.append((message.partition(), message.offset(), value.decode()))

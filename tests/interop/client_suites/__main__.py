@@ -7,6 +7,7 @@ exit status is 1 if a test differs, or if a suite cannot run.
 import argparse
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from tests.interop.client_suites import expectations
@@ -33,7 +34,7 @@ def _run(suite: Suite, folder: Path, *, rewrite: bool) -> bool:
     print(f"{suite.name}: logs in {folder}", flush=True)
     expected = expectations.load_expected(suite.name)
     try:
-        outcomes = run_suite(suite, suite.tests, folder)
+        outcomes = run_suite(suite, suite.tests, folder, partial(expectations.doubtful, expected))
     except NoSource as error:
         print(f"{suite.name} NOT RUN: {error}", file=sys.stderr)
         return False

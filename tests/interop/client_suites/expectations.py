@@ -72,6 +72,12 @@ def differences(expected: Mapping[str, Expected], outcomes: Mapping[str, Outcome
     return found
 
 
+def doubtful(expected: Mapping[str, Expected], outcomes: Mapping[str, Outcome]) -> tuple[str, ...]:
+    """Returns the tests that failed though they should have passed."""
+    passes = _section(expected, "passes")
+    return tuple(sorted(test for test in passes & outcomes.keys() if outcomes[test].outcome == "failed"))
+
+
 def renewed(expected: Mapping[str, Expected], outcomes: Mapping[str, Outcome]) -> dict[str, Expected]:
     """Returns what to expect after this run. Reasons stay; a test that fails for the first time waits for a person to give
     one."""

@@ -41,7 +41,7 @@ KAFKA_PYTHON = Suite(
     plugin="kafka_python_broker",
     tests=("test/integration",),
     in_ci=("test/integration",),
-    seconds_max=300,
+    seconds_max=600,
     broker=BROKER | {"num.partitions": "4", "default.replication.factor": "3"},
     options=("-p", "no:asyncio"),
 )
