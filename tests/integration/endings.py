@@ -8,19 +8,19 @@ import fcntl
 import os
 import socket
 
-from tests.integration.cluster import is_listening, until
+from tests.integration.cluster import SECONDS_MAX, is_listening, until
 from tools.lab.local_cluster import LocalNode
 
 
 def connected(node: LocalNode) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", node.files.port), timeout=30)
+    return socket.create_connection(("127.0.0.1", node.files.port), timeout=SECONDS_MAX)
 
 
 def assert_gone_while_stuck(node: LocalNode, client: socket.socket, *, healthy: list[str]) -> None:
     """Checks that the process logged why it halts, closed its port, ended the client's connection, and unlocked the
     healthy directories."""
     node.wait_for("node_halted")
-    until(lambda: not is_listening(node.files.port), f"the port of {node.files.name} is closed", seconds=5)
+    until(lambda: not is_listening(node.files.port), f"the port of {node.files.name} is closed")
     assert client.recv(1) == b"", "an established connection sees its end"
     for path in healthy:
         until(lambda path=path: can_lock(path), f"the lock of {path} is free")  # type: ignore[misc]

@@ -89,7 +89,7 @@ class Prometheus:
 
     def _get(self, path: str, **parameters: str) -> Any:
         url = f"{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             content = json.load(answer)
         assert content["status"] == "success", (parameters, content)
         return content["data"]
@@ -133,7 +133,7 @@ def prometheus_beside(cluster: LocalCluster, folder: Path, targets: Sequence[str
 
 def scrape(target: str) -> str:
     """Returns a node's metrics in the text format."""
-    with urllib.request.urlopen(f"http://{target}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{target}/metrics", timeout=60) as answer:
         return bytes(answer.read()).decode()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.cluster import ROOT, disks_taken_away
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 KEYS = [
     "acknowledged",

@@ -9,7 +9,7 @@ from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
 from tools.lab.disk_lab import kill_disk
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("loop_disks")]
 
 TOPIC = "t"
 PARTITIONS = 9
@@ -96,9 +96,9 @@ def test_the_last_disk_takes_the_broker_with_it(tmp_path: Path) -> None:
             for path in broker.files.data_dirs:
                 kill_disk(Path(path))
             assert broker.wait_until_ended() == 1
-            # The broker informs the controller before it exits, so clients need not wait until its session
-            # times out after nine seconds.
-            writer.wait_for_acks(seconds=5)
+            writer.wait_for_acks()
+            # The broker informs the controller before it exits, so clients need not wait until its session times out.
+            assert cluster.controller.wait_for("broker_fenced")["reason"] == "every log directory is lost"
             writer.stop()
         halts = [event for event in cluster.all_events(broker) if event["event"] == "node_halted"]
         assert len(halts) == 1

@@ -17,7 +17,7 @@ from tests.interop.topics import create_topic
 from tools.lab.disk_lab import kill_disk
 from tools.lab.local_cluster import free_ports
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("loop_disks")]
 
 TOPIC = "t"
 BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"

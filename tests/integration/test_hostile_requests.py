@@ -22,14 +22,15 @@ from common.protocol.api_keys import ApiKey
 from tests.fuzz.hostile import BROKER_APIS, CONTROLLER_APIS, ClusterNames, requests, vocabulary_of
 from tests.integration.cluster import WatchedCluster, directory_id, until, watched_cluster
 from tests.interop.topics import create_topic
+from tests.interop.waiting import until_equal
 from tools.lab.local_cluster import LocalNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 REQUESTS = 400
 AT_ONCE = 40
 # Some requests ask the daemon to wait for a minute. The client gives up earlier, which the daemon must handle too.
-PATIENCE_SECONDS = 1
+PATIENCE_SECONDS = 5
 MEMORY_GROWTH_MAX = 96 * 1024 * 1024
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
@@ -124,9 +125,14 @@ def test_hostile_requests_are_answered_or_cost_their_own_connection(
         assert resident_bytes(node) - before < MEMORY_GROWTH_MAX
         counts = Counter(outcomes.values())
         assert counts["answered"] > REQUESTS // 2, counts
-        warnings = warnings_by_peer(cluster, node)
         closed = [name for name, outcome in outcomes.items() if outcome == "closed"]
-        assert {name: warnings[name] for name in closed if warnings[name] != 1} == {}
+
+        def not_warned_of_once() -> dict[str, int]:
+            warnings = warnings_by_peer(cluster, node)
+            return {name: warnings[name] for name in closed if warnings[name] != 1}
+
+        # The daemon may close a connection before it logs why.
+        until_equal(not_warned_of_once, {})
         # An attacker who knows a broker's epoch can send requests in its name, for example a heartbeat that fences it. The
         # broker's own next requests undo this.
         until(lambda: {1, 2} <= known_brokers(cluster), "both brokers known as before")

@@ -17,7 +17,7 @@ from tests.integration.traffic import Reader, Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
 from tools.lab.disk_lab import kill_disk
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 BROKERS = (1, 2, 3)
 

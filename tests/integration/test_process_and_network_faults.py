@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.lab,
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.timeout(150),
+    pytest.mark.timeout(600),
     pytest.mark.usefixtures("loop_disks", "namespaces"),
 ]
 
@@ -64,7 +64,7 @@ class Case:
 
     def until_whole(self) -> None:
         self.cluster.until_in_sync(TOPIC)
-        self.writer.wait_for_acks(seconds=30)
+        self.writer.wait_for_acks()
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def test_a_killed_broker_is_fenced_when_its_session_is_over(tmp_path: Path, vict
     with case(tmp_path) as made:
         node = made.cluster.broker(victim)
         fenced = seconds_until_fenced(made, victim, node.kill)
-        made.writer.wait_for_acks(seconds=30)
+        made.writer.wait_for_acks()
         print(f"SIGKILL of broker {victim}: fenced after {fenced:.2f} s")
         node.start()
         node.wait_for("broker_running")
@@ -133,7 +133,7 @@ def test_a_stopped_broker_that_goes_on_acknowledges_nothing_it_no_longer_leads(t
         node = made.cluster.broker(victim)
         fenced = seconds_until_fenced(made, victim, lambda: stop_process(node))
         assert is_listening(node.files.port, node.files.host)
-        made.writer.wait_for_acks(seconds=30)
+        made.writer.wait_for_acks()
         print(f"SIGSTOP of broker {victim}: fenced after {fenced:.2f} s")
         continue_process(node)
         made.until_whole()
@@ -153,7 +153,7 @@ def test_a_broker_cut_off_from_its_controller_is_fenced_and_comes_back(tmp_path:
                 made.ways.cut("controller", name)
 
         fenced = seconds_until_fenced(made, victim, cut)
-        made.writer.wait_for_acks(seconds=30)
+        made.writer.wait_for_acks()
         print(f"broker {victim} cut {direction} the controller: fenced after {fenced:.2f} s")
         made.ways.mend()
         made.until_whole()
@@ -167,7 +167,7 @@ def test_a_leader_alone_with_its_clients_has_nothing_acknowledged(tmp_path: Path
         others = [other for other in NAMES if other != name]
         fenced = seconds_until_fenced(made, LEADER, lambda: made.ways.cut_off(name, others))
         assert is_listening(made.cluster.broker(LEADER).files.port, made.cluster.broker(LEADER).files.host)
-        made.writer.wait_for_acks(seconds=30)
+        made.writer.wait_for_acks()
         print(f"a leader cut off: fenced after {fenced:.2f} s")
         made.ways.mend()
         made.until_whole()
@@ -183,9 +183,9 @@ def test_a_follower_that_does_not_hear_its_leader_leaves_the_isr_unfenced(tmp_pa
         led = [index for index, brokers in ASSIGNMENTS.items() if brokers[0] == LEADER]
         struck = time.time()
         made.ways.cut(*((follower, leader) if direction == "to" else (leader, follower)))
-        made.cluster.until_in_sync(TOPIC, partitions=led, size=2, seconds=20)
+        made.cluster.until_in_sync(TOPIC, partitions=led, size=2)
         print(f"follower cut {direction} its leader: out of the ISR after {time.time() - struck:.2f} s")
-        made.writer.wait_for_acks(seconds=30)
+        made.writer.wait_for_acks()
         assert not events.has("broker_fenced")
         made.ways.mend()
         made.until_whole()
@@ -201,7 +201,7 @@ def test_reset_connections_are_made_again_before_a_session_ends(tmp_path: Path) 
         for other in ("broker-2", "controller"):
             made.ways.reset(first, other)
         for felt in ("replica_fetch_failed", "controller_unavailable"):
-            of_broker.wait_for(felt, seconds=10)
+            of_broker.wait_for(felt)
         made.ways.mend()
         made.until_whole()
         assert not of_controller.has("broker_fenced")
@@ -236,9 +236,11 @@ def test_a_leader_that_cannot_report_its_failed_disk_ends_at_the_failure_timeout
 
 def ended(made: Case, events: EventTail, broker: LocalNode, path: str) -> None:
     """Checks that the directory went offline, and that the broker halted after log.dir.failure.timeout.ms."""
+    began = time.monotonic()
     offline = events.wait_for("log_dir_offline", log_dir=path)
     halted = events.wait_for("node_halted") - offline
-    until(lambda: not is_listening(broker.files.port, broker.files.host), "the port is closed", seconds=2)
-    made.writer.wait_for_acks(seconds=30)
+    stood_still = made.cluster.standstills.seconds_since(began)
+    until(lambda: not is_listening(broker.files.port, broker.files.host), "the port is closed")
+    made.writer.wait_for_acks()
     print(f"halted {halted:.2f} s after its directory")
-    assert FAILURE_TIMEOUT_MS / 1000 - 0.5 < halted < FAILURE_TIMEOUT_MS / 1000 + 2
+    assert FAILURE_TIMEOUT_MS / 1000 - 0.5 < halted < FAILURE_TIMEOUT_MS / 1000 + 2 + stood_still

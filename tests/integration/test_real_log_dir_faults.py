@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir
 from common.time_units import NS_PER_S
 from tests.integration.loop_disks import unmount_lazily
+from tests.integration.standstills import Standstills
 from tools.lab.disk_faults import frozen
 from tools.lab.disk_lab import Disk, kill_disk, make_disk, remove_disk, revive_disk
 
@@ -137,7 +139,7 @@ async def test_sendfile_from_a_dead_disk_ends_the_connection(env: RealEnvironmen
 
     listener = env.listen("127.0.0.1", 0, accept)
     with socket.create_connection((listener.host, listener.port)):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await lost is not None
     listener.close()
     assert [(error.operation, error.errno_code) for error in owner.errors] == [("region", errno.EIO)]
@@ -157,12 +159,14 @@ async def test_a_disk_that_hangs(env: RealEnvironment, disk: Path, tmp_path: Pat
     file, healthy_file = await log_dir.open("a", create=True), await healthy.open("a", create=True)
     await log_dir.append(file, 0, [b"x"])
     slowest_ns = 0
-    with frozen(disk):
+    with Standstills(tmp_path) as standstills, frozen(disk):
         stuck, probe = log_dir.append(file, 1, [b"y"]), log_dir.probe()
+        began = time.monotonic()
         for i in range(200):
             start_ns = env.now_ns()
             await healthy.append(healthy_file, i, [b"z"])
             slowest_ns = max(slowest_ns, env.now_ns() - start_ns)
+        stood_still_ns = round(standstills.seconds_since(began) * NS_PER_S)
         assert await failing_code(stuck) == errno.ETIMEDOUT
         assert await failing_code(probe) == errno.ETIMEDOUT
         assert log_dir.oldest_operation_age_ns >= NS_PER_S
@@ -170,9 +174,9 @@ async def test_a_disk_that_hangs(env: RealEnvironment, disk: Path, tmp_path: Pat
         assert await failing_code(log_dir.stat("a")) == errno.ETIMEDOUT
         log_dir.release_lock_now()
         assert not log_dir.released.done()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await log_dir.released
-    assert slowest_ns < NS_PER_S, f"an append on the healthy directory took {slowest_ns / 1e6:.1f} ms"
+    assert slowest_ns < NS_PER_S + stood_still_ns, f"an append on the healthy directory took {slowest_ns / 1e6:.1f} ms"
     assert other.errors == []
     await healthy.close()
 

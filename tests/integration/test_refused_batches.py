@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.integration.cluster import WatchedCluster, continue_process, stop_process, until, watched_cluster
 from tests.interop.topics import create_topic
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 LEADER, STOPPED = 1, 3
 WAITING, REFUSED = "waiting", "refused"

@@ -12,7 +12,7 @@ from tests.integration.traffic import Writer, assert_nothing_lost, write_some
 from tests.interop.topics import create_topic
 from tools.lab.disk_lab import kill_disk
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(150), pytest.mark.usefixtures("loop_disks")]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("loop_disks")]
 
 TOPIC = "t"
 

@@ -31,7 +31,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         disks=DISKS,
         loop=False,
         # Metadata snapshots are written often, so that tests find some to read.
-        overrides={"metadata.log.max.record.bytes.between.snapshots": "2048"},
+        # Leaders change only when a test says so.
+        overrides={"metadata.log.max.record.bytes.between.snapshots": "2048", "auto.leader.rebalance.enable": "false"},
     )
     try:
         made.start()

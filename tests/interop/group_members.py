@@ -20,8 +20,9 @@ with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer
+    from kafka.errors import KafkaError
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 POLL_SECONDS = 0.2
 
 # A record as (partition, offset, value).
@@ -67,7 +68,15 @@ class KafkaPythonMember(Member):
         )
         try:
             while goes_on():
-                for records in consumer.poll(timeout_ms=round(POLL_SECONDS * 1000)).values():
+                try:
+                    polled = consumer.poll(timeout_ms=round(POLL_SECONDS * 1000))
+                except KafkaError as error:
+                    # kafka-python 3 passes on what Java's consumer retries within its poll.
+                    if not error.retriable:
+                        raise
+                    time.sleep(POLL_SECONDS)
+                    continue
+                for records in polled.values():
                     self.read += [(each.partition, each.offset, each.value) for each in records]
                 self.assigned = frozenset(each.partition for each in consumer.assignment())
         finally:

@@ -5,7 +5,7 @@ the test deletes it again.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.interop.our_tools import run_tool
+from tests.interop.waiting import until_equal
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python 3.11 deprecates.
@@ -58,8 +59,20 @@ def configs(admin: Any, resource_type: ResourceType, name: str) -> Any:
     return admin.describe_configs([resource])[resource].result(SECONDS_MAX)
 
 
+def until_described(
+    admin: Any, resource_type: ResourceType, name: str, expected: Mapping[str, tuple[str | None, ConfigSource]]
+) -> None:
+    """Waits until these keys have these values and sources."""
+
+    def described() -> dict[str, tuple[str | None, ConfigSource]]:
+        found = configs(admin, resource_type, name)
+        return {key: (found[key].value, ConfigSource(found[key].source)) for key in expected}
+
+    until_equal(described, expected)
+
+
 def test_librdkafka_changes_a_topic(librdkafka: Any, topic: str) -> None:
-    """The result of each operation (set, append, subtract, delete) is visible at once, and so is the source of the value."""
+    """The result of each operation (set, append, subtract, delete) is visible, and so is the source of the value."""
     change(
         librdkafka,
         ResourceType.TOPIC,
@@ -67,9 +80,9 @@ def test_librdkafka_changes_a_topic(librdkafka: Any, topic: str) -> None:
         ("retention.ms", "86400000", AlterConfigOpType.SET),
         (THROTTLED, "0:1,1:2", AlterConfigOpType.APPEND),
     )
-    described = configs(librdkafka, ResourceType.TOPIC, topic)
-    assert (described["retention.ms"].value, described[THROTTLED].value) == ("86400000", "0:1,1:2")
-    assert described["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    dynamic = ConfigSource.DYNAMIC_TOPIC_CONFIG
+    expected = {"retention.ms": ("86400000", dynamic), THROTTLED: ("0:1,1:2", dynamic)}
+    until_described(librdkafka, ResourceType.TOPIC, topic, expected)
     change(
         librdkafka,
         ResourceType.TOPIC,
@@ -77,9 +90,8 @@ def test_librdkafka_changes_a_topic(librdkafka: Any, topic: str) -> None:
         ("retention.ms", None, AlterConfigOpType.DELETE),
         (THROTTLED, "0:1", AlterConfigOpType.SUBTRACT),
     )
-    described = configs(librdkafka, ResourceType.TOPIC, topic)
-    assert (described["retention.ms"].value, described[THROTTLED].value) == ("604800000", "1:2")
-    assert described["retention.ms"].is_default
+    expected = {"retention.ms": ("604800000", ConfigSource.DEFAULT_CONFIG), THROTTLED: ("1:2", dynamic)}
+    until_described(librdkafka, ResourceType.TOPIC, topic, expected)
 
 
 def test_librdkafka_replaces_a_topics_configuration(librdkafka: Any, topic: str) -> None:
@@ -88,19 +100,21 @@ def test_librdkafka_replaces_a_topics_configuration(librdkafka: Any, topic: str)
     resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"segment.ms": "3600000"})
     with pytest.warns(DeprecationWarning, match="incremental_alter_configs"):
         librdkafka.alter_configs([resource])[resource].result(SECONDS_MAX)
-    described = configs(librdkafka, ResourceType.TOPIC, topic)
-    assert described["retention.ms"].is_default
-    assert (described["segment.ms"].value, described["segment.ms"].is_default) == ("3600000", False)
+    expected = {
+        "retention.ms": ("604800000", ConfigSource.DEFAULT_CONFIG),
+        "segment.ms": ("3600000", ConfigSource.DYNAMIC_TOPIC_CONFIG),
+    }
+    until_described(librdkafka, ResourceType.TOPIC, topic, expected)
 
 
 def test_librdkafka_changes_a_broker(librdkafka: Any) -> None:
     """The value is in effect only on the broker that was changed."""
     change(librdkafka, ResourceType.BROKER, "2", (RATE, "1000000", AlterConfigOpType.SET))
-    entry = configs(librdkafka, ResourceType.BROKER, "2")[RATE]
-    assert (entry.value, entry.source, entry.is_read_only) == ("1000000", ConfigSource.DYNAMIC_BROKER_CONFIG.value, False)
+    until_described(librdkafka, ResourceType.BROKER, "2", {RATE: ("1000000", ConfigSource.DYNAMIC_BROKER_CONFIG)})
+    assert not configs(librdkafka, ResourceType.BROKER, "2")[RATE].is_read_only
     assert configs(librdkafka, ResourceType.BROKER, "1")[RATE].is_default
     change(librdkafka, ResourceType.BROKER, "2", (RATE, None, AlterConfigOpType.DELETE))
-    assert configs(librdkafka, ResourceType.BROKER, "2")[RATE].is_default
+    until_equal(lambda: configs(librdkafka, ResourceType.BROKER, "2")[RATE].is_default, True)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +143,13 @@ def test_kafka_python_changes_a_topic_and_a_broker(kafka_python: Any, topic: str
         wanted = {"retention.ms": "86400000" if incremental else "172800000"}
         result = kafka_python.alter_configs([PythonResource(PythonType.TOPIC, topic, wanted)], incremental=incremental)
         assert result == {"topic": {topic: "OK"}}
-        described = kafka_python.describe_configs([PythonResource(PythonType.TOPIC, topic)])["topic"][topic]
-        assert {key: entry["value"] for key, entry in described.items()} == wanted
+        described: dict[str, Any] = {}
+
+        def values(described: dict[str, Any] = described) -> dict[str, str]:
+            described.update(kafka_python.describe_configs([PythonResource(PythonType.TOPIC, topic)])["topic"][topic])
+            return {key: entry["value"] for key, entry in described.items()}
+
+        until_equal(values, wanted)
         assert described["retention.ms"]["config_source"] == "DYNAMIC_TOPIC_CONFIG"
         assert described["retention.ms"]["config_type"] == "LONG"
     for value in ("1000000", ("DELETE", None)):
@@ -147,27 +166,36 @@ def test_the_tool_sets_shows_and_deletes(bootstrap: str, topic: str) -> None:
     of_topic = ("--entity-type", "topics", "--entity-name", topic)
     added = run_tool("configs", *server, *of_topic, "--alter", "--add-config", f"{THROTTLED}=[0:1,1:2],segment.ms=3600000")
     assert (added.status, added.lines) == (0, [f"Completed updating config for topic {topic}."]), added
-    assert run_tool("configs", *server, *of_topic, "--describe").lines == [
-        f"Dynamic configs for topic {topic} are:",
-        f"  {THROTTLED}=0:1,1:2 sensitive=false synonyms={{DYNAMIC_TOPIC_CONFIG:{THROTTLED}=0:1,1:2, "
-        f"DEFAULT_CONFIG:{THROTTLED}=}}",
-        "  segment.ms=3600000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=3600000, "
-        "DEFAULT_CONFIG:log.roll.hours=168}",
-    ]
+    until_equal(
+        lambda: run_tool("configs", *server, *of_topic, "--describe").lines,
+        [
+            f"Dynamic configs for topic {topic} are:",
+            f"  {THROTTLED}=0:1,1:2 sensitive=false synonyms={{DYNAMIC_TOPIC_CONFIG:{THROTTLED}=0:1,1:2, "
+            f"DEFAULT_CONFIG:{THROTTLED}=}}",
+            "  segment.ms=3600000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=3600000, "
+            "DEFAULT_CONFIG:log.roll.hours=168}",
+        ],
+    )
     rate = "follower.replication.throttled.rate"
     of_all, of_one = ("--entity-type", "brokers", "--entity-default"), ("--entity-type", "brokers", "--entity-name", "1")
     try:
         for entity, value in ((of_all, "2000000"), (of_one, "1000000")):
             assert run_tool("configs", *server, *entity, "--alter", "--add-config", f"{rate}={value}").status == 0
-        assert run_tool("configs", *server, *of_one, "--describe").lines == [
-            "Dynamic configs for broker 1 are:",
-            f"  {rate}=1000000 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:{rate}=1000000, "
-            f"DYNAMIC_DEFAULT_BROKER_CONFIG:{rate}=2000000, DEFAULT_CONFIG:{rate}=9223372036854775807}}",
-        ]
+        until_equal(
+            lambda: run_tool("configs", *server, *of_one, "--describe").lines,
+            [
+                "Dynamic configs for broker 1 are:",
+                f"  {rate}=1000000 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:{rate}=1000000, "
+                f"DYNAMIC_DEFAULT_BROKER_CONFIG:{rate}=2000000, DEFAULT_CONFIG:{rate}=9223372036854775807}}",
+            ],
+        )
     finally:
         for entity in (of_all, of_one):
             assert run_tool("configs", *server, *entity, "--alter", "--delete-config", rate).status == 0
-    assert run_tool("configs", *server, *of_all, "--describe").lines == ["Default configs for brokers in the cluster are:"]
+    until_equal(
+        lambda: run_tool("configs", *server, *of_all, "--describe").lines,
+        ["Default configs for brokers in the cluster are:"],
+    )
     refused = run_tool("configs", *server, *of_one, "--alter", "--add-config", "node.id=7")
     assert refused.status == 1
     assert refused.errors == ["Error while executing config command: Cannot update these configs dynamically: Set(node.id)"]

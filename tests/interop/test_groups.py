@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.interop.group_members import CONSUMER_PROTOCOL, MEMBERS, SECONDS_MAX, Member, until
 from tests.interop.topics import create_topic
+from tests.interop.waiting import until_equal
 
 PARTITIONS = 6
 _numbers = itertools.count()
@@ -60,7 +61,7 @@ def values_read(members: Sequence[Member]) -> set[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @each_client
 def test_a_group_of_three_with_one_leaving_and_one_joining(client: str, bootstrap: str, wide_topic: str, group: str) -> None:
     """Three members share the partitions. One leaves and the others take over, one joins and gets its share; all records are
@@ -121,6 +122,8 @@ def test_an_administrator_sees_moves_and_deletes_a_group(bootstrap: str, wide_to
     member = MEMBERS["confluent-kafka"](bootstrap, wide_topic, group)
     member.start()
     until(lambda: member.assigned, [member], "the member is assigned its partitions")
+    # The member is told its assignment before the group is stable.
+    until_equal(lambda: admin.describe_consumer_groups([group])[group].result(SECONDS_MAX).state.name, "STABLE")
     listed = admin.list_consumer_groups().result(SECONDS_MAX)
     assert not listed.errors
     assert group in {each.group_id for each in listed.valid}
@@ -146,6 +149,7 @@ def test_an_administrator_sees_a_group_of_the_consumer_protocol(bootstrap: str, 
     member = MEMBERS[CONSUMER_PROTOCOL](bootstrap, wide_topic, group)
     member.start()
     until(lambda: member.assigned, [member], "the member is assigned its partitions")
+    until_equal(lambda: admin.describe_consumer_groups([group])[group].result(SECONDS_MAX).state.name, "STABLE")
     listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(SECONDS_MAX)
     assert [(each.state.name, each.type.name) for each in listed.valid if each.group_id == group] == [("STABLE", "CONSUMER")]
     described = admin.describe_consumer_groups([group])[group].result(SECONDS_MAX)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.interop.topics import wait_until_listed
+from tests.interop.waiting import until_equal
 from tools.lab.local_cluster import LocalCluster
 
 with warnings.catch_warnings():
@@ -174,7 +175,7 @@ def test_groups_are_listed_described_and_deleted(admin: Any, servers: list[str],
     consumer.commit({partition: OffsetAndMetadata(7, "where I am", -1)})
     assert consumer.committed(partition) == 7
     consumer.close()
-    assert topic in {group["group_id"] for group in admin.list_groups()}
+    until_equal(lambda: topic in {group["group_id"] for group in admin.list_groups()}, True)
     assert admin.list_group_offsets(topic)[topic][partition].metadata == "where I am"
     admin.delete_groups([topic])
-    assert topic not in {group["group_id"] for group in admin.list_groups()}
+    until_equal(lambda: topic in {group["group_id"] for group in admin.list_groups()}, False)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.interop.topics import create_topic
+from tests.interop.waiting import until_equal
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python 3.11 deprecates.
@@ -90,11 +91,11 @@ def test_a_partition_moves_while_records_are_written(
         assert admin.alter_partition_reassignments({partition: [3, 2]}) == {partition: None}
         listed = admin.list_partition_reassignments([partition])
         assert listed in ({}, {partition: {"replicas": [3, 2, 1], "adding_replicas": [3], "removing_replicas": [1]}})
-        wait_until(lambda: admin.list_partition_reassignments() == {})
+        wait_until(lambda: admin.list_partition_reassignments([partition]) == {})
         moved = len(writer.acknowledged)
         wait_until(lambda: len(writer.acknowledged) > moved + 20)
+    wait_until(lambda: described(admin, topic, 0)["replica_nodes"] == [3, 2])
     found = described(admin, topic, 0)
-    assert found["replica_nodes"] == [3, 2]
     assert sorted(found["isr_nodes"]) == [2, 3]
     assert found["leader_id"] in (2, 3)
     consumer = KafkaConsumer(bootstrap_servers=servers, check_crcs=True, auto_offset_reset="none")
@@ -123,9 +124,9 @@ def test_the_preferred_leader_changes(admin: Any, bootstrap: str, new_topic_name
     second election is not needed."""
     topic = create_topic(bootstrap, new_topic_name(), partitions=1, assignments={0: [1, 2, 3]})
     assert admin.alter_partition_reassignments({TopicPartition(topic, 0): [2, 1, 3]}) == {TopicPartition(topic, 0): None}
-    assert described(admin, topic, 0)["leader_id"] == 1
+    until_equal(lambda: described(admin, topic, 0)["replica_nodes"], [2, 1, 3])
     admin.elect_leaders(PREFERRED, {topic: [0]})
-    assert described(admin, topic, 0)["leader_id"] == 2
+    until_equal(lambda: described(admin, topic, 0)["leader_id"], 2)
     (elected,) = admin.elect_leaders(PREFERRED, {topic: [0]}).replica_election_results
     assert elected.partition_result[0].error_code == ElectionNotNeededError.errno
 
@@ -136,6 +137,7 @@ def test_partitions_are_added(admin: Any, topic: str) -> None:
     admin.create_partitions({topic: 4}, validate_only=True)
     admin.create_partitions({topic: 4})
     admin.create_partitions({topic: {"count": 5, "assignments": [[3, 1, 2]]}})
+    until_equal(lambda: len(admin.describe_topics([topic])[0]["partitions"]), 5)
     assert described(admin, topic, 4)["replica_nodes"] == [3, 1, 2]
     with pytest.raises(InvalidPartitionsError):
         admin.create_partitions({topic: 5})

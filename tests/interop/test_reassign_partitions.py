@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.interop.our_tools import Done, run_diskraft, run_tool
 from tests.interop.topics import create_topic
+from tests.interop.waiting import until_equal
 from tools.lab.local_cluster import LocalCluster
 
 SECONDS_MAX = 60.0
@@ -66,9 +67,9 @@ def tool(bootstrap: str, one_partition: str, tmp_path: Path) -> Tool:
 
 
 def place(cluster: LocalCluster, broker_id: int, topic: str) -> str:
-    """Returns the directory with the broker's replica of partition 0."""
-    (found,) = [path for path in cluster.broker(broker_id).files.data_dirs if (Path(path) / f"{topic}-0").is_dir()]
-    return found
+    """Returns the directory with the broker's replica of partition 0, an empty text if there is none at this moment."""
+    found = [path for path in cluster.broker(broker_id).files.data_dirs if (Path(path) / f"{topic}-0").is_dir()]
+    return found[0] if found else ""
 
 
 def elsewhere(cluster: LocalCluster, broker_id: int, topic: str) -> str:
@@ -181,7 +182,7 @@ def test_a_move_inside_a_broker_is_throttled_watched_and_cancelled(
         f"Reassignment of partition {name}-0 is completed.",
         f"Reassignment of replica {name}-0-1 is still in progress.",
     ]
-    assert SLOW_BYTES_PER_SECOND in "".join(run_tool("configs", *configs).lines)
+    until_equal(lambda: SLOW_BYTES_PER_SECOND in "".join(run_tool("configs", *configs).lines), True)
     tool.wish([1, 2], [other, "any"])
     elsewhere_line = f"Partition {name}-0 on broker 1 is being moved to log dir {target} instead of {other}."
     assert tool("--verify").lines[2:] == [elsewhere_line]
@@ -199,7 +200,7 @@ def test_a_move_inside_a_broker_is_throttled_watched_and_cancelled(
     )
     assert place(cluster, 1, name) == current
     tool.verify_until(f"Partition {name}-0 on broker 1 is not being moved from log dir {current} to {target}.")
-    assert SLOW_BYTES_PER_SECOND not in "".join(run_tool("configs", *configs).lines)
+    until_equal(lambda: SLOW_BYTES_PER_SECOND in "".join(run_tool("configs", *configs).lines), False)
 
     assert tool("--execute").status == 0
     tool.verify_until(f"Reassignment of replica {name}-0-1 completed successfully.")
@@ -224,7 +225,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
         tool.wish(replicas, [good, path])
         assert tool("--execute") == Done(1, [], [message])
     listed = run_tool("reassign_partitions", "--bootstrap-server", bootstrap, "--list")
-    assert listed.lines == ["No partition reassignments found."]
+    assert not any(name in line for line in listed.lines)
     tool.wish([1, 2], before)
     assert tool("--verify", "--preserve-throttles").lines[2:] == [
         f"Reassignment of replica {name}-0-{broker_id} completed successfully." for broker_id in (1, 2)
@@ -252,16 +253,19 @@ def test_diskraft_disks_lists_and_moves(cluster: LocalCluster, bootstrap: str, o
     move = ("disks", "move", "--bootstrap-server", bootstrap, f"{name}-0")
     started = f"Successfully started moving log directory to {target} for replica {name}-0 with broker 1 "
     assert run_diskraft(*move, f"1:{target}") == Done(0, [started], [])
-    _until(lambda: disks(bootstrap)[1, target]["leaders"] == before[1, target]["leaders"] + 1)
-    assert place(cluster, 1, name) == target
+    # The cluster is shared, so a replica of another topic may come to this disk meanwhile.
+    _until(lambda: disks(bootstrap)[1, target]["leaders"] > before[1, target]["leaders"])
+    _until(lambda: place(cluster, 1, name) == target)
     aside = cluster.broker(3).files.data_dirs[0]
     refused = run_diskraft(*move, f"3:{aside}")
     message = f"{name}-0 is on brokers 1,2; --from says which of them moves to broker 3"
     assert refused == Done(1, [], [message])
     done = run_diskraft(*move, f"3:{aside}", "--from", "2")
     assert (done.status, done.lines[0]) == (0, f"Successfully started partition reassignment for {name}-0")
-    _until(lambda: disks(bootstrap)[3, aside]["partitions"] == before[3, aside]["partitions"] + 1)
-    assert place(cluster, 3, name) == aside
+    _until(lambda: disks(bootstrap)[3, aside]["partitions"] > before[3, aside]["partitions"])
+    _until(lambda: place(cluster, 3, name) == aside)
+    listed = ("reassign_partitions", "--bootstrap-server", bootstrap, "--list")
+    until_equal(lambda: any(name in line for line in run_tool(*listed).lines), False)
 
 
 def _until(condition: Callable[[], bool]) -> None:

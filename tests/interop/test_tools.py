@@ -9,7 +9,8 @@ from confluent_kafka import Producer
 
 from tests.interop.metadata_files import copy_metadata
 from tests.interop.our_tools import run_tool
-from tests.interop.topics import create_topic
+from tests.interop.topics import create_topic, wait_until_listed
+from tests.interop.waiting import until_equal
 from tools.lab.local_cluster import LocalCluster, LocalNode
 
 SECONDS_MAX = 60.0
@@ -17,7 +18,7 @@ SEGMENT = "0".zfill(20)
 
 
 def write(bootstrap: str, topic: str, records: list[tuple[str, str]], **settings: object) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 50} | settings)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 500} | settings)
     for key, value in records:
         producer.produce(topic, value, key, partition=0, headers=[("origin", b"test")])
     assert producer.flush(SECONDS_MAX) == 0
@@ -41,6 +42,7 @@ def test_topics_from_creation_to_deletion(bootstrap: str, new_topic_name: Callab
     assert "exists" in again.errors[0]
     assert run_tool("topics", *create, "--if-not-exists").status == 0
 
+    wait_until_listed(bootstrap, name)
     listed = run_tool("topics", *server, "--list", "--topic", re.escape(name))
     assert (listed.status, listed.lines) == (0, [name])
 
@@ -65,8 +67,12 @@ def test_topics_from_creation_to_deletion(bootstrap: str, new_topic_name: Callab
 
     deleted = run_tool("topics", *server, "--delete", "--topic", re.escape(name))
     assert (deleted.status, deleted.errors) == (0, [])
-    gone = run_tool("topics", *server, "--describe", "--topic", re.escape(name))
-    assert (gone.status, len(gone.errors)) == (1, 1)
+
+    def describe() -> tuple[int, int]:
+        gone = run_tool("topics", *server, "--describe", "--topic", re.escape(name))
+        return gone.status, len(gone.errors)
+
+    until_equal(describe, (1, 1))
 
 
 def test_wrong_requests_are_one_line(bootstrap: str, new_topic_name: Callable[[], str]) -> None:

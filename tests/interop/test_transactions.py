@@ -195,7 +195,7 @@ async def _aiokafka(bootstrap: str, topic: str, transactional_id: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_apache_kafkas_clients_copy_a_topic_in_transactions(
     kafka: Kafka, bootstrap: str, topic: str, transactional_id: str, new_topic_name: Callable[[], str]
 ) -> None:
@@ -225,7 +225,7 @@ def test_apache_kafkas_clients_copy_a_topic_in_transactions(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_apache_kafkas_producer_begins_one_transaction_after_the_other(
     kafka: Kafka, bootstrap: str, topic: str, transactional_id: str
 ) -> None:
@@ -272,7 +272,7 @@ def coordinator_of(cluster: LocalCluster) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_killed_coordinator_loses_no_transaction(own_cluster: LocalCluster, transactional_id: str) -> None:
     """The coordinator is killed with kill -9 in the middle of a transaction, which then commits; another one is aborted."""
     topic = create_topic(own_cluster.bootstrap, "t")

@@ -34,7 +34,7 @@ FREE_PORTS_COUNT = 12_000
 # Processes begin at different ports, so that two that create clusters at the same time do not choose the same.
 FREE_PORTS_STEP = 997
 POLL_SECONDS = 0.02
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 STOP_SECONDS = 45.0
 # Kafka's default of offsets.topic.replication.factor and transaction.state.log.replication.factor.
 OFFSETS_REPLICATION_FACTOR = 3
@@ -107,7 +107,7 @@ class LocalNode:
         time runs out first."""
         deadline = time.monotonic() + seconds
         while True:
-            for found in self.events():
+            for found in self.events(mentioning=event):
                 if found.get("event") == event and all(found.get(key) == value for key, value in fields.items()):
                     return found
             if self.pid is None:
@@ -116,8 +116,8 @@ class LocalNode:
                 raise ToolError(f"{self.files.name} did not report {event} within {seconds:g} s (see {self.files.log})")
             time.sleep(POLL_SECONDS)
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Returns the events since the last start, oldest first."""
+    def events(self, *, mentioning: str = "") -> Iterator[dict[str, Any]]:
+        """Returns the events since the last start whose line contains this text, oldest first."""
         try:
             with Path(self.files.log).open("rb") as log:
                 log.seek(self._log_position)
@@ -125,7 +125,7 @@ class LocalNode:
         except FileNotFoundError:
             return
         for line in lines[:-1]:
-            if line.startswith(b"{"):
+            if line.startswith(b"{") and mentioning.encode() in line:
                 yield json.loads(line)
 
     def last_line(self) -> str:
