@@ -26,6 +26,9 @@ PROBE_FILE: Final = ".diskraft-probe"
 BUFFERS_PER_WRITE_MAX: Final = 1024  # Linux's IOV_MAX.
 _PROBE_SIZE: Final = 4096
 _FINISHED_WRITES: Final = (4, 11, 15)
+# What counts for a file system whose settings are not in /sys: the most that any is known to take.
+_READAHEAD_KB: Final = 4096
+_LARGEST_READ_KB: Final = 1024
 
 # Tests replace these functions to make a healthy disk fail.
 _pwritev = os.pwritev
@@ -55,6 +58,8 @@ class HeldDirectory:
         self._process = process
         # (device, inode) of the directory that `attach` opened.
         self._identity = (-1, -1)
+        # How far beyond the end of a read the kernel may read ahead. Set by `attach`.
+        self.readahead_bytes = 0
         # The descriptor of `.lock`. Open from `lock` to `close_everything`, -1 otherwise. `release_lock_now` leaves it open.
         self._lock_fd = -1
         # Whether this object holds the lock or is taking it. Invariant: while True, `held_locks` of the process maps
@@ -71,6 +76,7 @@ class HeldDirectory:
         self.dir_fd = _open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         held = os.fstat(self.dir_fd)
         self._identity = (held.st_dev, held.st_ino)
+        self.readahead_bytes = _readahead_bytes(held.st_dev)
 
     def count_device_writes(self) -> int | None:
         """Returns how many writes, discards and flushes the block device of the directory has finished, None if the kernel
@@ -404,6 +410,24 @@ def _remove(name: str, dir_fd: int) -> None:
     except FileNotFoundError:
         # The file or folder is already gone, which is what the caller wanted.
         return
+
+
+def _readahead_bytes(device: int) -> int:
+    """Returns how far beyond a page the kernel may read ahead when that page is read: what is left of the current window,
+    which is as large as the largest read where a program asked for that much, and the next window."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    # A disk, a partition of one, and a file system without a block device.
+    folders = f"/sys/dev/block/{number}/queue", f"/sys/dev/block/{number}/../queue", f"/sys/class/bdi/{number}"
+    readahead_kb = _setting(folders, "read_ahead_kb", _READAHEAD_KB)
+    largest_read_kb = _setting(folders, "max_sectors_kb", _LARGEST_READ_KB)
+    return (max(readahead_kb, largest_read_kb) + readahead_kb) * 1024
+
+
+def _setting(folders: Sequence[str], name: str, default: int) -> int:
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError), open(f"{folder}/{name}", "rb") as file:
+            return int(file.read())
+    return default
 
 
 def _aligned_buffer(size: int) -> memoryview:

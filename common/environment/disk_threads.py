@@ -54,6 +54,9 @@ class OpenFile:
         "_close",
         "broken",
         "broken_at",
+        "cached_from",
+        "cached_to",
+        "cached_until_ns",
         "end",
         "fd",
         "name",
@@ -86,6 +89,10 @@ class OpenFile:
         # The sizes of all truncations since the file was opened, in queue order. Only grows, because each region remembers
         # how long the list was when the region was created.
         self.truncations: list[int] = []
+        # The range that was last found to be in the page cache, and the time until which it counts as cached.
+        self.cached_from = 0
+        self.cached_to = 0
+        self.cached_until_ns = 0
 
     def __del__(self) -> None:
         self._close(self.fd)

@@ -56,6 +56,9 @@ _STUCK_REPORT_NS: Final = NS_PER_S
 # If an operation of the writer or the reader is this old, the disk may be hanging, and sendfile could block on a lock that
 # the operation holds.
 _SUSPICIOUS_AGE_NS: Final = 100_000_000
+# For how long pages that were found in the page cache count as cached. Counting those of a long readahead takes as long as a
+# whole small fetch.
+_CACHED_NS: Final = 10_000_000
 
 
 class RealLogFile(LogFile):
@@ -357,13 +360,34 @@ class RealLogDir(LogDir):
     # --- for connections that send regions -----------------------------------------------------------------------
     def is_resident(self, region: RealFileRegion, position: int, size: int) -> bool:
         """Returns True only if sendfile of the range is certain not to block on the disk."""
-        return self._is_responsive(region) and self._page_cache.is_resident(region.file.fd, position, size)
+        return (
+            self._is_responsive(region)
+            and self._reads_nothing_ahead(region.file, position + size)
+            and self._page_cache.is_resident(region.file.fd, position, size)
+        )
 
     def read_resident(self, region: RealFileRegion) -> bytearray | None:
         """Returns the bytes of a region if reading them is certain not to block on the disk, else None."""
-        if region.is_valid and self._is_responsive(region):
+        end = region.position + region.size
+        if region.is_valid and self._is_responsive(region) and self._reads_nothing_ahead(region.file, end):
             return self._page_cache.read(region.file.fd, region.position, region.size)
         return None
+
+    def _reads_nothing_ahead(self, file: OpenFile, end: int) -> bool:
+        """Whether a read that ends at `end` does not make the kernel read ahead from the disk, because all that it would
+        read is in the page cache (`common/environment/page_cache.py`, rule 3)."""
+        # What is still being written need not be in the file yet. What of it is there is in the page cache.
+        file_end = file.unwritten_from if file.writes_in_flight else file.end
+        ahead_end = min(end + self._directory.readahead_bytes, file_end)
+        if ahead_end <= end:
+            return True
+        now_ns = time.monotonic_ns()
+        if file.cached_from <= end and ahead_end <= file.cached_to and now_ns < file.cached_until_ns:
+            return True
+        if not self._page_cache.is_cached(file.fd, end, ahead_end - end):
+            return False
+        file.cached_from, file.cached_to, file.cached_until_ns = end, ahead_end, now_ns + _CACHED_NS
+        return True
 
     def _is_responsive(self, region: RealFileRegion) -> bool:
         # Syncs and sweeps hold no lock that a read of cached pages needs, and rolling a segment takes a disk long.

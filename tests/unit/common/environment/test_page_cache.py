@@ -55,6 +55,21 @@ def test_a_page_that_cannot_be_read_at_once_is_not_resident(fd: int, monkeypatch
     cache = PageCache()
     monkeypatch.setattr(os, "preadv", would_block)
     assert not cache.is_resident(fd, 0, 100)
+    assert cache.read(fd, 0, 100) is None
+
+
+def test_pages_that_are_missing_are_not_fetched(fd: int) -> None:
+    """RWF_NOWAIT starts the read of a missing page, and starting a read can wait for a disk that hangs. So the range is
+    counted first: a page that is missing before the call must be missing after it."""
+    cache = PageCache()
+    # Evict a whole 2 MiB, because the kernel evicts large pages whole or not at all.
+    os.posix_fadvise(fd, 2 * MIB, 2 * MIB, os.POSIX_FADV_DONTNEED)
+    for position, size in ((2 * MIB, 1), (2 * MIB - 1, 2), (3 * MIB, 4096), (0, 4 * MIB + 100)):
+        assert cache.read(fd, position, size) is None
+        assert not cache.is_resident(fd, position, size)
+    for position in range(2 * MIB, 4 * MIB, 4096):
+        assert not cache.is_cached(fd, position, 1)
+    assert cache.read(fd, 2 * MIB - 10, 10) == bytearray(10)
 
 
 def test_a_kernel_without_the_call(fd: int) -> None:
@@ -62,3 +77,4 @@ def test_a_kernel_without_the_call(fd: int) -> None:
     cache = PageCache()
     cache._syscall = lambda *_: -1  # type: ignore[assignment]
     assert not cache.is_resident(fd, 0, 100)
+    assert cache.read(fd, 0, 100) is None

@@ -466,17 +466,64 @@ def page_cache_is_answered() -> bool:
 async def test_evicted_pages_are_read_by_the_thread(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The event loop must not wait for evicted pages. The reader thread reads the evicted half. sendfile sends the rest."""
+    """The event loop must not wait for evicted pages. The reader thread reads at least the first MiB, sendfile sends at
+    least the second half: the kernel may read ahead for the thread."""
     sendfile = CountedSendfile(monkeypatch)
     content = os.urandom(4 << 20)
     file = await written_file(log_dir, content)
     await log_dir.fsync(file)
     # Evict half of the file, because the kernel evicts large pages whole or not at all.
-    os.posix_fadvise(file.open_file.fd, 2 << 20, 2 << 20, os.POSIX_FADV_DONTNEED)
+    os.posix_fadvise(file.open_file.fd, 0, 2 << 20, os.POSIX_FADV_DONTNEED)
     pair.connection.send([log_dir.region(file, 0, len(content))])
     assert await pair.receive(len(content)) == content
     if page_cache_is_answered():
-        assert sendfile.bytes == 2 << 20
+        assert 2 << 20 <= sendfile.bytes <= 3 << 20
+
+
+async def test_a_read_on_the_loop_starts_no_readahead(log_dir: RealLogDir) -> None:
+    """A page with the mark of an earlier readahead makes the kernel read the next pages, although it is cached itself. So
+    no page of a partly cached file is read on the loop: none becomes cached by trying."""
+    cache = PageCache()
+    page_count = (16 << 20) // 4096
+    file = await written_file(log_dir, bytes(page_count * 4096))
+    fd = file.open_file.fd
+    await log_dir.fsync(file)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    # An ordinary read, which reads ahead and leaves the mark.
+    os.pread(fd, 4096, 0)
+    cached = [number for number in range(page_count) if cache.is_cached(fd, number * 4096, 1)]
+    if not 0 < len(cached) < page_count:
+        pytest.skip("this kernel or file system does not answer cachestat, or cached another part of the file")
+    for number in cached:
+        region: Any = log_dir.region(file, number * 4096, 10)
+        assert log_dir.read_resident(region) is None
+        assert not log_dir.is_resident(region, region.position, region.size)
+    assert [number for number in range(page_count) if cache.is_cached(fd, number * 4096, 1)] == cached
+
+
+async def test_the_end_of_a_file_is_read_on_the_loop_while_more_is_being_written(
+    log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to read ahead beyond the end of the file, and what is being written does not count as missing."""
+    if not page_cache_is_answered():
+        pytest.skip("this kernel or file system does not answer cachestat and RWF_NOWAIT")
+    file = await written_file(log_dir, b"content")
+    written = threading.Event()
+    write = disk_operations.write_all
+
+    def write_later(*arguments: Any) -> None:
+        written.wait(10)
+        write(*arguments)
+
+    monkeypatch.setattr(disk_operations, "write_all", write_later)
+    append = log_dir.append(file, 7, [bytes(1 << 20)])
+    try:
+        region: Any = log_dir.region(file, 0, 7)
+        assert log_dir.read_resident(region) == bytearray(b"content")
+        assert log_dir.is_resident(region, 0, 7)
+    finally:
+        written.set()
+    await append
 
 
 async def test_close_waits_for_a_region_too(pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
