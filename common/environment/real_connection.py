@@ -102,6 +102,7 @@ class RealConnection(Connection):
         self._fd = sock.fileno()
         self._loop = loop
         self._process = process
+        # None before `start` and once the connection is lost.
         self._receiver: Receiver | None = None
         self._buffers = buffers
         self._buffer_size = RECEIVE_BUFFER_MIN
@@ -133,11 +134,11 @@ class RealConnection(Connection):
 
     def start(self, receiver: Receiver) -> None:
         """Starts reading. The connection may already be closed."""
-        self._receiver = receiver
         if self._sock is None:
             # The connection was closed before it had a receiver, so `_lose` could not notify the receiver.
             self._loop.call_soon(receiver.connection_lost, None)
         else:
+            self._receiver = receiver
             self._update_reading()
 
     @property
@@ -406,8 +407,11 @@ class RealConnection(Connection):
             # data, instead of keeping it for a peer that does not read.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
             sock.close()
-        if self._receiver is not None:
-            self._loop.call_soon(self._receiver.connection_lost, reason)
+        # Let go of the receiver. It refers to this connection, so otherwise only the garbage collector would free the two,
+        # and with them a half-received request.
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            self._loop.call_soon(receiver.connection_lost, reason)
 
 
 def host_text(address: tuple[str, int] | tuple[str, int, int, int]) -> str:

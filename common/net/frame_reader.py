@@ -60,6 +60,11 @@ class FrameReader:
             self._view = view
             self._is_ours = False
 
+    def drop(self) -> None:
+        """Lets go of everything received, because the connection has ended."""
+        self._partial = bytearray()
+        self._view = memoryview(b"")
+
     def next_frame(self) -> memoryview | None:
         """Returns the next whole frame without its length field, or None if more bytes must arrive first.
 

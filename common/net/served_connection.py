@@ -216,6 +216,9 @@ class ServedConnection:
             self._log_malformed("the connection ended inside a frame")
         self._stop()
         self._exchanges.clear()
+        # A handler that still waits, as the fetch of a client that has gone may do for a minute, keeps this object alive. It
+        # must not keep a half-received request with it.
+        self._reader.drop()
         self._server.forget(self)
 
     def writable(self) -> None:

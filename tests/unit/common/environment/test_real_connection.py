@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+import gc
 import os
 import socket
 import struct
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -327,6 +329,35 @@ async def test_a_reset_behind_data_that_the_receiver_lets_wait(pair: Pair) -> No
     await pair.recorder.until("lost")
     assert len(pair.recorder.data) == RECEIVE_BUFFER_MIN + 10
     assert pair.recorder.lost == ["Connection reset by peer"]
+
+
+async def test_a_lost_connection_lets_go_of_its_receiver(env: RealEnvironment) -> None:
+    """The receiver refers to the connection. If the connection went on referring to the receiver, both would stay until the
+    garbage collector runs, and with them what the receiver holds."""
+    accepted: asyncio.Queue[tuple[weakref.ref[Recorder], weakref.ref[Connection]]] = asyncio.Queue()
+
+    def accept(connection: Connection) -> Receiver:
+        recorder = Recorder(connection)
+        accepted.put_nowait((weakref.ref(recorder), weakref.ref(connection)))
+        return recorder
+
+    listener = env.listen("127.0.0.1", 0, accept)
+    gc.disable()
+    try:
+        with socket.create_connection((listener.host, listener.port)):
+            receiver, connection = await accepted.get()
+            listener.close()
+            ended = receiver()
+            assert ended is not None
+            ended.connection.abort()
+            await ended.until("lost")
+            del ended
+            # The callback that notified the receiver has to end, too.
+            await asyncio.sleep(0)
+        assert receiver() is None
+        assert connection() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_connection_refused_by_its_owner(env: RealEnvironment) -> None:

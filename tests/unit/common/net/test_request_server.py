@@ -1,6 +1,7 @@
 """RequestServer: what peers may do and what responses they get, on simulated and real sockets."""
 
 import asyncio
+import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from common.ids import DirectoryId, Uuid
+from common.net.frame_reader import FrameReader
 from common.net.request_context import DirectoryWait, Handler, RequestContext
 from common.net.server_limits import ServerLimits
 from common.parts import FileRegion
@@ -46,6 +48,7 @@ from tests.unit.common.net.worlds import (
     name_in,
     request_bytes,
     run_on_seeds,
+    run_real,
     run_simulated,
 )
 
@@ -360,6 +363,49 @@ def test_a_peer_may_go_while_its_requests_are_handled(run: Run) -> None:
             await world.until(lambda: server.server.memory.used_bytes == 0)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("is_waiting", [False, True], ids=["idle", "a request waits"])
+def test_a_lost_connection_leaves_no_half_received_request(monkeypatch: pytest.MonkeyPatch, is_waiting: bool) -> None:
+    # The bytes of a request that will never be complete are freed when the connection is lost, not when the garbage
+    # collector runs. That also holds while an earlier request of the connection is still being handled; without one,
+    # nothing of the connection stays.
+    partial: list[weakref.ref[bytearray]] = []
+    readers: list[weakref.ref[FrameReader]] = []
+
+    class Bytes(bytearray):
+        """Unlike a bytearray, it can be referred to weakly."""
+
+    class Watched(FrameReader):
+        def keep_rest(self) -> None:
+            super().keep_rest()
+            readers[:] = [weakref.ref(self)]
+            if self._partial:
+                self._partial = Bytes(self._partial)
+                partial.append(weakref.ref(self._partial))
+
+    monkeypatch.setattr("common.net.served_connection.FrameReader", Watched)
+
+    async def scenario(world: World) -> None:
+        gate = Gate()
+        async with Server(world, {ApiKey.METADATA: gate.handle}) as server:
+            peer = await server.raw()
+            half = metadata_request("half")[:-3]
+            peer.send(metadata_request("waits") + half if is_waiting else half)
+            await world.until(lambda: partial)
+            peer.connection.abort()
+            await world.until(lambda: server.server.connection_count == 0)
+            assert [each() for each in partial] == [None]
+            assert (readers[0]() is not None) == is_waiting
+            if is_waiting:
+                gate.open("waits")
+                await world.until(lambda: server.server.memory.used_bytes == 0)
+
+    gc.disable()
+    try:
+        run_real(scenario)
+    finally:
+        gc.enable()
 
 
 def test_connections_are_limited_in_all_and_per_host(run: Run) -> None:
