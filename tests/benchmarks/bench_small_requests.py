@@ -3,9 +3,11 @@
     python -m tests.benchmarks.bench_small_requests [--quick] [--requests 30000] [--rounds 5] [--depth 64] [--folder FOLDER]
 
 One connection keeps 64 requests in flight and sends the next one with each answer. The requests are encoded beforehand, so
-that the client costs little: Produce of one record with acks=1, a Fetch that returns one record from the page cache, and
-Metadata of one topic. The kinds take turns. Client and broker share the machine; the CPU time of the broker's main thread,
-which runs the event loop, is what other load disturbs least. The broker runs on the interpreter of this process.
+that the client costs little: Produce of one record with acks=1, a Fetch that returns the newest record, a Fetch of an old
+one, which is in the page cache but whose position no broker knows by heart, and Metadata of one topic. The kinds take turns,
+and so do the current broker and that of an earlier commit (`tests/benchmarks/baseline.py`). Client and broker share the
+machine; the CPU time of the broker's main thread, which runs the event loop, is what other load disturbs least. Both brokers
+run on the interpreter of this process.
 """
 
 import argparse
@@ -32,14 +34,18 @@ from common.protocol.messages.produce import PartitionProduceData, ProduceReques
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct
 from common.records.batch import Record, encode_batch
+from tests.benchmarks.baseline import COMMIT, baseline_cluster, comparison
 from tests.benchmarks.measuring import percentile, print_result, spread
 from tests.interop.topics import create_topic
 from tools.lab.local_cluster import LocalCluster
 
 VALUE_BYTES = 100
 VERSIONS = {ApiKey.PRODUCE: 9, ApiKey.FETCH: 12, ApiKey.METADATA: 12}
-GOALS_PER_SECOND = {"produce": 25_000, "fetch": 20_000}
+GOALS_PER_SECOND = {"produce": 25_000, "fetch": 20_000, "fetch_old": 20_000}
 RECEIVE_BYTES = 1 << 20
+# More than the broker keeps positions of in memory.
+STORED_RECORDS = 20_000
+OLD_OFFSET = 7_777
 
 
 @dataclass(slots=True)
@@ -74,23 +80,25 @@ def frame(message: Struct, api_key: ApiKey) -> bytes:
     return b"".join(part for part in parts if not isinstance(part, FileRegion))
 
 
-def kinds(topic: str) -> list[Kind]:
+def produce_frame(topic: str) -> bytes:
     records = encode_batch([Record(key=None, value=b"x" * VALUE_BYTES, timestamp_ms=1_700_000_000_000)])
-    produce = ProduceRequest(
-        acks=1,
-        timeout_ms=30_000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])],
-    )
-    fetch = FetchRequest(
-        max_wait_ms=500,
-        min_bytes=1,
-        session_epoch=-1,
-        topics=[FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)])],
-    )
+    topics = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])]
+    return frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics), ApiKey.PRODUCE)
+
+
+def fetch_frame(topic: str, offset: int) -> bytes:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1)
+    topics = [FetchTopic(topic=topic, partitions=[partition])]
+    return frame(FetchRequest(max_wait_ms=500, min_bytes=1, session_epoch=-1, topics=topics), ApiKey.FETCH)
+
+
+def kinds(topic: str, stored: str) -> list[Kind]:
+    """Returns the kinds of requests. Records are written to `topic` and read from `stored`, which has STORED_RECORDS."""
     metadata = MetadataRequest(topics=[MetadataRequestTopic(name=topic, topic_id=Uuid(bytes(16)))])
     return [
-        Kind("produce", ApiKey.PRODUCE, frame(produce, ApiKey.PRODUCE)),
-        Kind("fetch", ApiKey.FETCH, frame(fetch, ApiKey.FETCH)),
+        Kind("produce", ApiKey.PRODUCE, produce_frame(topic)),
+        Kind("fetch", ApiKey.FETCH, fetch_frame(stored, STORED_RECORDS - 1)),
+        Kind("fetch_old", ApiKey.FETCH, fetch_frame(stored, OLD_OFFSET)),
         Kind("metadata", ApiKey.METADATA, frame(metadata, ApiKey.METADATA)),
     ]
 
@@ -148,7 +156,7 @@ def check(kind: Kind, answer: bytes) -> None:
     match kind.name:
         case "produce":
             assert response.responses[0].partition_responses[0].error_code == 0
-        case "fetch":
+        case "fetch" | "fetch_old":
             assert len(response.responses[0].partitions[0].records) > VALUE_BYTES
         case _:
             assert response.topics[0].error_code == 0
@@ -159,38 +167,88 @@ def loop_seconds(pid: int) -> float:
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def measure(connection: socket.socket, kind: Kind, *, pid: int, requests: int, depth: int) -> None:
-    cpu, began = loop_seconds(pid), time.perf_counter()
-    ask(connection, kind, requests, depth)
-    kind.per_second.append(requests / (time.perf_counter() - began))
-    kind.loop_us.append((loop_seconds(pid) - cpu) * 1e6 / requests)
+@dataclass(slots=True)
+class Contender:
+    """A broker, and the requests that measure it."""
+
+    connection: socket.socket
+    pid: int
+    kinds: list[Kind]
+
+    def measure(self, kind: Kind, *, requests: int, depth: int) -> None:
+        cpu, began = loop_seconds(self.pid), time.perf_counter()
+        ask(self.connection, kind, requests, depth)
+        kind.per_second.append(requests / (time.perf_counter() - began))
+        kind.loop_us.append((loop_seconds(self.pid) - cpu) * 1e6 / requests)
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[tuple[socket.socket, str, int]]:
-    """Runs a cluster of one broker with one disk. Yields a connection to it, a topic and the broker's process id."""
+def contender(bootstrap: str, pid: int) -> Iterator[Contender]:
+    """Connects to a broker and makes its topics."""
+    topic = create_topic(bootstrap, "small", partitions=1, replication_factor=1)
+    stored = create_topic(bootstrap, "stored", partitions=1, replication_factor=1)
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        ask(connection, Kind("produce", ApiKey.PRODUCE, produce_frame(stored)), STORED_RECORDS, 64)
+        yield Contender(connection, pid, kinds(topic, stored))
+
+
+@contextmanager
+def current_broker(folder: Path) -> Iterator[Contender]:
+    """Runs a cluster of one broker with one disk."""
     cluster = LocalCluster.create(folder, brokers=1, disks=1, loop=False)
     try:
         cluster.start()
         [node] = cluster.brokers
         assert node.pid is not None
-        topic = create_topic(cluster.bootstrap, "small", partitions=1, replication_factor=1)
-        host, _, port = cluster.bootstrap.rpartition(":")
-        with socket.create_connection((host, int(port))) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            yield connection, topic, node.pid
+        with contender(cluster.bootstrap, node.pid) as current:
+            yield current
     finally:
         cluster.kill()
         cluster.delete()
 
 
-def in_turns(measured: list[Kind], rounds: int, measure_one: Callable[[Kind], None]) -> None:
-    """Measures the kinds in turns. The first round warms up and is discarded."""
+@contextmanager
+def earlier_broker(folder: Path) -> Iterator[Contender | None]:
+    """Runs the same of the earlier commit. Yields None if its source cannot be had."""
+    with baseline_cluster(folder) as cluster:
+        if cluster is None:
+            yield None
+            return
+        with contender(cluster.bootstrap, cluster.broker_pids[0]) as earlier:
+            yield earlier
+
+
+def in_turns(contenders: list[Contender], rounds: int, measure: Callable[[Contender, Kind], None]) -> None:
+    """Measures the kinds of all contenders in turns. The first round warms up and is discarded."""
     for number in range(rounds + 1):
-        for kind in measured:
-            if number == 1:
-                kind.clear()
-            measure_one(kind)
+        for together in zip(*(each.kinds for each in contenders), strict=True):
+            for each, kind in zip(contenders, together, strict=True):
+                if number == 1:
+                    kind.clear()
+                measure(each, kind)
+
+
+def text_of(kind: Kind, before: Kind | None) -> str:
+    requests = comparison(
+        kind.name,
+        "requests/s",
+        now=median(kind.per_second),
+        goal=GOALS_PER_SECOND.get(kind.name),
+        before=None if before is None else median(before.per_second),
+    )
+    loop = comparison(
+        "loop",
+        "us each",
+        now=median(kind.loop_us),
+        goal=None,
+        before=None if before is None else median(before.loop_us),
+    )
+    p99 = f"p99 {percentile(kind.latency_ms, 0.99):.2f} ms"
+    return f"{requests}, {loop}, {p99}" + (
+        "" if before is None else f" ({COMMIT} {percentile(before.latency_ms, 0.99):.2f})"
+    )
 
 
 def main() -> None:
@@ -205,26 +263,26 @@ def main() -> None:
     rounds = arguments.rounds or (2 if arguments.quick else 5)
     with (
         tempfile.TemporaryDirectory(prefix="diskraft-bench-", dir=arguments.folder) as name,
-        broker(Path(name)) as (connection, topic, pid),
+        current_broker(Path(name) / "current") as current,
+        earlier_broker(Path(name) / "earlier") as earlier,
     ):
-        measured = kinds(topic)
         in_turns(
-            measured,
+            [current] if earlier is None else [current, earlier],
             rounds,
-            lambda kind: measure(connection, kind, pid=pid, requests=requests, depth=arguments.depth),
+            lambda each, kind: each.measure(kind, requests=requests, depth=arguments.depth),
         )
+    before = {} if earlier is None else {kind.name: kind for kind in earlier.kinds}
     figures = {
         "value_bytes": VALUE_BYTES,
         "depth": arguments.depth,
         "requests_per_round": requests,
         "rounds": rounds,
         "goal_requests_per_second": GOALS_PER_SECOND,
-    } | {kind.name: kind.figures() for kind in measured}
-    text = "; ".join(
-        f"{kind.name} {median(kind.per_second):.0f} requests/s, {median(kind.loop_us):.1f} us of the loop each, "
-        f"p50 {percentile(kind.latency_ms, 0.5):.2f} ms, p99 {percentile(kind.latency_ms, 0.99):.2f} ms"
-        for kind in measured
-    )
+        "earlier_commit": COMMIT,
+    }
+    figures |= {kind.name: kind.figures() for kind in current.kinds}
+    figures |= {f"earlier_{name}": kind.figures() for name, kind in before.items()}
+    text = "; ".join(text_of(kind, before.get(kind.name)) for kind in current.kinds)
     print_result("small_requests", "python -m tests.benchmarks.bench_small_requests", figures, text)
 
 
