@@ -11,16 +11,22 @@ from typing import Protocol
 
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, Listener
+from common.metadata.metadata_version import SUPPORTED_FEATURES
 from common.metrics_exposition import Sample
 from common.net.request_context import Authorize, Handler, allow_all
 from common.net.request_server import RequestServer
 from common.net.server_limits import server_limits
 from common.protocol.api_keys import ApiKey
+from common.protocol.messages.controller_registration import ControllerRegistrationRequest, Feature
+from common.protocol.messages.controller_registration import Listener as RegisteredListener
 from common.time_units import NS_PER_MS, NS_PER_S
 from controller.core.settings import controller_settings
 from controller.metrics import ControllerMeter
 from controller.quorum_controller import ControllerTimers, MetadataLogDriver, QuorumController
-from controller.requests import ClusterFacts, ControllerRequests, QuorumHandlers
+from controller.requests import ControllerRequests, QuorumHandlers
+
+# The number of the security protocol PLAINTEXT, the only one that listeners have in this version.
+PLAINTEXT_PROTOCOL = 0
 
 
 class ControllerQuorum(MetadataLogDriver, QuorumHandlers, Protocol):
@@ -52,8 +58,8 @@ class ControllerDaemon:
         )
         settings = controller_settings(config, properties, cluster_id)
         self.controller = QuorumController(env, driver, settings, node_id=config.node_id, timers=timers, on_active=on_active)
-        facts = ClusterFacts(cluster_id, config.controller_quorum_voters)
-        self._requests = ControllerRequests(env, self.controller, driver, facts, authorize=authorize)
+        self._incarnation_id = env.uuid()
+        self._requests = ControllerRequests(env, self.controller, driver, cluster_id=cluster_id, authorize=authorize)
         self._meter = ControllerMeter(env, self.controller)
         self._servers: list[RequestServer] = []
 
@@ -85,7 +91,28 @@ class ControllerDaemon:
             self._servers.append(server)
             listeners.append(listener)
             self._env.log.info("controller_listening", listener=endpoint.name, host=listener.host, port=listener.port)
+        self.controller.register_as(self._registration([listener.port for listener in listeners]))
         return listeners
+
+    def _registration(self, ports: Sequence[int]) -> ControllerRegistrationRequest:
+        """Returns what this node registers as. `ports` are the bound ports of the listeners, in their order."""
+        return ControllerRegistrationRequest(
+            controller_id=self._config.node_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[
+                RegisteredListener(
+                    name=endpoint.name,
+                    host=endpoint.host,
+                    port=endpoint.port or port,
+                    security_protocol=PLAINTEXT_PROTOCOL,
+                )
+                for endpoint, port in zip(self._config.advertised_controller_listeners, ports, strict=True)
+            ],
+            features=[
+                Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+                for name, levels in SUPPORTED_FEATURES.items()
+            ],
+        )
 
     def close(self) -> None:
         """Closes the listeners. The tasks end with their TaskGroup."""

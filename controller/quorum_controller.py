@@ -28,6 +28,7 @@ from common.metadata.metadata_version import NO_OP_LEVEL
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState, ReplayError
 from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import RecordsTooLarge
 from common.raft.errors import NotLeader
@@ -44,6 +45,7 @@ from common.records.metadata_records import (
 from common.time_units import NS_PER_MS
 from controller.core.activation import generate_activation_records
 from controller.core.broker_sessions import BrokerSessions
+from controller.core.controller_registration import handle_controller_registration, is_registered
 from controller.core.fencing import fence_stale_broker, unfenced_brokers
 from controller.core.leaderless import elect_leaderless
 from controller.core.preferred import ELECTIONS_PER_PASS_MAX, elect_preferred_leaders
@@ -172,6 +174,10 @@ class QuorumController:
         # offset; empty while this node is a standby. Operations append on the right, commits pop from the left, `_resign`
         # fails all of them.
         self._parked: deque[_Parked] = deque()
+        # What this node registers as. Set once, when the listeners are open; None before.
+        self._own_registration: ControllerRegistrationRequest | None = None
+        # Whether an operation that registers this node is queued or waits for its commit.
+        self._is_registering = False
         # Counts the changes to the state. Rises by one per replayed record on the active controller (NoOp records left out),
         # and by one per committed batch on a standby. Only compared for equality.
         self.change_count = 0
@@ -404,6 +410,7 @@ class QuorumController:
             self.change_count += 1
         while self._parked and self._parked[0].offset <= offset:
             self._answer(self._parked.popleft())
+        self._maybe_register()
 
     def _answer(self, parked: "_Parked") -> None:
         self._log_events(parked.events, parked.begun_ns)
@@ -463,6 +470,7 @@ class QuorumController:
             activation_records=len(records),
         )
         self._on_active()
+        self._maybe_register()
 
     def _resign(self) -> None:
         term, self._term = self._term, None
@@ -477,6 +485,30 @@ class QuorumController:
 
     def _new_feed(self) -> MetadataFeed:
         return MetadataFeed(self._env, on_leader_change=self._handle_leader_change, on_commit=self._handle_commit)
+
+    # --- registration -------------------------------------------------------------------------------------------
+
+    def register_as(self, registration: ControllerRegistrationRequest) -> None:
+        """Sets what this node registers as while it is the active controller. A standby does not register: as long as a
+        cluster has a single voter, that voter is the active controller sooner or later. Counterpart of Kafka's
+        ControllerRegistrationManager."""
+        self._own_registration = registration
+        self._maybe_register()
+
+    def _maybe_register(self) -> None:
+        """Registers this node unless it is registered. Called whenever that may have changed: after each commit, because
+        metadata.version may have risen, and when a term begins."""
+        request = self._own_registration
+        if self._term is None or request is None or self._is_registering or is_registered(self.state, request):
+            return
+        self._is_registering = True
+        self.submit("controller_registration", handle_controller_registration, request).add_done_callback(self._has_ended)
+
+    def _has_ended(self, answer: "asyncio.Future[ControllerRegistrationResponse]") -> None:
+        self._is_registering = False
+        # It fails if the term ends first. The next term may have begun already.
+        if answer.exception() is not None:
+            self._maybe_register()
 
     # --- lifecycle and timers -----------------------------------------------------------------------------------
 

@@ -10,16 +10,16 @@ error to the client.
 """
 
 import ipaddress
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from common.configuration.description import describe_configs
-from common.configuration.endpoints import Voter
 from common.environment.interface import Environment
 from common.ids import BrokerId, Offset
 from common.net.api_versions import advertised_versions, api_versions_response, supported_features
+from common.net.endpoint_types import check_endpoint_type
 from common.net.error_responses import error_response
 from common.net.request_context import Authorize, Handler, Principal, RequestContext, allow_all
 from common.protocol.api_keys import ApiKey
@@ -52,6 +52,11 @@ from controller.core.alter_partition import handle_alter_partition
 from controller.core.alter_partition_reassignments import alter_partition_reassignments
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.broker_sessions import BrokerSessions
+from controller.core.controller_registration import (
+    describe_controllers,
+    handle_controller_registration,
+    registered_controllers,
+)
 from controller.core.create_partitions import create_partitions
 from controller.core.describe_configs import handle_describe_configs
 from controller.core.elect_leaders import elect_leaders
@@ -95,6 +100,7 @@ OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
         ApiKey.BROKER_HEARTBEAT: handle_broker_heartbeat,
         ApiKey.UNREGISTER_BROKER: handle_unregister_broker,
         ApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids,
+        ApiKey.CONTROLLER_REGISTRATION: handle_controller_registration,
         ApiKey.ASSIGN_REPLICAS_TO_DIRS: handle_assign_replicas_to_dirs,
     }
 )
@@ -116,14 +122,6 @@ class QuorumHandlers(Protocol):
     def handle_describe_quorum(self, context: RequestContext, request: Any) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFacts:
-    """Facts about the cluster that do not change while the node runs."""
-
-    cluster_id: str
-    voters: Sequence[Voter]
-
-
 class ControllerRequests:
     """The request handlers of one controller node."""
 
@@ -132,13 +130,13 @@ class ControllerRequests:
         env: Environment,
         controller: QuorumController,
         quorum: QuorumHandlers,
-        facts: ClusterFacts,
         *,
+        cluster_id: str,
         authorize: Authorize = allow_all,
     ) -> None:
         self._env = env
         self._controller = controller
-        self._facts = facts
+        self._cluster_id = cluster_id
         self._authorize = authorize
         self._handlers: Mapping[ApiKey, Handler] = {
             ApiKey.FETCH: quorum.handle_fetch,
@@ -161,6 +159,7 @@ class ControllerRequests:
             ApiKey.BROKER_HEARTBEAT: self.handle_broker_heartbeat,
             ApiKey.UNREGISTER_BROKER: self.handle_operation,
             ApiKey.ALLOCATE_PRODUCER_IDS: self.handle_operation,
+            ApiKey.CONTROLLER_REGISTRATION: self.handle_operation,
             ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.handle_operation,
         }
         self._advertised = advertised_versions(self._handlers)
@@ -237,19 +236,26 @@ class ControllerRequests:
         response.finalized_features_epoch = self._controller.committed_offset
         return response
 
-    def handle_describe_cluster(self, _context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        if request.endpoint_type == EndpointType.BROKER:
-            raise ApiError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a controller listener; ask for controllers")
-        if request.endpoint_type != EndpointType.CONTROLLER:
-            raise ApiError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
+    async def handle_describe_cluster(
+        self, context: RequestContext, request: DescribeClusterRequest
+    ) -> DescribeClusterResponse:
+        """Returns the registered controllers, each with its address on the listener that was asked (KIP-919)."""
+        check_endpoint_type(request, context.api_version, served=EndpointType.CONTROLLER)
+        if self._controller.is_active:
+            # What the state has must be committed before a client may see it.
+            controllers = await self._controller.submit("describe_cluster", describe_controllers, None)
+        else:
+            controllers = registered_controllers(self._controller.state)
+        addresses = {each.controller_id: each.endpoint(context.listener_name) for each in controllers.values()}
         leader_id = self._controller.leader.leader_id
         return DescribeClusterResponse(
             endpoint_type=EndpointType.CONTROLLER,
-            cluster_id=self._facts.cluster_id,
+            cluster_id=self._cluster_id,
             controller_id=-1 if leader_id is None else leader_id,
             brokers=[
-                DescribeClusterBroker(broker_id=voter.node_id, host=voter.host, port=voter.port)
-                for voter in self._facts.voters
+                DescribeClusterBroker(broker_id=controller_id, host=address.host, port=address.port)
+                for controller_id, address in sorted(addresses.items())
+                if address is not None
             ],
             cluster_authorized_operations=(
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

@@ -13,6 +13,7 @@ from common.ids import NO_LEADER, ZERO_UUID, BrokerId, TopicId
 from common.metadata.registrations import BrokerRegistration, PartitionRegistration, Topic
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, is_internal_topic, validate_topic_name
+from common.net.endpoint_types import check_endpoint_type
 from common.net.request_context import RequestContext
 from common.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from common.protocol.errors import ErrorCode
@@ -76,14 +77,8 @@ class MetadataRequests:
         )
 
     def handle_describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        """Returns the unfenced brokers, and the fenced ones if asked. This listener does not describe controllers."""
-        if request.endpoint_type != EndpointType.BROKER:
-            is_known = request.endpoint_type == EndpointType.CONTROLLER
-            return DescribeClusterResponse(
-                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-                error_message="This listener answers for brokers only; ask a controller for controllers.",
-                endpoint_type=EndpointType.BROKER,
-            )
+        """Returns the unfenced brokers, and the fenced ones if asked. Raises ApiError if asked for controllers."""
+        check_endpoint_type(request, context.api_version, served=EndpointType.BROKER)
         return DescribeClusterResponse(
             cluster_id=self._cluster_id,
             controller_id=self._controller_id(context.listener_name),

@@ -83,6 +83,9 @@ KNOWN_WITHOUT_EFFECT = frozenset(
     """.split()
 )
 
+# Hosts of a listener that stand for all interfaces. Nobody can connect to them.
+ANY_HOST = ("", "0.0.0.0", "::")
+
 # The keys that say who the node is, where it keeps its data and how others reach it. Kafka ignores every unknown key. But if
 # one of these were mistyped, the node would come up as something else: log.dirz=/disk-1 would leave the data in
 # /tmp/kafka-logs.
@@ -376,6 +379,9 @@ class ServerConfig:
     # server. Then controller_quorum_voters is this node.
     is_standalone: bool = field(default=False)
 
+    # The addresses by which clients reach the controller listeners, in their order; empty for a node that is only a broker.
+    advertised_controller_listeners: tuple[Endpoint, ...] = field(default=())
+
     # What the operator probably did not mean: unknown keys, and data in the default directory. Every command that reads the
     # file prints these lines.
     doubts: tuple[str, ...] = field(default=())
@@ -443,6 +449,7 @@ def load_server_config(properties: Mapping[str, str], *, host_name: str = "local
     advertised = config.advertised_listeners
     config = _with_listeners(config, host_name)
     config = _with_quorum(config, advertised)
+    config = replace(config, advertised_controller_listeners=_advertised_controllers(config, advertised, host_name))
     if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
         raise ConfigError(
             f"broker.heartbeat.interval.ms={config.broker_heartbeat_interval_ms} is not valid; "
@@ -585,17 +592,17 @@ def _advertised(config: ServerConfig, host_name: str) -> tuple[Endpoint, ...]:
     result: list[Endpoint] = []
     for listener in advertised:
         if listener.name in controller_names:
-            # Brokers find the controller by the voters' addresses. Kafka 4.1's stock server.properties has this entry.
+            # The controller announces this one. Kafka 4.1's stock server.properties has such an entry.
             continue
         if listener.name not in bound:
             raise ConfigError(
                 f"advertised.listeners={_text(advertised)} is not valid; the broker has no listener {listener.name}"
             )
-        if listener.host in ("0.0.0.0", "::") and config.advertised_listeners:
+        if listener.host in ANY_HOST[1:] and config.advertised_listeners:
             raise ConfigError(
                 f"advertised.listeners={_text(advertised)} is not valid; {listener.host} cannot be reached by a client"
             )
-        host = host_name if listener.host in ("", "0.0.0.0", "::") else listener.host
+        host = host_name if listener.host in ANY_HOST else listener.host
         result.append(replace(listener, host=host))
     return tuple(result)
 
@@ -631,6 +638,22 @@ def _with_quorum(config: ServerConfig, advertised: tuple[Endpoint, ...]) -> Serv
     if len(voters) > 1:
         raise ConfigError(f"controller.quorum.voters lists {len(voters)} voters; it takes one in this version")
     return config
+
+
+def _advertised_controllers(config: ServerConfig, advertised: tuple[Endpoint, ...], host_name: str) -> tuple[Endpoint, ...]:
+    """Returns the address of each controller listener: what advertised.listeners says; else its own, if it has a host; else,
+    for the listener that the quorum uses, the address by which all other nodes reach it; else the machine's."""
+    given = {listener.name: listener for listener in advertised}
+    result: list[Endpoint] = []
+    for listener in config.controller_listeners:
+        explicit = given.get(listener.name, listener)
+        address = HostPort(explicit.host, explicit.port)
+        if address.host in ANY_HOST:
+            voter = next((each for each in config.controller_quorum_voters if each.node_id == config.node_id), None)
+            is_quorums = listener.name == config.controller_listener_names[0]
+            address = HostPort(voter.host, voter.port) if is_quorums and voter else HostPort(host_name, address.port)
+        result.append(replace(listener, host=address.host, port=address.port))
+    return tuple(result)
 
 
 def _sole_voter(config: ServerConfig, advertised: tuple[Endpoint, ...]) -> Voter:

@@ -103,6 +103,10 @@ class ControllerRegistration:
     endpoints: tuple[BrokerEndpoint, ...]
     features: tuple[SupportedFeature, ...]
 
+    def endpoint(self, listener_name: str) -> BrokerEndpoint | None:
+        """Returns the endpoint of the listener, or None."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
+
 
 class PartitionRegistration(NamedTuple):
     """One partition: its replicas, their directories, and its leader.

@@ -75,7 +75,7 @@ def _generate(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
         yield ApiMessageAndVersion(ZkMigrationRecord(zk_migration_state=state.zk_migration_state), 0)
     level = state.metadata_version
     for controller in state.controllers.values():
-        yield ApiMessageAndVersion(_controller_record(controller), 0)
+        yield ApiMessageAndVersion(controller_record(controller), 0)
     for broker in state.brokers.values():
         yield ApiMessageAndVersion(_broker_record(broker, level), register_broker_record_version(level))
     partition_version = partition_record_version(level)
@@ -106,7 +106,8 @@ def _feature_records(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
         yield ApiMessageAndVersion(FeatureLevelRecord(name=name, feature_level=state.features[name]), 0)
 
 
-def _controller_record(controller: ControllerRegistration) -> RegisterControllerRecord:
+def controller_record(controller: ControllerRegistration) -> RegisterControllerRecord:
+    """Returns the record that makes this registration."""
     return RegisterControllerRecord(
         controller_id=controller.controller_id,
         incarnation_id=controller.incarnation_id,

@@ -40,6 +40,7 @@ from common.protocol.messages.consumer_group_describe import (
     DescribedConsumerGroup,
 )
 from common.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from common.protocol.messages.controller_registration import ControllerRegistrationResponse
 from common.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -593,6 +594,7 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.BROKER_HEARTBEAT: _top_level(BrokerHeartbeatResponse),
         ApiKey.UNREGISTER_BROKER: _top_level_with_text(UnregisterBrokerResponse),
         ApiKey.ALLOCATE_PRODUCER_IDS: _top_level(AllocateProducerIdsResponse),
+        ApiKey.CONTROLLER_REGISTRATION: _top_level_with_text(ControllerRegistrationResponse),
         ApiKey.ASSIGN_REPLICAS_TO_DIRS: _top_level(AssignReplicasToDirsResponse),
         ApiKey.LIST_CONFIG_RESOURCES: _top_level(ListConfigResourcesResponse),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,

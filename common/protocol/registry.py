@@ -26,6 +26,7 @@ from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, Br
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from common.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from common.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from common.protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
 from common.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from common.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from common.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -155,6 +156,7 @@ _ALL = (
     _api(AllocateProducerIdsRequest, AllocateProducerIdsResponse),
     _api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     _api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+    _api(ControllerRegistrationRequest, ControllerRegistrationResponse),
     _api(AssignReplicasToDirsRequest, AssignReplicasToDirsResponse),
     _api(ListConfigResourcesRequest, ListConfigResourcesResponse),
     _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),

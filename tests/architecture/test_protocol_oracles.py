@@ -13,6 +13,7 @@ BETWEEN_NODES = (
     "AssignReplicasToDirs",
     "BrokerHeartbeat",
     "BrokerRegistration",
+    "ControllerRegistration",
     "DefaultPrincipalData",
     "Envelope",
     "FetchSnapshot",

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from common.ids import NO_LEADER, BrokerId, Offset, TopicId
-from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE
+from common.ids import NO_LEADER, BrokerId, Offset, TopicId, Uuid
+from common.metadata.metadata_version import (
+    CONTROLLER_REGISTRATION_LEVEL,
+    DIRECTORY_NUMBERING_FEATURE,
+    KRAFT_VERSION_FEATURE,
+    METADATA_VERSION_FEATURE,
+    SUPPORTED_FEATURES,
+)
+from common.metadata.registrations import BrokerEndpoint
+from common.metadata.snapshot import generate_snapshot_records
 from common.metadata.state import MetadataState
 from common.protocol.api_keys import ApiKey
 from common.protocol.authorized_operations import NOT_ASKED
@@ -29,6 +37,9 @@ from common.protocol.messages.assign_replicas_to_dirs import (
     RequestPartitionData,
     RequestTopicData,
 )
+from common.protocol.messages.controller_registration import ControllerRegistrationRequest
+from common.protocol.messages.controller_registration import Feature as ControllerFeature
+from common.protocol.messages.controller_registration import Listener as ControllerListener
 from common.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -46,8 +57,11 @@ from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
 from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
 from common.raft.listener import LoadedSnapshot
-from common.records.metadata_records import KnownRecord, NoOpRecord
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import FeatureLevelRecord, KnownRecord, NoOpRecord, RegisterControllerRecord
 from common.time_units import NS_PER_S
+from controller.core.result import ControllerResult
+from controller.core.turn import Turn
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.controller.nodes import CLUSTER_ID, Client, ControllerNode, directory
 
@@ -261,9 +275,15 @@ class Follower:
         pass
 
 
+def generated(state: MetadataState) -> list[KnownRecord]:
+    """Returns the records of a snapshot of the state, without the registrations of controllers."""
+    records = [written.record for written in generate_snapshot_records(state)]
+    return [record for record in records if not isinstance(record, RegisterControllerRecord)]
+
+
 def test_a_restarted_controller_knows_everything_it_knew() -> None:
-    """After kill -9 and a restart, the state is equal, the brokers' sessions start over, and the quorum's epoch is
-    higher."""
+    """After kill -9 and a restart, the state is equal but for the controller's own registration, the brokers' sessions start
+    over, and the quorum's epoch is higher."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         await client.start(1, "a", "b")
@@ -275,7 +295,9 @@ def test_a_restarted_controller_knows_everything_it_knew() -> None:
         client.reconnect()
         after = node.daemon.controller.state
         assert after is not before
-        assert after == before
+        # The next incarnation of the controller registers itself anew.
+        await world.until(lambda: after.controllers[100] != before.controllers[100])
+        assert generated(after) == generated(before)
         assert node.daemon.controller.leader.epoch > epoch
         assert not (await client.heartbeat(2)).is_fenced
         await world.sleep(8)
@@ -329,7 +351,7 @@ def test_a_controller_that_starts_from_a_snapshot() -> None:
         client.reconnect()
         assert world.events_named("metadata_snapshot_loaded", "controller")
         after = node.daemon.controller.state
-        assert after == before
+        assert generated(after) == generated(before)
         assert after.brokers[BrokerId(1)].lost_directories == (directory("a"),)
         response = await client.heartbeat(1, offline=["a"])
         assert response.error_code == ErrorCode.NONE
@@ -475,6 +497,7 @@ def test_versions_features_and_cluster() -> None:
         assert response.finalized_features_epoch >= 0
         cluster = await client.send(DescribeClusterRequest(endpoint_type=2))
         assert (cluster.cluster_id, cluster.controller_id) == (CLUSTER_ID, 100)
+        assert cluster.endpoint_type == 2
         assert [(each.broker_id, each.host, each.port) for each in cluster.brokers] == [(100, "controller", 9093)]
         assert cluster.cluster_authorized_operations == NOT_ASKED
         asked = await client.send(DescribeClusterRequest(endpoint_type=2, include_cluster_authorized_operations=True))
@@ -482,6 +505,8 @@ def test_versions_features_and_cluster() -> None:
         for endpoint_type, code in ((1, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
             refused = await client.send(DescribeClusterRequest(endpoint_type=endpoint_type))
             assert refused.error_code == code
+        # The clients of version 0 know neither endpoint types nor their errors.
+        assert (await client.send(DescribeClusterRequest(), version=0)).error_code == ErrorCode.INVALID_REQUEST
 
     run(scenario)
 
@@ -715,3 +740,113 @@ def test_every_handler_has_a_declared_api() -> None:
         assert {ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.BROKER_HEARTBEAT, ApiKey.ENVELOPE} <= served
 
     run(scenario)
+
+
+# --- registrations of controllers (KIP-919) --------------------------------------------------------------------------
+
+
+def registration(controller_id: int, *listeners: str, incarnation: int = 1) -> ControllerRegistrationRequest:
+    """A registration with these listeners, each on the host of its own name."""
+    return ControllerRegistrationRequest(
+        controller_id=controller_id,
+        incarnation_id=Uuid(bytes([incarnation]) * 16),
+        listeners=[ControllerListener(name=name, host=name.lower(), port=9093) for name in listeners],
+        features=[ControllerFeature(name=METADATA_VERSION_FEATURE, min_supported_version=7, max_supported_version=25)],
+    )
+
+
+def test_a_controller_registers_each_incarnation_once() -> None:
+    """The record has the address, the features and the incarnation. A restart makes another incarnation, which registers
+    again; a new term of the same incarnation does not. Snapshots keep the registration."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        controllers = node.daemon.controller.state.controllers
+        await world.until(lambda: 100 in controllers)
+        (first,) = controllers.values()
+        assert first.endpoints == (BrokerEndpoint("CONTROLLER", "controller", 9093, 0),)
+        assert {each.name: (each.min_version, each.max_version) for each in first.features} == {
+            name: (levels.minimum, levels.maximum) for name, levels in SUPPORTED_FEATURES.items()
+        }
+        node.driver.resign(node.daemon.controller.leader.epoch)
+        await world.until(lambda: node.daemon.controller.new_active_count == 2)
+        await topic_of_no_broker(client)
+        assert node.daemon.controller.state.controllers == {100: first}
+        assert len(world.events_named("controller_registered")) == 1
+
+        await node.restart()
+        client.reconnect()
+        await world.until(lambda: len(world.events_named("controller_registered")) == 2)
+        (second,) = node.daemon.controller.state.controllers.values()
+        assert second.incarnation_id != first.incarnation_id
+        assert second.endpoints == first.endpoints
+        rebuilt = MetadataState()
+        for written in generate_snapshot_records(node.daemon.controller.state):
+            rebuilt.replay(written.record, offset=Offset(1))
+        assert rebuilt.controllers == {100: second}
+
+    run(scenario)
+
+
+async def topic_of_no_broker(client: Client) -> None:
+    """Sends a request that waits for its turn in the queue of the controller, and for what was appended before it."""
+    response = await client.send(create("t", [1]))
+    assert response.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_a_controller_registers_once_the_level_allows_it() -> None:
+    """Below metadata.version 3.7-IV0 no controller registers or is described. The level rises, and this one registers."""
+
+    async def in_world(world: SimulatedWorld) -> None:
+        node = ControllerNode(world)
+        world.disk(node.config.metadata_log_dir).write(
+            "bootstrap.checkpoint", make_bootstrap_checkpoint(bootstrap_records(CONTROLLER_REGISTRATION_LEVEL - 1))
+        )
+        await node.start()
+        async with asyncio.TaskGroup() as task_group:
+            client = Client(world, task_group)
+            refused = await client.send(registration(7, "CONTROLLER"))
+            assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert refused.error_message == ("controllers cannot register at metadata.version 3.6-IV2; that needs 3.7-IV0")
+            described = await client.send(DescribeClusterRequest(endpoint_type=2))
+            assert described.error_code == ErrorCode.UNSUPPORTED_VERSION
+            assert node.daemon.controller.state.controllers == {}
+
+            def rise(_turn: Turn, _request: None) -> ControllerResult[None]:
+                level = FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=CONTROLLER_REGISTRATION_LEVEL)
+                return ControllerResult([ApiMessageAndVersion(level, 0)], None)
+
+            await node.daemon.controller.submit("rise", rise, None)
+            await world.event("controller_registered")
+            described = await client.send(DescribeClusterRequest(endpoint_type=2))
+            assert [each.broker_id for each in described.brokers] == [100]
+            client.close()
+
+    SimulatedWorld(seed=1).run(in_world)
+
+
+def test_other_controllers_register_over_the_wire() -> None:
+    """DescribeCluster names the controllers that have the listener that was asked. A registration that was sent twice is
+    written once. The one of the next incarnation takes its place."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        for request in (registration(7, "SECOND", "CONTROLLER"), registration(8, "OTHER")):
+            assert (await client.send(request)).error_code == ErrorCode.NONE
+        end_offset = node.driver.log_end_offset
+        assert (await client.send(registration(8, "OTHER"))).error_code == ErrorCode.NONE
+        assert node.driver.log_end_offset == end_offset
+        cluster = await client.send(DescribeClusterRequest(endpoint_type=2, include_fenced_brokers=True))
+        assert [(each.broker_id, each.host, each.port, each.is_fenced) for each in cluster.brokers] == [
+            (7, "controller", 9093, False),
+            (100, "controller", 9093, False),
+        ]
+        await client.send(registration(7, "OTHER", incarnation=2))
+        cluster = await client.send(DescribeClusterRequest(endpoint_type=2))
+        assert [each.broker_id for each in cluster.brokers] == [100]
+        for refused, code in (
+            (registration(-1, "CONTROLLER"), ErrorCode.INVALID_REQUEST),
+            (registration(9, *("X" * 30_000,) * 10), ErrorCode.INVALID_REGISTRATION),
+        ):
+            assert (await client.send(refused)).error_code == code
+        assert sorted(node.daemon.controller.state.controllers) == [7, 8, 100]
+
+    run(scenario, {"metadata.max.idle.interval.ms": "0"})

@@ -77,6 +77,30 @@ def test_a_controller_has_only_its_controller_listener() -> None:
     assert config.advertised_listeners == ()
 
 
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({}, [("controller", 9093)]),
+        ({"listeners": "CONTROLLER://0.0.0.0:0"}, [("controller", 9093)]),
+        ({"listeners": "CONTROLLER://own:9093"}, [("own", 9093)]),
+        (
+            {"listeners": "CONTROLLER://:9093", "advertised.listeners": "CONTROLLER://outside:19093"},
+            [("outside", 19093)],
+        ),
+        (
+            {"listeners": "SECOND://:0,CONTROLLER://:9093", "controller.listener.names": "CONTROLLER,SECOND"}
+            | {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,SECOND:PLAINTEXT"},
+            [("host.example", 0), ("controller", 9093)],
+        ),
+    ],
+)
+def test_where_a_controller_is_reached(properties: dict[str, str], expected: list[tuple[str, int]]) -> None:
+    """The address of each listener that the controller registers: advertised, its own, the quorum's, or the machine's."""
+    voters = {"controller.quorum.voters": "100@controller:9093", "node.id": "100"}
+    config = load_server_config(CONTROLLER | voters | properties, host_name="host.example")
+    assert [(each.host, each.port) for each in config.advertised_controller_listeners] == expected
+
+
 def test_unknown_keys_and_keys_without_effect_are_warnings() -> None:
     """Unknown keys are reported one by one, keys without effect in one line. They do not prevent the start."""
     config = load_server_config(BROKER | {"no.such.key": "1", "num.io.threads": "8", "background.threads": "4"})
