@@ -79,6 +79,11 @@ class ControllerMeter:
                 "Longest event since the last snapshot.",
                 processing_time_ns / NS_PER_MS,
             ),
+            gauge(
+                "diskraft_awaited_replicas",
+                "Replicas whose brokers stay fenced until their directories are known.",
+                controller.awaited_replica_count,
+            ),
             counter(
                 "kafka_controller_controllerstats_uncleanleaderelections",
                 "Leaders elected from outside the ISR.",

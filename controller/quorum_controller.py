@@ -55,6 +55,7 @@ from controller.core.settings import ControllerSettings
 from controller.core.slices import Sliced
 from controller.core.transactions import RECORDS_PER_BATCH_MAX, plan_append
 from controller.core.turn import EarlyAnswer, Operation, Request, Response, Turn
+from controller.core.unfencing import AwaitedReplicas
 from controller.event_queue import EventQueue, loop_turn
 from controller.metadata_feed import MetadataFeed
 
@@ -125,6 +126,8 @@ class _Term:
     # The brokers' sessions. A term starts with a full session for every unfenced broker. Changed by broker requests and
     # fencing. Extended when this process resumes after having been suspended.
     sessions: BrokerSessions
+    # What keeps fenced brokers fenced. Follows every record of this term.
+    awaited: AwaitedReplicas
     # The state's `election_changes` before the last leaderless sweep that elected no leader; -1 if there was no such sweep.
     # While it still has this value, another sweep would elect no leader either.
     swept_count: int = -1
@@ -214,6 +217,11 @@ class QuorumController:
     def committed_wall_ms(self) -> int:
         """When the last committed record was appended."""
         return self._feed.committed_wall_ms
+
+    @property
+    def awaited_replica_count(self) -> int:
+        """How many replicas keep their brokers fenced until their directories are known; 0 on a standby."""
+        return 0 if self._term is None else self._term.awaited.total
 
     @property
     def queue(self) -> EventQueue:
@@ -306,6 +314,7 @@ class QuorumController:
         return Turn(
             state=self.state,
             sessions=term.sessions,
+            awaited=term.awaited,
             settings=self._settings,
             now_ns=self._env.now_ns(),
             next_write_offset=self._driver.log_end_offset,
@@ -357,7 +366,7 @@ class QuorumController:
             if start > 0:
                 await self._yield_to_loop(term)
             piece = planned.records[start : start + RECORDS_PER_SLICE]
-            self._replay(piece, Offset(base_offset + start))
+            self._replay(term, piece, Offset(base_offset + start))
             if not planned.is_atomic:
                 last_offset = self._schedule(name, term, piece, is_atomic=False)
         if planned.is_atomic:
@@ -385,7 +394,7 @@ class QuorumController:
         term.last_append_ns = self._env.now_ns()
         return last_offset
 
-    def _replay(self, records: Sequence[ApiMessageAndVersion], base_offset: Offset) -> None:
+    def _replay(self, term: _Term, records: Sequence[ApiMessageAndVersion], base_offset: Offset) -> None:
         for number, written in enumerate(records):
             record = written.record
             if isinstance(record, BeginTransactionRecord | EndTransactionRecord | AbortTransactionRecord):
@@ -394,6 +403,7 @@ class QuorumController:
                 self.state.replay(record, offset=Offset(base_offset + number))
             except ReplayError as error:
                 self._fatal("metadata_replay_failed", record=repr(record), reason=str(error))
+            term.awaited.note(record)
             if isinstance(record, PartitionChangeRecord) and record.leader_recovery_state == 1:
                 self.unclean_election_count += 1
             if not isinstance(record, NoOpRecord):
@@ -445,7 +455,7 @@ class QuorumController:
         now_ns = self._env.now_ns()
         sessions = BrokerSessions(self._settings.session_timeout_ns)
         sessions.begin(unfenced_brokers(feed.state), now_ns)
-        term = _Term(epoch, sessions, last_append_ns=now_ns)
+        term = _Term(epoch, sessions, AwaitedReplicas(feed.state), last_append_ns=now_ns)
         bootstrap = [
             each.record for each in self._driver.load_bootstrap_records() if isinstance(each.record, FeatureLevelRecord)
         ]
@@ -455,7 +465,7 @@ class QuorumController:
         self.new_active_count += 1
         try:
             if records:
-                self._replay(records, self._driver.log_end_offset)
+                self._replay(term, records, self._driver.log_end_offset)
                 self._schedule("activation", term, records, is_atomic=True)
         except ApiError:
             # This node has lost or resigned the leadership. The driver is about to report the leader change, which ends this

@@ -11,7 +11,8 @@ controller about the replica:
    created again is a different topic.
 3. A *wish* is the directory to report to the controller for a replica: the true one, the failed one, or LOST. Each decision
    computes the wish again, so an assignment that was lost or refused is requested again.
-4. A replica in the ISR for which no directory has room is reported LOST. Otherwise the partition would wait for it.
+4. A replica for which no directory has room is reported LOST if it is in the ISR, because the partition would wait for it,
+   or if its directory is not known, because the controller would keep this broker fenced for it.
 5. Before a new incarnation unfences, each of its replicas must be *settled* (`is_settled`).
 6. A client may *prefer* a directory for a replica that the metadata does not place here yet (KIP-113). The preference is
    used when the log is created, and dropped when the topic is deleted. It belongs to the topic id, so a new topic of the
@@ -26,7 +27,7 @@ from broker.core.replica_movement import ReplicaMovement
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicIdPartition
 from common.log_dirs.log_directories import LogDirectories
 from common.metadata.delta import MetadataDelta
-from common.metadata.directory_ids import LOST
+from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.metadata_version import is_directory_assignment_supported
 from common.metadata.registrations import LeaderRecoveryState, PartitionRegistration
 from common.metadata.state import MetadataState
@@ -225,7 +226,8 @@ class HostedReplicas:
     def decide_unplaceable(self, key: TopicIdPartition) -> Decision:
         """Decides what to do for a replica that should be created but fits in no directory (rule 4)."""
         situation = self.situation(key, None)
-        if situation.in_isr and situation.metadata_directory != LOST:
+        directory = situation.metadata_directory
+        if directory in (UNASSIGNED, MIGRATING) or (situation.in_isr and directory != LOST):
             return Decision(Action.ASSIGN_LOST)
         return Decision(Action.SKIP)
 

@@ -131,11 +131,12 @@ def _decide_absent_in_isr(situation: ReplicaSituation, metadata_directory: Direc
 def _decide_absent_outside_isr(situation: ReplicaSituation, metadata_directory: DirectoryId) -> Decision:
     if metadata_directory == UNASSIGNED or not situation.any_offline or situation.newer_than_incarnation:
         return _create(situation, metadata_directory)
-    if metadata_directory in situation.online_directories:
-        # The log may be in an offline directory, having moved there without the metadata knowing. If we created an empty
-        # one here, the replica would count as online and could be elected later without its data.
+    if _counts_as_online(situation, metadata_directory):
+        # The log may be in an offline directory, having moved there without the metadata knowing, or having been there
+        # before directories were recorded. If we created an empty one here, the replica would count as online and could be
+        # elected later without its data.
         return Decision(Action.ASSIGN_LOST)
-    # LOST, MIGRATING or an unknown directory, while an offline directory may hold the log.
+    # LOST or an unknown directory, while an offline directory may hold the log.
     return Decision(Action.SKIP)
 
 

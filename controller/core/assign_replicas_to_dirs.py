@@ -11,10 +11,12 @@ Counterpart of handleAssignReplicasToDirs in Kafka's ReplicationControlManager.
 4. A fenced broker may send assignments, since a broker stays fenced until its assignments are known.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
 from common.metadata import metadata_version
+from common.metadata.directory_ids import LOST
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
@@ -33,6 +35,7 @@ from controller.core.partition_change import PartitionChanges, PartitionTarget, 
 from controller.core.reassignment import assignment_of
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.slices import Sliced, ends_slice
 from controller.core.turn import Turn
 
 # The most directory ids in a request that the broker has not registered: the reserved ids, and directories that failed
@@ -69,7 +72,7 @@ def handle_assign_replicas_to_dirs(
     records: list[ApiMessageAndVersion] = []
     lost: dict[DirectoryId, list[ApiMessageAndVersion]] = {}
     for key, directory_id in accepted.items():
-        change = _assignment(state, changes, registration.broker_id, key, directory_id)
+        change = assignment_change(state, changes, registration.broker_id, key, directory_id)
         if change is not None:
             records.append(change)
             if not registration.has_online_directory(directory_id):
@@ -102,13 +105,14 @@ def _verdict(state: MetadataState, broker_id: BrokerId, key: TopicIdPartition) -
     return ErrorCode.NONE if broker_id in partition.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def _assignment(
+def assignment_change(
     state: MetadataState,
     changes: PartitionChanges,
     broker_id: BrokerId,
     key: TopicIdPartition,
     directory_id: DirectoryId,
 ) -> ApiMessageAndVersion | None:
+    """Returns the record that assigns the broker's replica to the directory (rules 1 to 3); None if nothing changes."""
     partition = state.topics[key.topic_id].partitions[key.partition]
     registration = state.brokers[broker_id]
     isr = partition.isr
@@ -120,6 +124,20 @@ def _assignment(
         preference=ElectionPreference(not_revived=broker_id),
     )
     return changes.change(key, target)
+
+
+def generate_lost_records(
+    state: MetadataState, changes: PartitionChanges, broker_id: BrokerId, replicas: Sequence[TopicIdPartition]
+) -> Sliced[list[ApiMessageAndVersion]]:
+    """Returns the records that assign these replicas of the broker to LOST."""
+    records: list[ApiMessageAndVersion] = []
+    for number, key in enumerate(replicas):
+        if ends_slice(number):
+            yield
+        change = assignment_change(state, changes, broker_id, key, LOST)
+        if change is not None:
+            records.append(change)
+    return records
 
 
 def _offline_event(broker_id: BrokerId, directory_id: DirectoryId, records: list[ApiMessageAndVersion]) -> ControllerEvent:

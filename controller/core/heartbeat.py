@@ -16,6 +16,9 @@ the partitions in them.
 While a long operation is under way, a heartbeat that asks for nothing new is answered without an operation
 (`answer_between_slices`), so that no broker is fenced because another broker lost many replicas.
 
+A broker that asks to be unfenced stays fenced while its directory assignments are not known (`unfencing`). If it is unfenced
+without them, what is left becomes LOST before its registration changes.
+
 A heartbeat with a directory id that the broker never registered gets LOG_DIR_NOT_FOUND. It still renews the session, and the
 known failures in it are still recorded, but it does not unfence the broker.
 """
@@ -30,6 +33,7 @@ from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from common.records.metadata_frame import ApiMessageAndVersion
+from controller.core.assign_replicas_to_dirs import generate_lost_records
 from controller.core.broker_epochs import registration_of
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.broker_state import (
@@ -47,6 +51,7 @@ from controller.core.registration_change import registration_change
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.slices import Sliced
 from controller.core.turn import Turn
+from controller.core.unfencing import Unfencing
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,9 @@ def handle_broker_heartbeat(
     reported = sort_out_reported_directories(state, registration, [DirectoryId(each) for each in request.offline_log_dirs])
     wish = _wish(turn, registration, reported, request)
     following = calculate_next_broker_state(current_broker_state(registration), wish)
+    question = _ask(turn, registration, following)
+    if question.answer is Unfencing.REFUSED:
+        following = BrokerControlState.FENCED
     after = replace(
         registration,
         fenced=following.is_fenced,
@@ -111,7 +119,10 @@ def handle_broker_heartbeat(
     changes = PartitionChanges(state, turn.settings, Eligibility(state, subject=broker_id, after=after))
     unsettled = _Unsettled(turn, registration, after)
     failures = yield from unsettled.failures(changes, reported.known)
-    records = yield from _records(state, changes, registration, after, failures, unsettled)
+    handled = {partition for failure in failures for partition in failure.partitions}
+    records = [record for failure in failures for record in failure.records]
+    records += yield from generate_lost_records(state, changes, broker_id, question.given_up)
+    records += yield from _records(state, changes, registration, after, handled.union(question.given_up), unsettled)
     _follow_shutdown(turn, broker_id, following, records)
     response = BrokerHeartbeatResponse(
         error_code=ErrorCode.LOG_DIR_NOT_FOUND if reported.unknown else ErrorCode.NONE,
@@ -119,7 +130,7 @@ def handle_broker_heartbeat(
         is_fenced=following.is_fenced,
         should_shut_down=following is BrokerControlState.SHUTDOWN_NOW,
     )
-    events = _events(registration, after, reported, failures)
+    events = _events(registration, after, reported, failures, question)
     return ControllerResult(records, response, events=events)
 
 
@@ -192,6 +203,27 @@ class _Unsettled:
             self._sessions.note_settled(self._broker_id, what, self._state.election_changes)
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What came of the broker's wish to be unfenced, if it has one. `awaited` replicas keep it fenced, or become LOST."""
+
+    answer: Unfencing
+    awaited: int = 0
+    # Whether the broker is refused for the first time since the last progress.
+    is_news: bool = False
+    given_up: Sequence[TopicIdPartition] = ()
+
+
+def _ask(turn: Turn, registration: BrokerRegistration, following: BrokerControlState) -> _Question:
+    broker_id = registration.broker_id
+    if not registration.fenced or following.is_fenced:
+        return _Question(Unfencing.ALLOWED)
+    count, is_news = turn.awaited.count(broker_id), turn.awaited.is_first_question(broker_id)
+    answer = turn.awaited.ask(broker_id, turn.now_ns, silence_max_ns=turn.settings.session_timeout_ns)
+    given_up = turn.awaited.of_broker(broker_id) if answer is Unfencing.WITH_LOSSES else ()
+    return _Question(answer, count, is_news, given_up)
+
+
 def _wish(
     turn: Turn,
     registration: BrokerRegistration,
@@ -236,11 +268,11 @@ def _records(
     changes: PartitionChanges,
     registration: BrokerRegistration,
     after: BrokerRegistration,
-    failures: Sequence[DirectoryFailure],
+    handled: Container[TopicIdPartition],
     unsettled: "_Unsettled",
 ) -> Sliced[list[ApiMessageAndVersion]]:
-    records = [record for failure in failures for record in failure.records]
-    handled = {partition for failure in failures for partition in failure.partitions}
+    """Returns what follows on the changes of the `handled` partitions."""
+    records: list[ApiMessageAndVersion] = []
     if after.in_controlled_shutdown or (after.fenced and not registration.fenced):
         # The removal is repeated during a controlled shutdown, because the broker may have gained leaderships meanwhile.
         records += yield from unsettled.removals(changes, handled)
@@ -267,6 +299,7 @@ def _events(
     after: BrokerRegistration,
     reported: ReportedDirectories,
     failures: Sequence[DirectoryFailure],
+    question: _Question,
 ) -> list[ControllerEvent]:
     broker = {"broker_id": registration.broker_id, "broker_epoch": registration.epoch}
     events: list[ControllerEvent] = []
@@ -280,6 +313,12 @@ def _events(
         events.append(ControllerEvent("unknown_log_dir_reported", broker | unknown, is_about_commit=False))
     if after.in_controlled_shutdown and not registration.in_controlled_shutdown:
         events.append(ControllerEvent("broker_controlled_shutdown", broker))
+    if question.answer is Unfencing.REFUSED and question.is_news:
+        events.append(
+            ControllerEvent("broker_kept_fenced", broker | {"partitions": question.awaited}, is_about_commit=False)
+        )
+    if question.given_up:
+        events.append(ControllerEvent("awaited_replicas_lost", broker | {"partitions": question.awaited}))
     if registration.fenced and not after.fenced:
         events.append(ControllerEvent("broker_unfenced", broker))
     if after.fenced and not registration.fenced:

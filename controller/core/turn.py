@@ -4,7 +4,7 @@ An operation is a plain function `operation(turn, request)` that returns records
 If it may concern very many partitions, it is a generator with the same result (`slices`).
 The shell makes a new `Turn` when the operation reaches the head of the event queue. An operation that the controller starts
 by itself has no request and gets None. `state` is the live state: it may be ahead of the committed log, and only `replay`
-may change it. An operation may change `sessions`, which are soft state and not in the log.
+may change it. An operation may change `sessions` and ask `awaited`, which are soft state and not in the log.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +19,7 @@ from controller.core.placement import RandomSource
 from controller.core.result import ControllerResult
 from controller.core.settings import ControllerSettings
 from controller.core.slices import Sliced
+from controller.core.unfencing import AwaitedReplicas
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -30,6 +31,7 @@ class Turn:
 
     state: MetadataState
     sessions: BrokerSessions
+    awaited: AwaitedReplicas
     settings: ControllerSettings
     now_ns: int
     # The offset of the first record that this operation returns.

@@ -320,7 +320,7 @@ _CONTROLLER = (
         "assigned to a lost directory and still in the ISR",
         "An assignment says where a replica is, nothing else.",
         Edit(
-            assign_replicas_to_dirs._assignment,
+            assign_replicas_to_dirs.assignment_change,
             "if not registration.has_online_directory(directory_id):",
             "if False:",
         ),
@@ -329,7 +329,7 @@ _CONTROLLER = (
     _bug(
         "a LOST replica is revived in the epoch in which it led",
         "It is the same leader, and it may begin again at once.",
-        Edit(assign_replicas_to_dirs._assignment, "not_revived=broker_id", "not_revived=None"),
+        Edit(assign_replicas_to_dirs.assignment_change, "not_revived=broker_id", "not_revived=None"),
         Edit(partition_change.partition_change, "or election.is_unclean\n", "or False\n"),
     ),
     _bug(

@@ -5,6 +5,7 @@ the epochs of the partition. A heartbeat sent this way also keeps the session of
 """
 
 from common.ids import BrokerId, DirectoryId, TopicId, uuid_from_text
+from common.metadata.metadata_version import SUPPORTED_FEATURES
 from common.protocol.errors import error_name
 from common.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState
 from common.protocol.messages.alter_partition import RequestPartitionData as AlteredPartition
@@ -16,7 +17,7 @@ from common.protocol.messages.assign_replicas_to_dirs import (
     RequestTopicData,
 )
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from common.protocol.messages.broker_registration import BrokerRegistrationRequest
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.protocol.schema import Struct
 from tests.simulation.cluster import (
@@ -121,6 +122,10 @@ async def send_registration(run: ScenarioRun, arguments: Arguments) -> list[str]
         broker_id=arguments.broker(),
         cluster_id=CLUSTER_ID,
         incarnation_id=run.world.node(CLIENT).uuid(),
+        features=[
+            Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+            for name, levels in SUPPORTED_FEATURES.items()
+        ],
         log_dirs=[*_directory_ids(run, arguments.option("dirs"))],
     )
     return await _send(run, request)

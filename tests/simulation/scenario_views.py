@@ -45,7 +45,8 @@ A_UUID = re.compile(r"(?<![\w-])[A-Za-z0-9_-]{22}(?![\w-])")
 # The events that matter to an operator. `show log NAME` shows any other event.
 STORY = frozenset(
     """
-    broker_controlled_shutdown broker_fenced broker_registered_again broker_running broker_stopped broker_unfenced
+    awaited_replicas_lost broker_controlled_shutdown broker_fenced broker_kept_fenced broker_registered_again
+    broker_running broker_stopped broker_unfenced
     broker_unregistered controller_active directory_id_added future_replica_left_alone future_replica_promoted
     future_replica_resumed heartbeat_refused isr_change_refused leaderless_partitions_elected leaders_moved
     log_deleted log_dir_failed log_dir_failure_acknowledged log_dir_offline log_dir_offline_at_start

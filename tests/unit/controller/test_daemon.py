@@ -581,6 +581,7 @@ def test_the_gauges_of_the_cluster_have_their_stock_names() -> None:
         assert {name: values[name].value for name in expected} == expected
         assert values["lastcommittedrecordoffset"].value == node.driver.high_watermark - 1
         assert values["kafka_controller_controllerstats_uncleanleaderelections"].counter
+        assert values["diskraft_awaited_replicas"].value == 0
         await client.heartbeat(2)
         again = {sample.name: sample.value for sample in node.daemon.metrics()}
         assert again["kafka_controller_kafkacontroller_offlinepartitionscount"] == 0

@@ -224,11 +224,14 @@ def test_a_replica_that_a_reassignment_adds_is_newer() -> None:
         (Broker(assigned=UNASSIGNED), Action.ASSIGN_LOST),
         (Broker(assigned=LOST), Action.SKIP),
         (Broker(isr=(2,), leader=2), Action.SKIP),
+        (Broker(assigned=UNASSIGNED, isr=(2,), leader=2), Action.ASSIGN_LOST),
+        (Broker(assigned=MIGRATING, isr=(2,), leader=2), Action.ASSIGN_LOST),
+        (Broker(assigned=LOST, isr=(2,), leader=2), Action.SKIP),
     ],
 )
 def test_a_replica_that_has_no_place(broker: Broker, expected: Action) -> None:
     """An ISR member without a place is reported LOST unless the controller already has that. A replica outside the ISR is
-    not reported."""
+    reported if the controller may be waiting for its directory."""
     assert broker.known.decide_unplaceable(P0) == Decision(expected)
 
 

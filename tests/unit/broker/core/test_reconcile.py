@@ -90,7 +90,7 @@ TABLE = [
     (absent(A, any_offline=True, newer_than_incarnation=True), Decision(Action.CREATE, A)),
     (absent(UNASSIGNED, any_offline=True), Decision(Action.CREATE)),
     (absent(LOST, any_offline=True), Decision(Action.SKIP)),
-    (absent(MIGRATING, any_offline=True), Decision(Action.SKIP)),
+    (absent(MIGRATING, any_offline=True), Decision(Action.ASSIGN_LOST)),
     (absent(GONE, any_offline=True), Decision(Action.SKIP)),
     # The metadata does not place the replica here. It has no log here, or one in an offline directory, where nothing can be
     # deleted.

@@ -92,6 +92,7 @@ from controller.core.settings import ControllerSettings
 from controller.core.slices import Sliced, decide_at_once
 from controller.core.topics import create_topics, delete_topics
 from controller.core.turn import Turn
+from controller.core.unfencing import AwaitedReplicas
 from controller.core.unregister import handle_unregister_broker
 
 CONTROLLER_ID = 100
@@ -131,6 +132,7 @@ class ControllerContext:
     def __init__(self, *, level: int = 21, unclean: bool = False, seed: int = 1) -> None:
         self.state = MetadataState()
         self.sessions = BrokerSessions(SESSION_TIMEOUT_NS)
+        self.awaited = AwaitedReplicas(self.state)
         self.settings = ControllerSettings(
             cluster_id=CLUSTER_ID,
             session_timeout_ns=SESSION_TIMEOUT_NS,
@@ -164,6 +166,7 @@ class ControllerContext:
         return Turn(
             state=self.state,
             sessions=self.sessions,
+            awaited=self.awaited,
             settings=self.settings,
             now_ns=self.now_ns,
             next_write_offset=self.next_write_offset,
@@ -180,6 +183,7 @@ class ControllerContext:
             assert encode_record(written.record, written.version, Numbering.KIP858)
             before = self._partition_of(written.record)
             self.state.replay(written.record, offset=self.next_write_offset)
+            self.awaited.note(written.record)
             self.log.append(written.record)
             self._check_epochs(written.record, before)
             self.check_invariants()
