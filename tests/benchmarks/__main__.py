@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str]]] = {
     "moves": ([], ["--quick"]),
     "idle": ([], ["--quick"]),
     "scale": ([], ["--quick"]),
+    "controller_scale": ([], ["--quick"]),
     "disk_failure": ([], ["--quick"]),
     "clients": ([], ["--quick"]),
     "fault_detection": (["--rounds", "2"], ["--quick", "--only", "power cut"]),

@@ -44,8 +44,8 @@ AFTERWARDS_SECONDS = 2.0
 SHARED_MEMORY = Path("/dev/shm")
 
 
-class WatchedBroker:
-    """A broker whose event loop is watched during `phase`."""
+class WatchedNode:
+    """A node whose event loop is watched."""
 
     def __init__(self, node: LocalNode, folder: Path) -> None:
         self.node = node
@@ -53,7 +53,7 @@ class WatchedBroker:
         self._socket = folder / "watch"
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._seen = 0
-        # A broker that is watched by Prometheus collects its metrics every second.
+        # A node that is watched by Prometheus collects its metrics every second.
         (port,) = free_ports(1)
         override = f"diskraft.prometheus.listener=127.0.0.1:{port}"
         watch = ("tests.benchmarks.watched_node", str(self._socket), str(self._report), override)
@@ -93,7 +93,7 @@ def fail_directory(node: LocalNode) -> None:
 def measure(folder: Path, partitions: int, seconds: float) -> dict[str, Any]:
     cluster = LocalCluster.create(folder, brokers=1, disks=DISKS, loop=False)
     (node,) = cluster.brokers
-    broker = WatchedBroker(node, folder)
+    broker = WatchedNode(node, folder)
     steps: dict[str, float] = {}
     try:
         cluster.start()
