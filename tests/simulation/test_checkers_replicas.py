@@ -308,7 +308,7 @@ def test_a_violation_ends_the_run_from_within() -> None:
         checkers.install()
         await world.sleep(1)
         broker = checkers.image.image.brokers[1]
-        checkers.image.image.brokers[1] = replace(broker, epoch=BrokerEpoch(7))
+        checkers.image.image.brokers[1] = replace(broker, epoch=BrokerEpoch(broker.epoch + 1))
         cluster.crash(1)
         await world.sleep(30)
 
