@@ -464,6 +464,7 @@ class BrokerDaemon:
             client_id=f"broker-{self._broker_id}",
             task_group=self._task_group,
             setup_ns=self._config.socket_connection_setup_timeout_ms * NS_PER_MS,
+            numbering=lambda: self._driver.numbering,
         )
 
     def _make_servers(self) -> dict[str, RequestServer]:

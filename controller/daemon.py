@@ -19,6 +19,7 @@ from common.net.server_limits import server_limits
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.controller_registration import ControllerRegistrationRequest, Feature
 from common.protocol.messages.controller_registration import Listener as RegisteredListener
+from common.protocol.numbering import Numbering
 from common.time_units import NS_PER_MS, NS_PER_S
 from controller.core.settings import controller_settings
 from controller.metrics import ControllerMeter
@@ -31,6 +32,9 @@ PLAINTEXT_PROTOCOL = 0
 
 class ControllerQuorum(MetadataLogDriver, QuorumHandlers, Protocol):
     """The part of the quorum driver that the controller role needs."""
+
+    @property
+    def numbering(self) -> Numbering: ...
 
 
 class ControllerDaemon:
@@ -51,6 +55,7 @@ class ControllerDaemon:
         self._env = env
         self._config = config
         self._authorize = authorize
+        self._driver = driver
         rebalance_seconds = config.leader_imbalance_check_interval_seconds if config.auto_leader_rebalance_enable else 0
         timers = ControllerTimers(
             idle_interval_ns=config.metadata_max_idle_interval_ms * NS_PER_MS,
@@ -86,6 +91,7 @@ class ControllerDaemon:
                 task_group=task_group,
                 authorize=self._authorize,
                 limits=server_limits(self._config),
+                numbering=lambda: self._driver.numbering,
             )
             listener = server.start()
             self._servers.append(server)

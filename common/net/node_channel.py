@@ -20,6 +20,7 @@ from common.protocol.errors import ErrorCode, ProtocolError, error_name
 from common.protocol.framing import encode_request_frame, parse_response, response_correlation_id
 from common.protocol.messages.api_versions import ApiVersionsRequest
 from common.protocol.messages.headers import RequestHeader
+from common.protocol.numbering import NumberingSource, kip858_numbering
 from common.protocol.registry import APIS, Api
 from common.protocol.schema import Struct, VersionRange, message_schema
 from common.time_units import NS_PER_S
@@ -69,6 +70,7 @@ class NodeChannel:
         task_group: asyncio.TaskGroup,
         max_response_bytes: int = RESPONSE_BYTES_MAX,
         setup_ns: int = SETUP_NS,
+        numbering: NumberingSource = kip858_numbering,
     ) -> None:
         self._env = env
         self._setup_ns = setup_ns
@@ -77,6 +79,7 @@ class NodeChannel:
         self._client_id = client_id
         self._task_group = task_group
         self._max_response_bytes = max_response_bytes
+        self._numbering = numbering
         # The live connection, with known versions. Set when an attempt succeeds, cleared when the link is lost.
         self._link: _Link | None = None
         # The connection attempt in progress, backoff included.
@@ -168,7 +171,14 @@ class NodeChannel:
 
     async def _handshake(self) -> "_Link":
         deadline_ns = self._env.now_ns() + self._setup_ns
-        link = _Link(self._env, self.address, self._client_id, self._max_response_bytes, self._link_lost)
+        link = _Link(
+            self._env,
+            self.address,
+            self._client_id,
+            max_response_bytes=self._max_response_bytes,
+            numbering=self._numbering,
+            lost=self._link_lost,
+        )
         try:
             await self._env.connect(self._host, self._port, link.accept, deadline_ns=deadline_ns)
         except ConnectFailed as error:
@@ -218,12 +228,20 @@ class _Link:
     """One connection of a channel over its whole life. It is the Receiver of that Connection."""
 
     def __init__(
-        self, env: Environment, address: str, client_id: str, max_response_bytes: int, lost: Callable[["_Link"], None]
+        self,
+        env: Environment,
+        address: str,
+        client_id: str,
+        *,
+        max_response_bytes: int,
+        numbering: NumberingSource,
+        lost: Callable[["_Link"], None],
     ) -> None:
         self._env = env
         self._address = address
         self._client_id = client_id
         self._max_response_bytes = max_response_bytes
+        self._numbering = numbering
         self._lost = lost
         # The connection and the reader of its frames. Both are None until `accept`.
         self._connection: Connection | None = None
@@ -306,7 +324,7 @@ class _Link:
             correlation_id=correlation_id,
             client_id=self._client_id,
         )
-        parts = encode_request_frame(header, request, version)
+        parts = encode_request_frame(header, request, version, numbering=self._numbering())
         future: asyncio.Future[Struct] = asyncio.get_running_loop().create_future()
         # Keep the deadline even if the waiting task is cancelled: without a response by then, the connection must be closed.
         cancel_deadline = self._env.call_at(deadline_ns, lambda: self._time_out(correlation_id))
@@ -334,13 +352,12 @@ class _Link:
         if not answered.future.done():
             answered.future.set_result(response)
 
-    @staticmethod
-    def _parse(answered: _InFlight, frame: memoryview) -> Struct:
+    def _parse(self, answered: _InFlight, frame: memoryview) -> Struct:
         version = answered.version
         if answered.api.key is ApiKey.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
             # A node that does not support the request's version responds in version 0 (KIP-511).
             version = 0
-        return parse_response(answered.api.response, frame, version)[1]
+        return parse_response(answered.api.response, frame, version, numbering=self._numbering())[1]
 
     # --- the end -------------------------------------------------------------------------------------------------
     def abort(self, reason: str) -> None:

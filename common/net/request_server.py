@@ -16,6 +16,7 @@ from common.net.request_memory import RequestMemory
 from common.net.served_connection import ServedConnection
 from common.net.server_limits import ServerLimits
 from common.protocol.api_keys import ApiKey
+from common.protocol.numbering import NumberingSource, kip858_numbering
 from common.protocol.schema import Struct, VersionRange
 from common.time_units import NS_PER_S
 
@@ -38,6 +39,7 @@ class RequestServer:
         advertised: Mapping[ApiKey, VersionRange] | None = None,
         authorize: Authorize = allow_all,
         limits: ServerLimits | None = None,
+        numbering: NumberingSource = kip858_numbering,
     ) -> None:
         self.env = env
         self.listener_name = listener_name
@@ -45,6 +47,7 @@ class RequestServer:
         self.limits = limits or ServerLimits()
         self.task_group = task_group
         self.authorize = authorize
+        self.numbering = numbering
         self.memory = RequestMemory(self.limits.request_memory_bytes, self._memory_is_full)
         served = {ApiKey.API_VERSIONS: self._handle_api_versions, **handlers}
         self.advertised = advertised if advertised is not None else advertised_versions(served)

@@ -37,6 +37,7 @@ from common.protocol.framing import encode_response_frame, request_body
 from common.protocol.messages.fetch import FetchRequest
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from common.protocol.messages.produce import ProduceRequest
+from common.protocol.numbering import NumberingSource
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, VersionRange
 from common.time_units import NS_PER_S
@@ -62,6 +63,7 @@ class Server(Protocol):
     # Look the handler up for each request, because the simulator's checkers wrap handlers after the server is created.
     handlers: Mapping[ApiKey, Handler]
     authorize: Authorize
+    numbering: NumberingSource
 
     def forget(self, connection: "ServedConnection") -> None:
         """Removes a lost connection."""
@@ -374,7 +376,7 @@ class ServedConnection:
             self._refuse_version(api.key, version, correlation_id)
             return
         client_id, body = request_body(api.request, frame, version)
-        request, memory = decode_request(api.request, body, version)
+        request, memory = decode_request(api.request, body, version, numbering=self._server.numbering())
         exchange = _Exchange(
             self,
             api.key,
@@ -496,7 +498,9 @@ class ServedConnection:
         self._response_bytes -= exchange.response_size
         exchange.response_size = 0
         if response is not None and self._is_open:
-            exchange.parts = encode_response_frame(exchange.correlation_id, response, exchange.version)
+            exchange.parts = encode_response_frame(
+                exchange.correlation_id, response, exchange.version, numbering=self._server.numbering()
+            )
             exchange.response_size = sum(map(len, exchange.parts))
             self._response_bytes += exchange.response_size
         self._send_what_is_done()

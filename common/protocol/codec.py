@@ -88,14 +88,17 @@ def decode_prefix(
     return message, position
 
 
-def decode_request(message_class: type[AnyStruct], buffer: Buffer, version: int) -> tuple[AnyStruct, int]:
+def decode_request(
+    message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
+) -> tuple[AnyStruct, int]:
     """Decodes the request at the start of `buffer`. Returns the request and the approximate memory in bytes that its
     elements take, not counting their text.
 
     Trailing bytes are allowed, as in Apache Kafka: librdkafka leaves three extra bytes at the end of a Metadata request for
     all topics.
     """
-    decoder = message_class.wire_decoders[0].get(version) or _new_decoder(message_class, version, 0)
+    slot = 0 if numbering is Numbering.KIP858 else 1
+    decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
     try:
         message: AnyStruct
         message, _, memory = decoder(buffer)

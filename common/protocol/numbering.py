@@ -5,7 +5,7 @@ LOST is 2. In memory we only use the KIP-858 numbers. The codec translates field
 cluster's numbering. It never translates a plain uuid, even one that looks reserved.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
 
@@ -15,6 +15,15 @@ from common.ids import Uuid
 class Numbering(Enum):
     KIP858 = "kip-858"
     APACHE = "apache"
+
+
+# Returns the numbering of the cluster as this node knows it now: that of the metadata log read so far.
+NumberingSource = Callable[[], Numbering]
+
+
+def kip858_numbering() -> Numbering:
+    """The source for connections whose messages hold no assigned directory ids."""
+    return Numbering.KIP858
 
 
 def _reserved(number: int) -> Uuid:

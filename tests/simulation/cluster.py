@@ -24,6 +24,7 @@ from common.protocol.messages.create_topics import CreatableTopic, CreatableTopi
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.protocol.numbering import Numbering
 from common.raft.driver import QuorumFailure
 from common.records.batch import Record, encode_batch, iterate_records, split_batches
 from common.records.metadata_frame import ApiMessageAndVersion
@@ -70,9 +71,11 @@ class SimulatedCluster:
         disks: int = 3,
         overrides: Mapping[str, str] | None = None,
         level: int = DEFAULT_LEVEL,
+        numbering: Numbering = Numbering.KIP858,
     ) -> None:
         self.world = world
         self.level = level
+        self._numbering = numbering
         self.disks = disks
         self.broker_ids = list(range(1, brokers + 1))
         self._overrides = {**FAST, **(overrides or {})}
@@ -98,6 +101,7 @@ class SimulatedCluster:
             self.config(node_id),
             cluster_id=CLUSTER_ID,
             level=self.level,
+            numbering=self._numbering,
             ignore_formatted=ignore_formatted,
         )
 

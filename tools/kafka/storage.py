@@ -28,6 +28,7 @@ from common.metadata.metadata_version import (
     level_name,
     parse_level,
 )
+from common.protocol.numbering import Numbering
 from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
 from common.storage.meta_properties import (
     VERSION_ZOOKEEPER,
@@ -97,6 +98,12 @@ def command_line() -> ToolParser:
     format_.add_argument("-g", "--ignore-formatted", action="store_true", help="leave formatted directories alone")
     format_.add_argument("-r", "--release-version", help="use the metadata.version of this release")
     format_.add_argument("-f", "--feature", action="append", default=[], metavar="NAME=LEVEL")
+    format_.add_argument(
+        "--directory-numbering",
+        choices=[each.value for each in Numbering],
+        default=Numbering.KIP858.value,
+        help="the numbers of the reserved directory ids; nodes of Apache Kafka can join only with apache",
+    )
     quorum = format_.add_mutually_exclusive_group()
     quorum.add_argument(
         "-s", "--standalone", action="store_true", help="this node is the cluster's only controller; no voters are listed"
@@ -144,6 +151,7 @@ async def _format(arguments: argparse.Namespace) -> int:
         config,
         cluster_id=arguments.cluster_id,
         level=level,
+        numbering=Numbering(arguments.directory_numbering),
         ignore_formatted=arguments.ignore_formatted,
         metadata_directory_id=metadata_directory_id,
         say=print,
@@ -203,6 +211,7 @@ async def format_directories(
     cluster_id: str,
     level: int,
     ignore_formatted: bool,
+    numbering: Numbering = Numbering.KIP858,
     metadata_directory_id: DirectoryId | None = None,
     say: Callable[[str], None] = _nothing,
     explain: Callable[[str], None] = _nothing,
@@ -226,7 +235,8 @@ async def format_directories(
             explain(f"{path}: {why}")
         if not found.empty and not found.formatted:
             raise ToolError("No available log directories to format.")
-        await _format_found(env, config, found, cluster_id, level, metadata_directory_id, say)
+        bootstrap = make_bootstrap_checkpoint(bootstrap_records(level, numbering))
+        await _format_found(env, config, found, cluster_id, level, bootstrap, metadata_directory_id, say)
     finally:
         await found.close()
 
@@ -237,6 +247,7 @@ async def _format_found(
     found: _Found,
     cluster_id: str,
     level: int,
+    bootstrap: bytes,
     metadata_directory_id: DirectoryId | None,
     say: Callable[[str], None],
 ) -> None:
@@ -259,14 +270,15 @@ async def _format_found(
         ids.add(directory_id)
         kind = "metadata" if is_metadata else "data"
         say(f"Formatting {kind} directory {path} with metadata.version {level_name(level)}.")
-        await _format_one(config, found.open[path], cluster_id, directory_id, level)
+        await _format_one(config, found.open[path], cluster_id, directory_id, bootstrap)
 
 
-async def _format_one(config: ServerConfig, log_dir: LogDir, cluster_id: str, directory_id: DirectoryId, level: int) -> None:
-    content = make_bootstrap_checkpoint(bootstrap_records(level))
+async def _format_one(
+    config: ServerConfig, log_dir: LogDir, cluster_id: str, directory_id: DirectoryId, bootstrap: bytes
+) -> None:
     properties = MetaProperties(cluster_id=cluster_id, node_id=config.node_id, directory_id=directory_id)
     # Write meta.properties last: a directory that has it is completely formatted.
-    await _write(log_dir.replace_file(BOOTSTRAP_FILE, content))
+    await _write(log_dir.replace_file(BOOTSTRAP_FILE, bootstrap))
     await _write(store_meta_properties(log_dir, properties))
 
 

@@ -9,8 +9,10 @@ import pytest
 
 from common.configuration.server import ServerConfig, load_server_config
 from common.ids import DirectoryId, Uuid, uuid_from_text, uuid_text
-from common.metadata.metadata_version import DEFAULT_LEVEL
+from common.metadata.metadata_version import DEFAULT_LEVEL, DIRECTORY_NUMBERING_FEATURE, numbering_of
+from common.protocol.numbering import Numbering
 from common.raft.bootstrap import bootstrap_records, read_bootstrap_checkpoint
+from common.records.metadata_records import FeatureLevelRecord
 from common.storage.meta_properties import MetaProperties, format_meta_properties, parse_meta_properties
 from tests.simulation.environment import SimulatedWorld
 from tools.errors import ToolError
@@ -385,6 +387,23 @@ def test_format_with_a_release_or_a_level(tool: Tool, flags: list[str], level: s
     status, out, _ = tool.format(*flags)
     assert status == 0
     assert out[0].endswith(f"with metadata.version {level}.")
+
+
+@pytest.mark.parametrize(
+    ("flags", "numbering"),
+    [
+        ([], Numbering.KIP858),
+        (["--directory-numbering", "kip-858"], Numbering.KIP858),
+        (["--directory-numbering", "apache"], Numbering.APACHE),
+    ],
+)
+def test_format_with_a_directory_numbering(tool: Tool, flags: list[str], numbering: Numbering) -> None:
+    """The bootstrap records of a cluster with Apache's numbering have no feature of our own, so Apache's nodes can join."""
+    assert tool.format(*flags)[0] == 0
+    records = read_bootstrap_checkpoint((Path(tool.m) / "bootstrap.checkpoint").read_bytes())
+    names = [entry.record.name for entry in records if isinstance(entry.record, FeatureLevelRecord)]
+    assert (DIRECTORY_NUMBERING_FEATURE in names) is (numbering is Numbering.KIP858)
+    assert numbering_of([entry.record for entry in records]) is numbering
 
 
 @pytest.mark.parametrize(
