@@ -58,7 +58,7 @@ from broker.serving import Serving
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
-from common.ids import BrokerEpoch, BrokerId, IncarnationId, Offset
+from common.ids import BrokerEpoch, BrokerId, IncarnationId, Offset, TopicId
 from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.log_directories import WentOffline
 from common.metadata.delta import MetadataDelta
@@ -121,7 +121,11 @@ class BrokerDaemon:
         # The parts of the controller link that the replicas need.
         self._controller = self._make_controller_channel()
         self._proposals = AlterPartitionSender(
-            env, self._controller, broker_id=self._broker_id, broker_epoch=self._registered_epoch
+            env,
+            self._controller,
+            broker_id=self._broker_id,
+            broker_epoch=self._registered_epoch,
+            topic_name=self._name_of_topic,
         )
         self.groups = self._make_groups()
         self.follower = self._make_follower()
@@ -248,6 +252,10 @@ class BrokerDaemon:
         self._assignments.wishes_changed()
 
     # --- the controller --------------------------------------------------------------------------------------------
+
+    def _name_of_topic(self, topic_id: TopicId) -> str | None:
+        topic = self.state.topics.get(topic_id)
+        return None if topic is None else topic.name
 
     def _registered_epoch(self) -> BrokerEpoch | None:
         return self.lifecycle.broker_epoch if self.lifecycle.broker_epoch >= 0 else None

@@ -27,6 +27,7 @@ from common.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from common.protocol.codec import decode_prefix, decode_with_version, encode
 from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError
 from common.protocol.framing import parse_request, response_header_version
+from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from common.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -48,7 +49,7 @@ from common.protocol.registry import APIS
 from common.time_units import NS_PER_MS
 from controller.core.allocate_producer_ids import allocate_producer_ids
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
-from controller.core.alter_partition import handle_alter_partition
+from controller.core.alter_partition import TOPIC_ID_FIRST_VERSION, handle_alter_partition, with_older_errors
 from controller.core.alter_partition_reassignments import alter_partition_reassignments
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.broker_sessions import BrokerSessions
@@ -151,7 +152,7 @@ class ControllerRequests:
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.handle_timed_operation,
             ApiKey.LIST_PARTITION_REASSIGNMENTS: self.handle_timed_operation,
             ApiKey.DESCRIBE_QUORUM: quorum.handle_describe_quorum,
-            ApiKey.ALTER_PARTITION: self.handle_operation,
+            ApiKey.ALTER_PARTITION: self.handle_alter_partition,
             ApiKey.ENVELOPE: self.handle_envelope,
             ApiKey.FETCH_SNAPSHOT: quorum.handle_fetch_snapshot,
             ApiKey.DESCRIBE_CLUSTER: self.handle_describe_cluster,
@@ -191,6 +192,12 @@ class ControllerRequests:
             raise ApiError(ErrorCode.INVALID_REQUEST, "delete.topic.enable is false")
         response: DeleteTopicsResponse = await self.handle_timed_operation(context, request)
         return response
+
+    async def handle_alter_partition(
+        self, context: RequestContext, request: AlterPartitionRequest
+    ) -> AlterPartitionResponse:
+        response: AlterPartitionResponse = await self._submit(context, request)
+        return with_older_errors(response) if context.api_version < TOPIC_ID_FIRST_VERSION else response
 
     def handle_broker_heartbeat(
         self, context: RequestContext, request: BrokerHeartbeatRequest

@@ -13,7 +13,10 @@ counts once the kernel has it, so nothing unwritten is acknowledged or read.
 3. While the committed ISR is smaller than min.insync.replicas, the high watermark does not advance (KIP-966). Records on too
    few replicas are not committed, whatever acks they were produced with, and consumers cannot read them. A larger ISR or a
    lower minimum may release the high watermark, so both are events here.
-4. Easy to get wrong: a proposal may be dropped only when its fate is known: metadata with a *higher* partition epoch or a
+4. A follower that the controller refuses is not proposed again at once. As long as the metadata here still says what it
+   said, it is behind the controller's, and the next proposal would be refused as well. So each refusal doubles a pause, up
+   to REFUSAL_PAUSE_MAX_NS, and newer metadata about the partition or the follower's broker ends it.
+5. Easy to get wrong: a proposal may be dropped only when its fate is known: metadata with a *higher* partition epoch or a
    new leader epoch was applied, or the controller answered that it accepted the change or changed nothing.
 """
 
@@ -30,8 +33,11 @@ UNKNOWN_OFFSET = Offset(-1)
 _NO_LEADER_EPOCH = LeaderEpoch(-1)
 _NO_PARTITION_EPOCH = PartitionEpoch(-1)
 _ZERO = Offset(0)
+# How long a follower that was refused is not proposed again: after the first refusal, and at most.
+REFUSAL_PAUSE_FIRST_NS = 50_000_000
+REFUSAL_PAUSE_MAX_NS = 2_000_000_000
 
-# Errors that mean that the ISR is unchanged. The proposal is dropped, and a later fetch may propose again.
+# Errors that mean that the ISR is unchanged. The proposal is dropped, and a later fetch may propose again (rule 4).
 _REVERTING_ERRORS = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
 # Errors that mean that our state is outdated. The proposal, and so the maximal ISR, is kept until newer metadata arrives.
 _WAITING_ERRORS = frozenset(
@@ -97,10 +103,12 @@ class IsrCommitted:
 
 @dataclass(frozen=True, slots=True)
 class IsrRejected:
-    """The controller refused an ISR change."""
+    """The controller refused an ISR change. From `again_ns` on, the member that it would have added may be proposed again;
+    None if it would have added none, or if newer metadata has to come first."""
 
     isr: tuple[BrokerId, ...]
     error: ErrorCode
+    again_ns: int | None = None
 
 
 Effect = HighWatermarkAdvanced | ProposeIsr | IsrCommitted | IsrRejected
@@ -126,6 +134,16 @@ class SessionClock:
     last_fetch_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The last of several refusals of a follower in a row (rule 4), and the metadata that the leader had then."""
+
+    count: int
+    again_ns: int
+    registration: BrokerRegistration | None
+    partition_epoch: PartitionEpoch
+
+
 @dataclass(slots=True)
 class FollowerState:
     """What the leader knows about one follower. All fields change only when the follower fetches or is answered, or when
@@ -147,6 +165,9 @@ class FollowerState:
     # The clock of the session that the partition is part of. While the follower is at the log end, the session need not name
     # the partition.
     clock: SessionClock | None = None
+
+    # Set when the controller refuses the follower as a member of the ISR, cleared when it accepts an ISR.
+    refusal: Refusal | None = None
 
     def take_over_clock(self, leader_end: Offset) -> None:
         """Notes the fetches of the session that did not name the partition. To be called before the log end moves."""
@@ -184,7 +205,7 @@ class PartitionReplica:
     # On a follower: whether the log had reached the leader's high watermark as of the leader's last answer. Until the first
     # answer in a leader epoch: whether the replica is in the ISR. Changes when: the leader answers, a leader epoch begins.
     has_reached_leader: bool = False
-    # The ISR change in flight. Invariant: only a leader has one, with its current leader epoch. Changes when: see rule 4.
+    # The ISR change in flight. Invariant: only a leader has one, with its current leader epoch. Changes when: see rule 5.
     proposal: IsrProposal | None = None
     followers: dict[BrokerId, FollowerState] = field(default_factory=dict)
 
@@ -321,7 +342,7 @@ class PartitionReplica:
         follower.leader_end_at_last_fetch = self.log_end_offset
         follower.broker_epoch = broker_epoch
         # Expand first, so that the maximal ISR contains the new member when the high watermark is computed.
-        return self._maybe_expand_isr(broker_id, follower) + self._maybe_advance_high_watermark(now_ns)
+        return self._maybe_expand_isr(broker_id, follower, now_ns) + self._maybe_advance_high_watermark(now_ns)
 
     def left_session(self, clock: SessionClock) -> None:
         """Notes that the partition is no longer part of the session with this clock, so its later fetches do not count."""
@@ -386,21 +407,45 @@ class PartitionReplica:
         # follower has reached the high watermark: a follower that was just removed for lagging may be exactly there, because
         # it held the high watermark back.
         for broker_id, follower in self.followers.items():
+            if broker_id in result.isr:
+                follower.refusal = None
             if self._is_caught_up(follower, now_ns):
-                effects += self._maybe_expand_isr(broker_id, follower)
+                effects += self._maybe_expand_isr(broker_id, follower, now_ns)
         return effects + self._maybe_advance_high_watermark(now_ns)
 
     def _handle_alter_partition_error(self, proposal: IsrProposal, error: ErrorCode, now_ns: int) -> list[Effect]:
-        rejected = IsrRejected(proposal.isr, error)
         if error in _REVERTING_ERRORS:
             self.proposal = None
+            rejected = IsrRejected(proposal.isr, error, self._note_refusal(proposal, now_ns))
             return [rejected, *self._maybe_advance_high_watermark(now_ns)]
         if error in _WAITING_ERRORS:
-            return [rejected]
+            return [IsrRejected(proposal.isr, error)]
         return [ProposeIsr(proposal)]
 
-    def _maybe_expand_isr(self, broker_id: BrokerId, follower: FollowerState) -> list[Effect]:
-        if self.proposal is not None or broker_id in self.committed_isr:
+    def _note_refusal(self, proposal: IsrProposal, now_ns: int) -> int | None:
+        """Lengthens the pause of the follower that the proposal would have added. Returns its end."""
+        for broker_id, follower in self.followers.items():
+            if broker_id in proposal.isr and broker_id not in self.committed_isr:
+                count = 0 if follower.refusal is None else follower.refusal.count
+                pause_ns = min(REFUSAL_PAUSE_FIRST_NS << count, REFUSAL_PAUSE_MAX_NS)
+                # The count stops where the pause stops growing.
+                count += pause_ns < REFUSAL_PAUSE_MAX_NS
+                registration = self.registration(broker_id)
+                follower.refusal = Refusal(count, now_ns + pause_ns, registration, self.partition_epoch)
+                return now_ns + pause_ns
+        return None
+
+    def _has_to_pause(self, broker_id: BrokerId, follower: FollowerState, now_ns: int) -> bool:
+        refusal = follower.refusal
+        if refusal is None or now_ns >= refusal.again_ns:
+            return False
+        if refusal.partition_epoch == self.partition_epoch and refusal.registration == self.registration(broker_id):
+            return True
+        follower.refusal = None
+        return False
+
+    def _maybe_expand_isr(self, broker_id: BrokerId, follower: FollowerState, now_ns: int) -> list[Effect]:
+        if self.proposal is not None or broker_id in self.committed_isr or self._has_to_pause(broker_id, follower, now_ns):
             return []
         reached = max(self.high_watermark, self.leader_epoch_start_offset)
         if follower.log_end_offset < reached or not self._is_eligible(broker_id, follower):

@@ -637,10 +637,12 @@ class Partition:
                     self._send_proposal(proposal)
                 case IsrCommitted(before, after):
                     self._isr_committed(before, after)
-                case IsrRejected(isr, error):
+                case IsrRejected(isr, error, again_ns):
                     self._isr_counts.failed_updates += 1
-                    # The next fetch of the follower may propose it again.
+                    # The next fetch of a follower may propose it, that of the refused one after a pause.
                     self.fetch_watchers.changed()
+                    if again_ns is not None:
+                        self._env.call_at(again_ns, self.fetch_watchers.changed)
                     self._env.log.info("isr_change_refused", partition=self.name, isr=list(isr), error=error.name)
 
     def _high_watermark_advanced(self, high_watermark: Offset) -> None:

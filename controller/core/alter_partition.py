@@ -6,13 +6,18 @@ ISR must be able to lead: its broker is registered, unfenced, not shutting down 
 *higher* than ours does not mean that the leader is wrong. It means that this controller is behind, so the error is
 NOT_CONTROLLER.
 
+Below version 2 a request names topics instead of their ids, and the errors that these versions do not know are replaced by
+older ones (`with_older_errors`).
+
 Easy to get wrong: an ISR change may complete a reassignment that removes the leader. It is then recorded *and* answered with
 NEW_LEADER_ELECTED, because the sender no longer leads and has to wait for the metadata.
 """
 
 from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final
 
-from common.ids import BrokerEpoch, BrokerId, TopicId, TopicIdPartition
+from common.ids import ZERO_UUID, BrokerEpoch, BrokerId, TopicId, TopicIdPartition
 from common.metadata.registrations import LeaderRecoveryState, PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
@@ -20,6 +25,7 @@ from common.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     RequestPartitionData,
+    RequestTopicData,
     ResponsePartitionData,
     ResponseTopicData,
 )
@@ -33,6 +39,15 @@ from controller.core.turn import Turn
 
 # In a request: the leader does not know, or did not send, the broker epoch of the replica.
 NO_EPOCH = BrokerEpoch(-1)
+# The first version that has topic ids, and the newer errors, here with the older ones in their place (KIP-841).
+TOPIC_ID_FIRST_VERSION: Final = 2
+OLDER_ERRORS: Final = MappingProxyType(
+    {
+        ErrorCode.INELIGIBLE_REPLICA: ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.NEW_LEADER_ELECTED: ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
 MembersWithEpochs = Sequence[tuple[BrokerId, BrokerEpoch]]
 
 
@@ -46,7 +61,7 @@ def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Contro
     answered: set[TopicIdPartition] = set()
     response = AlterPartitionResponse()
     for topic in request.topics:
-        topic_id = TopicId(topic.topic_id)
+        topic_id = _topic_id(state, topic)
         results: list[ResponsePartitionData] = []
         for wish in topic.partitions:
             try:
@@ -65,9 +80,23 @@ def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Contro
             if change is not None and _completes_reassignment(change.record):
                 fields = {"partition": f"{state.topics[topic_id].name}-{wish.partition_index}"}
                 events.append(ControllerEvent("reassignment_completed", fields))
-        response.topics.append(ResponseTopicData(topic_id=topic_id, partitions=results))
+        response.topics.append(ResponseTopicData(topic_name=topic.topic_name, topic_id=topic_id, partitions=results))
     # Not atomic: the changes of different partitions are independent of each other.
     return ControllerResult(records, response, is_atomic=False, events=events)
+
+
+def with_older_errors(response: AlterPartitionResponse) -> AlterPartitionResponse:
+    """Replaces the errors in the response that are unknown below TOPIC_ID_FIRST_VERSION."""
+    for topic in response.topics:
+        for result in topic.partitions:
+            result.error_code = OLDER_ERRORS.get(ErrorCode(result.error_code), result.error_code)
+    return response
+
+
+def _topic_id(state: MetadataState, topic: RequestTopicData) -> TopicId:
+    if topic.topic_id == ZERO_UUID and topic.topic_name:
+        return state.topic_ids.get(topic.topic_name, TopicId(ZERO_UUID))
+    return TopicId(topic.topic_id)
 
 
 def _validated(
@@ -102,7 +131,7 @@ def _validated(
 
 
 def _members(wish: RequestPartitionData) -> MembersWithEpochs:
-    # Version 3 of the request has ids with broker epochs, version 2 has ids only.
+    # Version 3 of the request has ids with broker epochs, earlier versions have ids only.
     if wish.new_isr_with_epochs:
         return [(BrokerId(each.broker_id), BrokerEpoch(each.broker_epoch)) for each in wish.new_isr_with_epochs]
     return [(BrokerId(each), NO_EPOCH) for each in wish.new_isr]

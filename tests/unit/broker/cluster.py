@@ -163,7 +163,11 @@ class TestBroker:
         self.failures.watch(self.log_dirs.values())
         async with asyncio.TaskGroup() as group:
             sender = AlterPartitionSender(
-                env, self.cluster.controller, broker_id=self.broker_id, broker_epoch=lambda: self.epoch
+                env,
+                self.cluster.controller,
+                broker_id=self.broker_id,
+                broker_epoch=lambda: self.epoch,
+                topic_name=lambda topic_id: self.state.topics[topic_id].name,
             )
             self.groups = GroupCoordinator(
                 env,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.core.fetcher_session import FetcherSession, SessionRequest
+from broker.core.partition_replica import REFUSAL_PAUSE_FIRST_NS, REFUSAL_PAUSE_MAX_NS
 from broker.hosting import replica_fetcher
 from broker.hosting.partition import Partition
 from broker.hosting.replica_fetcher import ReplicaFetcher
@@ -685,6 +686,25 @@ def test_an_unknown_server_error_of_the_controller_is_tried_again() -> None:
         cluster.crash(3)
         assert (await cluster.produce(1, "a")).error_code == ErrorCode.NONE
         assert len(cluster.controller.requests) == 4
+
+    run(scenario)
+
+
+def test_a_follower_that_is_refused_for_a_while_joins_the_isr_of_a_quiet_partition() -> None:
+    """The controller refuses the follower time after time, as if the leader's metadata were behind. The follower has fetched
+    everything, and its session does not name the partition any more. It is proposed again after each pause, and no more
+    often."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        cluster.controller.next_errors = [ErrorCode.INELIGIBLE_REPLICA] * 6
+        asked = len(cluster.controller.requests)
+        begun_ns = cluster.world.now_ns()
+        cluster.controller.change(isr=[1, 2])
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2, 3))
+        assert len(cluster.controller.requests) - asked == 7
+        pauses_ns = sum(min(REFUSAL_PAUSE_FIRST_NS << number, REFUSAL_PAUSE_MAX_NS) for number in range(6))
+        assert cluster.world.now_ns() - begun_ns >= pauses_ns
 
     run(scenario)
 

@@ -30,6 +30,11 @@ from common.protocol.messages.alter_partition import (
 )
 from common.protocol.messages.alter_partition import RequestPartitionData as AlterPartitionData
 from common.protocol.messages.alter_partition import RequestTopicData as AlterTopicData
+from common.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from common.protocol.messages.api_versions import ApiVersionsRequest
 from common.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -405,6 +410,57 @@ def test_alter_partition_and_deletion_over_the_wire() -> None:
         deleted = await client.send(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)], timeout_ms=1000))
         assert deleted.responses[0].name == "t"
         assert node.daemon.controller.state.topics == {}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("version", "ineligible", "unknown", "new_leader"),
+    [
+        (version, ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.FENCED_LEADER_EPOCH)
+        for version in (0, 1)
+    ]
+    + [
+        (version, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NEW_LEADER_ELECTED)
+        for version in (2, 3)
+    ],
+)
+def test_alter_partition_answers_with_errors_that_the_version_knows(
+    version: int, ineligible: ErrorCode, unknown: ErrorCode, new_leader: ErrorCode
+) -> None:
+    """KIP-841. Below version 2 topics have names, and a fenced member, an unknown topic and a leader that the change has
+    removed get older errors. The change that removes the leader is recorded nevertheless."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        for broker_id, name in enumerate("abc", 1):
+            await client.start(broker_id, name)
+        topic_id = await topic(client, "t", [1, 2])
+        moving_id = await topic(client, "moving", [1, 2])
+
+        async def alter(name: str, id_: Uuid, isr: list[int]) -> Any:
+            part = node.daemon.controller.state.partition(TopicId(id_), 0)
+            data = AlterPartitionData(
+                partition_index=0,
+                partition_epoch=0 if part is None else part.partition_epoch,
+                new_isr=isr,
+                new_isr_with_epochs=[BrokerState(broker_id=member) for member in isr],
+            )
+            topics = [AlterTopicData(topic_name=name, topic_id=id_, partitions=[data])]
+            request = AlterPartitionRequest(broker_id=1, broker_epoch=client.epochs[1], topics=topics)
+            (answered,) = (await client.send(request, version=version)).topics
+            assert (answered.topic_name, answered.topic_id) == ((name, bytes(16)) if version < 2 else ("", id_))
+            return answered.partitions[0]
+
+        shrunk = await alter("t", topic_id, [1])
+        assert (shrunk.error_code, shrunk.isr, shrunk.partition_epoch) == (ErrorCode.NONE, [1], 1)
+        await client.heartbeat(2, want_fence=True)
+        assert (await alter("t", topic_id, [1, 2])).error_code == ineligible
+        assert (await alter("none", Uuid(b"n" * 16), [1])).error_code == unknown
+        await client.heartbeat(2)
+        moved = ReassignableTopic(name="moving", partitions=[ReassignablePartition(partition_index=0, replicas=[2, 3])])
+        await client.send(AlterPartitionReassignmentsRequest(topics=[moved]))
+        assert (await alter("moving", moving_id, [1, 2, 3])).error_code == new_leader
+        assert node.daemon.controller.state.topics[TopicId(moving_id)].partitions[0].replicas == (2, 3)
 
     run(scenario)
 

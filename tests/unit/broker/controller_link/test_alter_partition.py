@@ -7,7 +7,7 @@ from typing import Any
 from broker.controller_link.alter_partition import AlterPartitionSender
 from broker.controller_link.controller_channel import ControllerUnavailable
 from broker.core.partition_replica import AlterPartitionResult, IsrMember, IsrProposal
-from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId, TopicIdPartition, Uuid
+from common.ids import ZERO_UUID, BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -56,11 +56,13 @@ class ScriptedController:
 
     def __init__(self, world: SimulatedWorld, *script: Answer | Exception) -> None:
         self.requests: list[AlterPartitionRequest] = []
+        self.sent_at_ns: list[int] = []
         self._world = world
         self._script = list(script)
 
-    async def send(self, request: Any, *, deadline_ns: int, version: int | None = None) -> Any:
+    async def send(self, request: Any, *, deadline_ns: int) -> Any:
         self.requests.append(request)
+        self.sent_at_ns.append(self._world.now_ns())
         await self._world.sleep(0.01)
         answer = self._script.pop(0) if self._script else accept
         if isinstance(answer, Exception):
@@ -74,7 +76,11 @@ def run(script: Callable[..., Any], *answers: Answer | Exception) -> None:
     async def scenario(world: SimulatedWorld) -> None:
         controller = ScriptedController(world, *answers)
         sender = AlterPartitionSender(
-            world.node("broker-1"), controller, broker_id=BrokerId(1), broker_epoch=lambda: BrokerEpoch(7)
+            world.node("broker-1"),
+            controller,
+            broker_id=BrokerId(1),
+            broker_epoch=lambda: BrokerEpoch(7),
+            topic_name={TOPIC: "t"}.get,
         )
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(sender.run())
@@ -96,10 +102,12 @@ def test_a_request_carries_epochs_and_everything_that_waits() -> None:
         [request] = controller.requests
         assert (request.broker_id, request.broker_epoch) == (1, 7)
         [topic] = request.topics
+        assert (topic.topic_id, topic.topic_name) == (TOPIC, "t")
         assert [each.partition_index for each in topic.partitions] == [0, 1]
         first = topic.partitions[0]
         assert (first.leader_epoch, first.partition_epoch) == (2, 3)
         assert [(each.broker_id, each.broker_epoch) for each in first.new_isr_with_epochs] == [(1, 101), (2, 102)]
+        assert first.new_isr == [1, 2]
         assert results[0] == AlterPartitionResult(
             error=ErrorCode.NONE,
             leader=BrokerId(1),
@@ -173,3 +181,89 @@ def test_an_unknown_error_code_counts_as_an_unknown_server_error() -> None:
         assert [result.error for result in results] == [ErrorCode.UNKNOWN_SERVER_ERROR]
 
     run(script, strange)
+
+
+def not_controller(request: AlterPartitionRequest) -> AlterPartitionResponse:
+    """A controller that has not caught up with what the leader of partition 0 knows."""
+    response = accept(request)
+    for each in response.topics[0].partitions:
+        if each.partition_index == 0:
+            each.error_code = ErrorCode.NOT_CONTROLLER
+    return response
+
+
+def test_a_proposal_that_is_kept_is_sent_again_after_longer_and_longer_pauses() -> None:
+    """The controller refuses partition 0 time after time, and the partition's core proposes the same again. The pauses
+    double up to the bound. Other partitions are not held up."""
+
+    async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
+        kept = proposal(1, 2)
+        accepted: list[AlterPartitionResult] = []
+        others: list[AlterPartitionResult] = []
+
+        def answered(result: AlterPartitionResult) -> None:
+            if result.error is ErrorCode.NONE:
+                accepted.append(result)
+            else:
+                sender.submit(TopicIdPartition(TOPIC, 0), kept, answered)
+
+        sender.submit(TopicIdPartition(TOPIC, 0), kept, answered)
+        await world.until(lambda: len(controller.requests) == 8)
+        gaps = [
+            (after - before) // 10_000_000
+            for before, after in zip(controller.sent_at_ns, controller.sent_at_ns[1:], strict=False)
+        ]
+        assert gaps == [6, 11, 21, 41, 81, 101, 101]
+        await world.sleep(0.1)
+        sender.submit(TopicIdPartition(TOPIC, 1), proposal(1, 2), others.append)
+        await world.sleep(0.05)
+        assert len(others) == 1
+        await world.until(lambda: accepted)
+        assert len(controller.requests) == 10
+
+    run(script, *[not_controller] * 9)
+
+
+def test_an_unreachable_controller_is_tried_less_and_less_often() -> None:
+    """The pause of the whole sender doubles too, and begins anew after an answer."""
+
+    async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
+        results: list[AlterPartitionResult] = []
+        sender.submit(TopicIdPartition(TOPIC, 0), proposal(1, 2), results.append)
+        await world.until(lambda: results)
+        sender.submit(TopicIdPartition(TOPIC, 0), proposal(1, 2), results.append)
+        await world.until(lambda: len(results) == 2)
+        gaps = [
+            (after - before) // 10_000_000
+            for before, after in zip(controller.sent_at_ns, controller.sent_at_ns[1:], strict=False)
+        ]
+        assert gaps[:6] == [6, 11, 21, 41, 81, 101]
+        assert gaps[-1] == 6
+
+    gone = ControllerUnavailable("gone")
+    run(script, *[gone] * 6, accept, gone)
+
+
+def test_an_older_controller_answers_by_name() -> None:
+    """Below version 2 the response has the topic's name and no id. A topic that has been deleted since has no name, and
+    nobody waits for its answer any more."""
+
+    def by_name(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        response = accept(request)
+        for topic, asked in zip(response.topics, request.topics, strict=True):
+            topic.topic_name, topic.topic_id = asked.topic_name, ZERO_UUID
+            if not asked.topic_name:
+                topic.partitions[0].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return response
+
+    async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
+        results: list[AlterPartitionResult] = []
+        deleted: list[AlterPartitionResult] = []
+        sender.submit(TopicIdPartition(TOPIC, 0), proposal(1, 2), results.append)
+        sender.submit(TopicIdPartition(TopicId(Uuid(b"D" * 16)), 0), proposal(1, 2), deleted.append)
+        await world.sleep(1)
+        assert [result.error for result in results] == [ErrorCode.NONE]
+        assert deleted == []
+        assert len(controller.requests) == 1
+
+    run(script, by_name)

@@ -6,6 +6,8 @@ import pytest
 
 from broker.core.partition_replica import (
     NO_BROKER_EPOCH,
+    REFUSAL_PAUSE_FIRST_NS,
+    REFUSAL_PAUSE_MAX_NS,
     AlterPartitionResult,
     Effect,
     HighWatermarkAdvanced,
@@ -494,9 +496,72 @@ def test_an_ineligible_replica_reverts_the_proposal(error: ErrorCode) -> None:
     not retry."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.fetch(TWO, 10)
-    assert leader.answer(AlterPartitionResult(error=error)) == [IsrRejected((ONE, TWO), error)]
+    again_ns = leader.now_ns + REFUSAL_PAUSE_FIRST_NS
+    assert leader.answer(AlterPartitionResult(error=error)) == [IsrRejected((ONE, TWO), error, again_ns)]
     assert leader.replica.proposal is None
     assert leader.replica.maximal_isr == (1,)
+
+
+def refuse(leader: LeaderContext) -> int:
+    """Lets follower 2 be proposed and refused. Returns the pause in ns."""
+    assert len(proposed(leader.fetch(TWO, 10))) == 1
+    (rejected,) = leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA))
+    assert isinstance(rejected, IsrRejected)
+    assert rejected.again_ns is not None
+    return rejected.again_ns - leader.now_ns
+
+
+def test_a_follower_that_is_refused_is_proposed_again_after_longer_and_longer_pauses() -> None:
+    """Rule 4: the metadata here is behind. However often the follower fetches, it is not proposed before the pause has
+    passed. The pause doubles up to its bound, and an accepted ISR ends it."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    pauses = []
+    for _ in range(9):
+        pauses.append(refuse(leader))
+        assert leader.fetch(TWO, 10) == []
+        leader.now_ns += pauses[-1] - 1
+        assert leader.fetch(TWO, 10) == []
+        leader.now_ns += 1
+    assert pauses == [min(REFUSAL_PAUSE_FIRST_NS << number, REFUSAL_PAUSE_MAX_NS) for number in range(9)]
+    assert len(proposed(leader.fetch(TWO, 10))) == 1
+    leader.accept((1, 2))
+    leader.write(11)
+    leader.now_ns += LAG_MAX + 1
+    assert len(proposed(leader.replica.maybe_shrink_isr(leader.now_ns))) == 1
+    leader.accept((1,), partition_epoch=9)
+    leader.fetch(TWO, 11)
+    assert leader.answer(AlterPartitionResult(error=ErrorCode.INELIGIBLE_REPLICA)) == [
+        IsrRejected((ONE, TWO), ErrorCode.INELIGIBLE_REPLICA, leader.now_ns + REFUSAL_PAUSE_FIRST_NS)
+    ]
+
+
+@pytest.mark.parametrize("news", ["broker", "partition"])
+def test_newer_metadata_ends_the_pause_of_a_refused_follower(news: str) -> None:
+    """What the controller knew when it refused the follower may be what has just been applied here."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    refuse(leader)
+    if news == "broker":
+        leader.brokers[TWO] = replace(leader.brokers[TWO], lost_directories=(DirectoryId(Uuid(b"L" * 16)),))
+    else:
+        leader.lead(partition((1,), partition_epoch=8))
+    assert len(proposed(leader.fetch(TWO, 10))) == 1
+
+
+def test_the_pause_of_one_follower_does_not_hold_up_another_one() -> None:
+    """Follower 2 is refused, follower 3 may join at once."""
+    leader = LeaderContext((1,), log_end=10, high_watermark=10)
+    refuse(leader)
+    assert [each.isr for each in proposed(leader.fetch(THREE, 10))] == [(1, 3)]
+
+
+def test_a_refused_shrink_has_no_pause() -> None:
+    """Nobody would have joined. The periodic look proposes it again."""
+    leader = LeaderContext((1, 2), log_end=20, high_watermark=10)
+    leader.now_ns += LAG_MAX + 1
+    leader.replica.maybe_shrink_isr(leader.now_ns)
+    rejected = leader.answer(AlterPartitionResult(error=ErrorCode.OPERATION_NOT_ATTEMPTED))
+    assert rejected == [IsrRejected((ONE,), ErrorCode.OPERATION_NOT_ATTEMPTED)]
+    assert len(proposed(leader.replica.maybe_shrink_isr(leader.now_ns))) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
 """Messages whose bytes were derived by hand from the protocol's rules."""
 
+import pytest
+
 from common.ids import Uuid
 from common.protocol.codec import decode, decode_with_version, encode, encode_with_version
+from common.protocol.messages import alter_partition
+from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, BrokerState
 from common.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     RequestDirectoryData,
@@ -15,6 +19,8 @@ from common.protocol.messages.metadata import MetadataRequest
 from common.protocol.numbering import Numbering
 
 UNASSIGNED, LOST, MIGRATING = (Uuid(number.to_bytes(16, "big")) for number in range(3))
+# The versions that no oracle has, see the tests below.
+CASES = [(each, version) for each in (AlterPartitionRequest, AlterPartitionResponse) for version in (0, 1)]
 DIRECTORY = Uuid(bytes.fromhex("0102030405060708090a0b0c0d0e0f10"))
 TOPIC = Uuid(bytes.fromhex("a0" * 16))
 
@@ -166,3 +172,53 @@ def test_a_principal_carries_its_version() -> None:
     expected = wire("0000 05") + b"User" + wire("0a") + b"ANONYMOUS" + wire("00 00")
     assert encode_with_version(principal, 0) == expected
     assert decode_with_version(DefaultPrincipalData, memoryview(expected)) == principal
+
+
+@pytest.mark.parametrize(("version", "recovery_state"), [(0, ""), (1, "01")])
+def test_an_isr_change_below_version_2(version: int, recovery_state: str) -> None:
+    """AlterPartition names topics, and has the members without their epochs. LeaderRecoveryState begins with version 1. What
+    only later versions have is left out."""
+    partition = alter_partition.RequestPartitionData(
+        partition_index=7,
+        leader_epoch=5,
+        new_isr=[1, 258],
+        new_isr_with_epochs=[BrokerState(broker_id=1)],
+        leader_recovery_state=version,
+        partition_epoch=9,
+    )
+    topic = alter_partition.RequestTopicData(topic_name="abc", topic_id=TOPIC, partitions=[partition])
+    encoded = encode(AlterPartitionRequest(broker_id=1, broker_epoch=2, topics=[topic]), version)
+    assert encoded == wire(
+        f"""
+        00000001 0000000000000002          # broker id, broker epoch
+        02 04 616263                       # one topic, its name
+        02 00000007 00000005               # one partition, its index, leader epoch
+        03 00000001 00000102               # two members
+        {recovery_state} 00000009          # partition epoch
+        00 00 00                           # no tagged fields in the partition, the topic, the request
+        """
+    )
+    read = decode(AlterPartitionRequest, encoded, version).topics[0]
+    assert (read.topic_name, read.topic_id) == ("abc", bytes(16))
+    assert (read.partitions[0].new_isr, read.partitions[0].new_isr_with_epochs) == ([1, 258], [])
+
+
+@pytest.mark.parametrize(("version", "recovery_state"), [(0, ""), (1, "01")])
+def test_the_answer_to_an_isr_change_below_version_2(version: int, recovery_state: str) -> None:
+    """The response names topics, too, and has no LeaderRecoveryState in version 0."""
+    partition = alter_partition.ResponsePartitionData(
+        partition_index=7, error_code=74, leader_id=1, leader_epoch=5, isr=[1], leader_recovery_state=1, partition_epoch=9
+    )
+    topic = alter_partition.ResponseTopicData(topic_name="abc", topic_id=TOPIC, partitions=[partition])
+    encoded = encode(AlterPartitionResponse(error_code=77, topics=[topic]), version)
+    assert encoded == wire(
+        f"""
+        00000000 004d                      # throttle time, error code
+        02 04 616263                       # one topic, its name
+        02 00000007 004a 00000001 00000005 # one partition, its index, error code, leader, leader epoch
+        02 00000001                        # one member
+        {recovery_state} 00000009          # partition epoch
+        00 00 00                           # no tagged fields in the partition, the topic, the response
+        """
+    )
+    assert decode(AlterPartitionResponse, encoded, version).topics[0].topic_name == "abc"
