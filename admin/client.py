@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from admin import brokers, configs, elections, log_dirs, offsets, quorum, reassignments, records, topics
 from admin.config import AdminConfig, parse_bootstrap_servers
-from admin.errors import AdminError, RequestFailed, UnsupportedRequest, check, failure
+from admin.errors import AdminError, InvalidArgument, RequestFailed, UnsupportedRequest, check, failure
 from admin.group_calls import GroupCalls
 from admin.known_nodes import Destination, Role
 from admin.partitions import TopicPartition, TopicPartitionReplica
@@ -36,7 +36,7 @@ from common.protocol.messages.create_partitions import CreatePartitionsResponse
 from common.protocol.messages.create_topics import CreateTopicsResponse
 from common.protocol.messages.delete_records import DeleteRecordsResponse
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse, EndpointType
 from common.protocol.messages.describe_configs import DescribeConfigsResponse
 from common.protocol.messages.describe_quorum import DescribeQuorumResponse
 from common.protocol.messages.describe_topic_partitions import (
@@ -75,11 +75,16 @@ class AdminClient:
         *,
         config: AdminConfig | None = None,
         env: Environment | None = None,
+        endpoint_type: EndpointType = EndpointType.BROKER,
     ) -> None:
-        """Raises InvalidSetting. Does not connect; the first call inside `async with` does."""
+        """With `endpoint_type` CONTROLLER the addresses are those of controllers, and the client talks to controllers only
+        (KIP-919). They take the calls in `request_sender.CALLS_OF_CONTROLLERS`; others raise AdminError.
+
+        Raises InvalidSetting. Does not connect; the first call inside `async with` does."""
         self._bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._config = config or AdminConfig()
         self._given_env = env
+        self.endpoint_type = endpoint_type
         self._task_group = asyncio.TaskGroup()
         # Both are None before and after the `async with` block.
         self._env: Environment | None = None
@@ -90,7 +95,9 @@ class AdminClient:
     async def __aenter__(self) -> "AdminClient":
         self._env = self._given_env or RealEnvironment(self._config.client_id)
         await self._task_group.__aenter__()
-        self._sender = RequestSender(self._env, self._bootstrap, self._config, self._task_group)
+        self._sender = RequestSender(
+            self._env, self._bootstrap, self._config, self._task_group, endpoint_type=self.endpoint_type
+        )
         return self
 
     async def __aexit__(
@@ -108,10 +115,13 @@ class AdminClient:
     async def describe_cluster(
         self, *, include_fenced_brokers: bool = False, timeout_ms: int | None = None
     ) -> brokers.ClusterDescription:
-        """Returns the cluster's id and its brokers. Brokers before Kafka 4.1 cannot include fenced ones."""
+        """Returns the cluster's id and its brokers; a client of the controllers gets these instead. Brokers before Kafka 4.1
+        cannot include fenced ones, and controllers never do."""
+        if include_fenced_brokers and self.endpoint_type is EndpointType.CONTROLLER:
+            raise InvalidArgument("controllers do not describe fenced brokers; ask brokers")
         response: DescribeClusterResponse = await self._send(
             "describeCluster",
-            DescribeClusterRequest(include_fenced_brokers=include_fenced_brokers),
+            DescribeClusterRequest(endpoint_type=self.endpoint_type, include_fenced_brokers=include_fenced_brokers),
             Role.ANY_BROKER,
             timeout_ms=timeout_ms,
             error_of=_top_level,

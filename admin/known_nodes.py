@@ -7,7 +7,9 @@ Counterpart of Kafka's AdminMetadataManager and of its node providers.
 2. A request for any broker prefers a node with a live connection, then the node with the fewest failures in a row, then the
    node that sent the metadata. So a dead broker costs one attempt instead of every second one, and a program usually reads
    from the broker that it wrote to.
-3. Metadata is fetched again when it is too old, after a failed attempt or a retriable error such as NOT_CONTROLLER, and when
+3. A client of the controllers (KIP-919) knows controllers instead of brokers, and every request without a node of its own
+   goes to the active one.
+4. Metadata is fetched again when it is too old, after a failed attempt or a retriable error such as NOT_CONTROLLER, and when
    it does not contain the destination of a request.
 """
 
@@ -18,6 +20,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from common.configuration.endpoints import HostPort
+from common.protocol.messages.describe_cluster import EndpointType
 from common.time_units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -46,10 +49,15 @@ Destination = Role | GroupCoordinator | int
 
 
 class KnownNodes:
-    """The bootstrap servers, and the brokers and the controller of the last Metadata response."""
+    """The bootstrap servers, and the brokers and the controller of the last Metadata response. With `endpoint_type`
+    CONTROLLER: the bootstrap controllers, and the controllers of the last DescribeCluster response."""
 
-    def __init__(self, bootstrap: Sequence[HostPort], rng: "random.Random") -> None:
+    def __init__(
+        self, bootstrap: Sequence[HostPort], rng: "random.Random", endpoint_type: EndpointType = EndpointType.BROKER
+    ) -> None:
         self._bootstrap = tuple(bootstrap)
+        # The kind of the nodes that are known.
+        self.endpoint_type = endpoint_type
         self._rng = rng
         self.brokers: Mapping[int, HostPort] = {}
         # The broker that takes requests for the controller; -1 if the last response named none.
@@ -65,7 +73,7 @@ class KnownNodes:
         return self._fetched_ns is None or now_ns - self._fetched_ns >= METADATA_AGE_MAX_NS
 
     def replace(self, brokers: Mapping[int, HostPort], *, controller_id: int, source: HostPort, now_ns: int) -> None:
-        """Stores the content of a Metadata response."""
+        """Stores the content of a Metadata or DescribeCluster response."""
         self._source = source
         self.brokers = dict(brokers)
         self.controller_id = controller_id
@@ -86,11 +94,11 @@ class KnownNodes:
 
     def address_of(self, destination: Role | int, is_connected: Callable[[HostPort], bool]) -> HostPort | None:
         """Returns the address to send a request to, or None if the destination is not known."""
-        if destination is Role.ANY_BROKER:
+        if destination is Role.ANY_BROKER and self.endpoint_type is EndpointType.BROKER:
             connected = [address for address in self._bootstrap if is_connected(address)]
             # The bootstrap servers are brokers too. While every broker is fenced, no others are known.
             return self._by_preference([*self.brokers.values(), *connected] or self._bootstrap, is_connected)[0]
-        return self.brokers.get(self.controller_id if destination is Role.CONTROLLER else int(destination))
+        return self.brokers.get(self.controller_id if isinstance(destination, Role) else destination)
 
     def to_ask(self, is_connected: Callable[[HostPort], bool]) -> list[HostPort]:
         """Returns the addresses to ask for metadata, in the order in which to try them."""

@@ -16,7 +16,8 @@ from admin.known_nodes import Destination, GroupCoordinator, KnownNodes, Role
 from common.configuration.endpoints import HostPort
 from common.environment.interface import Environment
 from common.net.node_channel import ChannelError, NodeChannel, NotServed
-from common.protocol.errors import ErrorCode, LocalProtocolError
+from common.protocol.errors import ErrorCode, LocalProtocolError, error_name
+from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse, EndpointType
 from common.protocol.messages.find_coordinator import FindCoordinatorResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from common.protocol.schema import Struct
@@ -26,6 +27,21 @@ BACKOFF_JITTER: Final = 0.2
 
 # What a call waits for until the address of its destination is known, as Kafka's timeout messages name it.
 NODE_ASSIGNMENT: Final = "a node assignment"
+
+# The calls that a client of the controllers can make. Others need brokers, as in Kafka.
+CALLS_OF_CONTROLLERS: Final = frozenset(
+    {
+        "alterPartitionReassignments",
+        "describeCluster",
+        "describeConfigs",
+        "describeFeatures",
+        "describeMetadataQuorum",
+        "incrementalAlterConfigs",
+        "listPartitionReassignments",
+        "unregisterBroker",
+        "updateFeatures",
+    }
+)
 
 ErrorOf = Callable[[Any], tuple[int, str | None]]
 """Returns the error code and the message of a response that failed as a whole, or NONE."""
@@ -63,12 +79,18 @@ class RequestSender:
     """Owns the channels of an AdminClient, one for each address."""
 
     def __init__(
-        self, env: Environment, bootstrap: list[HostPort], config: AdminConfig, task_group: asyncio.TaskGroup
+        self,
+        env: Environment,
+        bootstrap: list[HostPort],
+        config: AdminConfig,
+        task_group: asyncio.TaskGroup,
+        *,
+        endpoint_type: EndpointType = EndpointType.BROKER,
     ) -> None:
         self._env = env
         self._config = config
         self._task_group = task_group
-        self._nodes = KnownNodes(bootstrap, env.rng)
+        self._nodes = KnownNodes(bootstrap, env.rng, endpoint_type)
         self._channels: dict[HostPort, NodeChannel] = {}
         # Held by the one call that fetches metadata; the others wait for its result.
         self._fetching = asyncio.Lock()
@@ -86,6 +108,10 @@ class RequestSender:
     ) -> Any:
         """Returns the response of the destination. `error_of` extracts the error of the response as a whole: after a
         retriable error there is another attempt, and any other error is left to the caller. Raises AdminError."""
+        if self._nodes.endpoint_type is EndpointType.CONTROLLER and name not in CALLS_OF_CONTROLLERS:
+            raise AdminError(
+                ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"controllers do not take this call; ask brokers (Call: {name})"
+            )
         call = _Call(name, request, destination, error_of, version)
         try:
             async with self._env.timeout_at(deadline_ns):
@@ -168,7 +194,7 @@ class RequestSender:
                 if address is not None:
                     return address
                 call.waiting_for = NODE_ASSIGNMENT
-                call.last_error = AdminError(ErrorCode.BROKER_NOT_AVAILABLE, _missing(call.destination))
+                call.last_error = AdminError(ErrorCode.BROKER_NOT_AVAILABLE, self._missing(call.destination))
                 self._nodes.distrust()
             await self._pause(call)
 
@@ -200,17 +226,33 @@ class RequestSender:
             errors: list[ChannelError] = []
             for address in self._nodes.to_ask(self._is_connected):
                 try:
-                    response: MetadataResponse = await self._attempt(address, _BROKERS_ONLY, deadline_ns)
+                    nodes, controller_id = await self._fetch_nodes(address, deadline_ns)
                 except ChannelError as error:
                     errors.append(error)
                     continue
-                brokers = {broker.node_id: HostPort(broker.host, broker.port) for broker in response.brokers}
-                self._nodes.replace(brokers, controller_id=response.controller_id, source=address, now_ns=self._env.now_ns())
+                self._nodes.replace(nodes, controller_id=controller_id, source=address, now_ns=self._env.now_ns())
                 return None
         reasons = "; ".join(map(str, errors))
         if all(isinstance(error, NotServed) for error in errors):
-            raise UnsupportedRequest(f"{reasons}; is it a broker?")
+            raise UnsupportedRequest(f"{reasons}; is it a {self._nodes.endpoint_type.name.lower()}?")
         return ChannelError(reasons)
+
+    async def _fetch_nodes(self, address: HostPort, deadline_ns: int) -> tuple[dict[int, HostPort], int]:
+        """Returns the nodes that this one knows, and the id of the controller. Raises RequestFailed if a broker is asked for
+        controllers."""
+        if self._nodes.endpoint_type is EndpointType.BROKER:
+            metadata: MetadataResponse = await self._attempt(address, _BROKERS_ONLY, deadline_ns)
+            return {each.node_id: HostPort(each.host, each.port) for each in metadata.brokers}, metadata.controller_id
+        cluster: DescribeClusterResponse = await self._attempt(address, _CONTROLLERS, deadline_ns)
+        if cluster.error_code != ErrorCode.NONE:
+            message = cluster.error_message or error_name(cluster.error_code)
+            raise failure(cluster.error_code, f"{address} does not name the controllers: {message}")
+        return {each.broker_id: HostPort(each.host, each.port) for each in cluster.brokers}, cluster.controller_id
+
+    def _missing(self, destination: Destination) -> str:
+        if isinstance(destination, Role):
+            return "the cluster has no controller at the moment"
+        return f"{self._nodes.endpoint_type.name.lower()} {destination} is not in the cluster's metadata"
 
     def _channel(self, address: HostPort) -> NodeChannel:
         channel = self._channels.get(address)
@@ -236,10 +278,5 @@ def closed(name: str) -> TimedOut:
     return TimedOut(f"The AdminClient was closed. Call: {name}")
 
 
-def _missing(destination: Destination) -> str:
-    if destination is Role.CONTROLLER:
-        return "the cluster has no controller at the moment"
-    return f"broker {destination} is not in the cluster's metadata"
-
-
+_CONTROLLERS: Final = DescribeClusterRequest(endpoint_type=EndpointType.CONTROLLER)
 _BROKERS_ONLY: Final = MetadataRequest(topics=[], allow_auto_topic_creation=False)

@@ -19,6 +19,9 @@ def version() -> str:
         return "unknown (not installed)"
 
 
+ADDRESSES = "HOST:PORT[,…]"
+
+
 class ToolParser(argparse.ArgumentParser):
     """argparse with Kafka's exit status 1 for a wrong command line, and --version in every tool. `help_status` is the exit
     status of the tool without any argument."""
@@ -59,7 +62,22 @@ class ToolParser(argparse.ArgumentParser):
         sys.exit(1)
 
 
-def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """Adds --bootstrap-server and --command-config, as in every Kafka tool that connects to brokers."""
-    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,…]", help="brokers to connect to")
+def add_bootstrap(parser: argparse.ArgumentParser, *, or_controllers: bool = False) -> None:
+    """Adds --bootstrap-server and --command-config, as in every Kafka tool that connects to brokers. `or_controllers` adds
+    --bootstrap-controller for the tools that can ask controllers as well (KIP-919)."""
+    if or_controllers:
+        add_either_bootstrap(parser)
+    else:
+        parser.add_argument("--bootstrap-server", required=True, metavar=ADDRESSES, help="brokers to connect to")
     parser.add_argument("--command-config", metavar="FILE", help="properties file with settings of the admin client")
+
+
+def add_either_bootstrap(parser: argparse.ArgumentParser, server: str = "", controller: str = "") -> None:
+    """Adds --bootstrap-server and --bootstrap-controller, exactly one of which must be given. `server` and `controller` are
+    their short forms, if they have any."""
+    either = parser.add_mutually_exclusive_group(required=True)
+    for flag, short, nodes in (
+        ("--bootstrap-server", server, "brokers"),
+        ("--bootstrap-controller", controller, "controllers"),
+    ):
+        either.add_argument(*filter(None, (short, flag)), metavar=ADDRESSES, help=f"{nodes} to connect to")

@@ -1,7 +1,8 @@
 """kafka-configs: shows and changes the configuration of topics and brokers, with Kafka's flags and output (shell).
 
 Counterpart of Kafka's ConfigCommand, for the entity types topics and brokers. Only the broker itself answers requests about
-its own configuration, so the tool sends these to that broker. All other requests can go to any broker.
+its own configuration, so the tool sends these to that broker. All other requests can go to any broker. With
+--bootstrap-controller, the brokers are the controllers (KIP-919).
 """
 
 import argparse
@@ -14,6 +15,7 @@ from admin.client import AdminClient
 from admin.configs import ConfigChange, ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from admin.errors import AdminError
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
+from common.protocol.messages.describe_cluster import EndpointType
 from common.protocol.messages.incremental_alter_configs import ConfigOperation
 from tools.arguments import ToolParser, add_bootstrap
 from tools.errors import ToolError, run_tool
@@ -56,7 +58,7 @@ def entry() -> None:
 
 def command_line() -> ToolParser:
     parser = ToolParser("kafka-configs", "Show and change the configuration of topics and brokers.")
-    add_bootstrap(parser)
+    add_bootstrap(parser, or_controllers=True)
     actions = parser.add_mutually_exclusive_group(required=True)
     actions.add_argument("--describe", action="store_true", help="show what is set on the entity itself")
     actions.add_argument("--alter", action="store_true", help="change what is set on the entity itself")
@@ -89,7 +91,12 @@ def _run(arguments: argparse.Namespace) -> int:
         except AdminError as error:
             raise ToolError(f"Error while executing config command: {error}") from error
 
-    run_admin(arguments.bootstrap_server, work, command_config=arguments.command_config)
+    run_admin(
+        arguments.bootstrap_server,
+        work,
+        command_config=arguments.command_config,
+        bootstrap_controllers=arguments.bootstrap_controller,
+    )
     return 0
 
 
@@ -235,7 +242,8 @@ async def _check_entity(admin: AdminClient, entity: Entity) -> None:
             raise ToolError(f"The entity name for brokers must be a valid integer broker id, found: {entity.name}")
         existing = (await admin.describe_cluster()).broker_ids
         if int(entity.name) not in existing:
-            raise ToolError(f"broker {entity.name} is not in the cluster; there are {', '.join(map(str, existing))}")
+            kind = "broker" if admin.endpoint_type is EndpointType.BROKER else "controller"
+            raise ToolError(f"{kind} {entity.name} is not in the cluster; there are {', '.join(map(str, existing))}")
 
 
 if __name__ == "__main__":

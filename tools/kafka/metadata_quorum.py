@@ -36,7 +36,7 @@ def entry() -> None:
 
 def command_line() -> ToolParser:
     parser = ToolParser("kafka-metadata-quorum", "Show the state of the metadata quorum.")
-    add_bootstrap(parser)
+    add_bootstrap(parser, or_controllers=True)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     describe = actions.add_parser("describe", help="show the leader, the voters and the observers")
     what = describe.add_mutually_exclusive_group(required=True)
@@ -57,7 +57,12 @@ def _run(arguments: argparse.Namespace) -> int:
             now_ms = time.time_ns() // 1_000_000 if arguments.human_readable else None
             _print_replication(quorum, now_ms)
 
-    run_admin(arguments.bootstrap_server, work, command_config=arguments.command_config)
+    run_admin(
+        arguments.bootstrap_server,
+        work,
+        command_config=arguments.command_config,
+        bootstrap_controllers=arguments.bootstrap_controller,
+    )
     return 0
 
 

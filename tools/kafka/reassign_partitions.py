@@ -82,7 +82,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def command_line() -> ToolParser:
     parser = ToolParser("kafka-reassign-partitions", "This tool helps to move topic partitions between replicas.")
-    add_bootstrap(parser)
+    add_bootstrap(parser, or_controllers=True)
     actions = {
         "generate": "propose an assignment of topics to brokers, without executing it",
         "execute": "start the reassignment",
@@ -125,6 +125,8 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
     if len(actions) != 1:
         parser.error(f"Command must include exactly one action: {', '.join(f'--{each}' for each in NEEDED)}")
     (action,) = actions
+    if arguments.bootstrap_controller is not None:
+        _check_controllers(parser, arguments, action)
     for option in NEEDED[action]:
         if _option(arguments, option) is None:
             parser.error(f'Missing required argument "[{option}]"')
@@ -134,13 +136,27 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
             parser.error(f'Option "[{option}]" can\'t be used with action "[{action}]"')
 
 
+def _check_controllers(parser: argparse.ArgumentParser, arguments: argparse.Namespace, action: str) -> None:
+    """Exits if the action needs brokers. Controllers list and cancel reassignments; only brokers know the moves between
+    their directories and their throttles."""
+    if action not in ("cancel", "list"):
+        parser.error(f'Option "[bootstrap-controller]" can\'t be used with action "[{action}]"')
+    if action == "cancel" and not arguments.preserve_throttles:
+        parser.error("--cancel with --bootstrap-controller needs --preserve-throttles: the throttles are the brokers'")
+
+
 def _option(arguments: argparse.Namespace, option: str) -> Any:
     return getattr(arguments, option.replace("-", "_"))
 
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        run_admin(arguments.bootstrap_server, work_of(arguments), command_config=arguments.command_config)
+        run_admin(
+            arguments.bootstrap_server,
+            work_of(arguments),
+            command_config=arguments.command_config,
+            bootstrap_controllers=arguments.bootstrap_controller,
+        )
     except moving.TerseError:
         raise
     except ToolError as error:
@@ -350,6 +366,8 @@ def _cancel(arguments: argparse.Namespace) -> Work:
 
     async def work(admin: AdminClient) -> None:
         await moving.cancel_reassignments(admin, reassignment.replicas)
+        if arguments.bootstrap_controller is not None and not reassignment.log_dirs:
+            return
         states = await _move_states(admin, reassignment)
         active = {
             replica: state.info.current_log_dir

@@ -99,3 +99,34 @@ def test_no_answer_is_status_1_and_a_reason(capsys: pytest.CaptureFixture[str], 
     assert error.startswith(
         "Timed out waiting for a node assignment. Call: describeCluster (cannot connect to 127.0.0.1:1: "
     )
+
+
+def test_the_addresses_of_the_controllers(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Controllers have no column STATE, as in Kafka's tool, and the tool cannot ask them for fenced brokers."""
+
+    def describe(request: DescribeClusterRequest) -> DescribeClusterResponse:
+        assert request.endpoint_type == 2
+        address = broker.address
+        found = [DescribeClusterBroker(broker_id=100, host=address.host, port=address.port)]
+        return DescribeClusterResponse(cluster_id="c", controller_id=100, brokers=found)
+
+    broker.answers[ApiKey.DESCRIBE_CLUSTER] = describe
+    for flag in ("--bootstrap-controller", "-C"):
+        assert main(["list-endpoints", flag, str(broker.address)]) == 0
+        assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+            ["ID", "HOST", "PORT", "RACK", "ENDPOINT_TYPE"],
+            ["100", broker.address.host, str(broker.address.port), "null", "controller"],
+        ]
+    assert main(["list-endpoints", "-C", str(broker.address), "--include-fenced-brokers"]) == 1
+    assert "only supported with --bootstrap-server" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["-b", "h:1", "-C", "h:2"], []])
+def test_brokers_or_controllers_but_not_both(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The command line takes exactly one of the two."""
+    with pytest.raises(SystemExit) as ended:
+        main(["cluster-id", *given])
+    assert ended.value.code == 1
+    error = capsys.readouterr().err
+    assert "--bootstrap-controller" in error
+    assert "not allowed with" in error if given else "is required" in error

@@ -595,10 +595,19 @@ def test_plans_that_cannot_be_made(cluster: Cluster, broker_list: str, topics: l
             ["--cancel", "--reassignment-json-file", "f", "--additional"],
             'Option "[additional]" can\'t be used with action "[cancel]"',
         ),
+        (
+            ["--bootstrap-controller", "127.0.0.1:1", "--verify", "--reassignment-json-file", "f"],
+            'Option "[bootstrap-controller]" can\'t be used with action "[verify]"',
+        ),
+        (
+            ["--bootstrap-controller", "127.0.0.1:1", "--cancel", "--reassignment-json-file", "f"],
+            "--cancel with --bootstrap-controller needs --preserve-throttles: the throttles are the brokers'",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [] if "--bootstrap-controller" in arguments else ["--bootstrap-server", "127.0.0.1:1"]
     with pytest.raises(SystemExit) as end:
-        main(["--bootstrap-server", "127.0.0.1:1", *arguments])
+        main([*nodes, *arguments])
     assert end.value.code == 1
     assert capsys.readouterr().err.splitlines()[0] == f"kafka-reassign-partitions: {message}"
