@@ -199,6 +199,11 @@ class LogDir(ABC):
         """
 
     @abstractmethod
+    def read_cached(self, file: LogFile, position: int, size: int) -> bytes | bytearray | None:
+        """Returns these bytes if they can be had without waiting for the disk, otherwise None. The append that wrote them
+        must have completed."""
+
+    @abstractmethod
     def region(self, file: LogFile, position: int, size: int) -> FileRegion:
         """Returns a handle to a range of the file, for Connection.send. The append that wrote the range must have
         completed."""

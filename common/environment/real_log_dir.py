@@ -262,6 +262,10 @@ class RealLogDir(LogDir):
             return self._failed(self._closed_error("read", file.name))
         return self._read("read", open_file, position, size, examination)
 
+    def read_cached(self, file: LogFile, position: int, size: int) -> bytearray | None:
+        open_file = _opened(file)
+        return None if open_file is None or not self.is_open else self._read_cached(open_file, position, size)
+
     def region(self, file: LogFile, position: int, size: int) -> FileRegion:
         open_file = _opened(file)
         if open_file is None:
@@ -361,16 +365,18 @@ class RealLogDir(LogDir):
     def is_resident(self, region: RealFileRegion, position: int, size: int) -> bool:
         """Returns True only if sendfile of the range is certain not to block on the disk."""
         return (
-            self._is_responsive(region)
+            self._is_responsive(region.file)
             and self._reads_nothing_ahead(region.file, position + size)
             and self._page_cache.is_resident(region.file.fd, position, size)
         )
 
     def read_resident(self, region: RealFileRegion) -> bytearray | None:
         """Returns the bytes of a region if reading them is certain not to block on the disk, else None."""
-        end = region.position + region.size
-        if region.is_valid and self._is_responsive(region) and self._reads_nothing_ahead(region.file, end):
-            return self._page_cache.read(region.file.fd, region.position, region.size)
+        return self._read_cached(region.file, region.position, region.size) if region.is_valid else None
+
+    def _read_cached(self, file: OpenFile, position: int, size: int) -> bytearray | None:
+        if self._is_responsive(file) and self._reads_nothing_ahead(file, position + size):
+            return self._page_cache.read(file.fd, position, size)
         return None
 
     def _reads_nothing_ahead(self, file: OpenFile, end: int) -> bool:
@@ -389,9 +395,9 @@ class RealLogDir(LogDir):
         file.cached_from, file.cached_to, file.cached_until_ns = end, ahead_end, now_ns + _CACHED_NS
         return True
 
-    def _is_responsive(self, region: RealFileRegion) -> bool:
+    def _is_responsive(self, file: OpenFile) -> bool:
         # Syncs and sweeps hold no lock that a read of cached pages needs, and rolling a segment takes a disk long.
-        return region.file.reads_in_flight == 0 and self._lanes.longest_wait_ns < _SUSPICIOUS_AGE_NS
+        return file.reads_in_flight == 0 and self._lanes.longest_wait_ns < _SUSPICIOUS_AGE_NS
 
     def read_region(self, region: RealFileRegion, position: int, size: int) -> "asyncio.Future[bytes]":
         """Reads part of a region on the reader thread. Errors are reported like those of any other operation."""

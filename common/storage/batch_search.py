@@ -1,13 +1,15 @@
 """Finds the range of whole batches that a read returns (shell).
 
 Counterpart of Kafka's LocalLog.read. Consumers that keep up are served from memory: the newest segment knows the positions
-of its latest batches, and every segment remembers where its sequential readers will continue. Any other read searches on
-disk. A read ends at the end of a batch, below `upper_offset` and within its size limit. Its first batch may start below the
-requested offset.
+of its latest batches, and every segment remembers where its sequential readers will continue. Any other read searches in the
+page cache, if the index is in memory and the few batches that the search looks at are cached, and else on disk. A read ends
+at the end of a batch, below `upper_offset` and within its size limit. Its first batch may start below the requested offset.
 """
 
 from typing import NamedTuple
 
+from common.storage.cached_headers import NotCached
+from common.storage.index_entries import CorruptIndex
 from common.storage.log_segments import LogSegments
 from common.storage.segment import Segment
 
@@ -58,6 +60,54 @@ def _locate_in_tail(segment: Segment, offset: int, max_bytes: int, upper_offset:
         return nothing_at(segment, offset)
     next_offset = tail.next_offset_at(end)
     return Span(segment, start, end - start, first_offset, segment.next_offset if next_offset is None else next_offset)
+
+
+def locate_in_page_cache(
+    segments: LogSegments, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool
+) -> Span | None:
+    """Like `locate_on_disk`, but never waits. Returns None if only a search on disk can find the span."""
+    segment = segments.holding(offset)
+    if segment.index is None or segment.file is None:
+        return None
+    try:
+        span = _search_page_cache(segment, offset, max_bytes, upper_offset, min_one_batch)
+    except (NotCached, CorruptIndex):
+        return None
+    segments.note_index_use(segment)
+    return span
+
+
+def _search_page_cache(segment: Segment, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
+    end = segment.written_size
+    headers = segment.cached_headers_for(offset)
+    for batch in headers:
+        if batch.last_offset >= offset:
+            break
+    else:
+        return None
+    first_offset, start = batch.base_offset, batch.position
+    size_limit = start + max_bytes
+    if end <= size_limit and segment.next_offset <= upper_offset:
+        return Span(segment, start, end - start, first_offset, segment.next_offset)
+    near = segment.indexed_before_end(size_limit=size_limit, upper_offset=upper_offset)
+    if near is not None and near.position > start:
+        headers = segment.cached_headers_from(near)
+        batch = next(headers)
+    while True:
+        position, next_offset = batch.position, batch.base_offset
+        fits = position + batch.size <= size_limit or (min_one_batch and position == start)
+        if not fits or batch.last_offset >= upper_offset:
+            break
+        position, next_offset = position + batch.size, batch.last_offset + 1
+        following = next(headers, None)
+        if following is None:
+            break
+        batch = following
+    if position == start:
+        return None
+    if position < end:
+        segment.note_resume_point(next_offset, position)
+    return Span(segment, start, position - start, first_offset, next_offset)
 
 
 async def locate_on_disk(

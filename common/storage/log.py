@@ -29,7 +29,7 @@ from common.records.batch import (
 )
 from common.records.end_transaction import EndTransactionMarker, decode_end_transaction
 from common.storage.append_pipeline import AppendPipeline, OnFailed, OnWritten
-from common.storage.batch_search import Span, locate_in_memory, locate_on_disk
+from common.storage.batch_search import Span, locate_in_memory, locate_in_page_cache, locate_on_disk
 from common.storage.compaction.swap import open_cleaned, swap_steps
 from common.storage.errors import LogClosed, OffsetOutOfRange, UnexpectedOffset
 from common.storage.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
@@ -740,16 +740,21 @@ class Log:
         region = self.log_dir.region(span.segment.file.handle, span.position, span.size)
         return LogRead([region], span.size, first_offset, next_offset)
 
-    def _locate_in_memory(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
+    def _locate_at_once(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
+        """Returns the span to read if that is known in memory or from the page cache."""
         self._check_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        return locate_in_memory(
+        upper_offset = min(upper_offset, self._appends.written_offset)
+        span = locate_in_memory(
             self._segments.holding(offset),
             offset,
             max_bytes=max_bytes,
-            upper_offset=min(upper_offset, self._appends.written_offset),
+            upper_offset=upper_offset,
             min_one_batch=min_one_batch,
+        )
+        return span or locate_in_page_cache(
+            self._segments, offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
         )
 
     async def _locate(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
@@ -758,15 +763,12 @@ class Log:
         )
 
     async def _find_span(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
-        span = self._locate_in_memory(offset, max_bytes, upper_offset, min_one_batch)
+        span = self._locate_at_once(offset, max_bytes, upper_offset, min_one_batch)
         if span is not None:
             return span
+        upper_offset = min(upper_offset, self._appends.written_offset)
         return await locate_on_disk(
-            self._segments,
-            offset,
-            max_bytes=max_bytes,
-            upper_offset=min(upper_offset, self._appends.written_offset),
-            min_one_batch=min_one_batch,
+            self._segments, offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
         )
 
     # --- transactions --------------------------------------------------------------------------------------------

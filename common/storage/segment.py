@@ -17,6 +17,7 @@ from common.environment.interface import LogDir, LogFile
 from common.records.batch import CorruptBatch
 from common.storage.batch_positions import BatchPositions
 from common.storage.batch_scan import HeaderScan
+from common.storage.cached_headers import CachedBatch, NotCached, cached_headers
 from common.storage.index_entries import CorruptIndex
 from common.storage.log_config import LogSettings
 from common.storage.names import (
@@ -480,6 +481,27 @@ class Segment:
             return await self._first_ending_at(offset, self.scan(position))
         return await self._with_index(first_after)
 
+    def cached_headers_for(self, offset: int) -> Iterator[CachedBatch]:
+        """Returns the batches in the page cache from which a search for `offset` begins. Call it only while the index is in
+        memory. Raises NotCached and CorruptIndex."""
+        position = self.resume_point(offset)
+        if position is not None:
+            return self._cached_headers(position, None)
+        assert self.index is not None
+        return self.cached_headers_from(self.index.batch_for(offset))
+
+    def cached_headers_from(self, indexed: IndexedBatch | None) -> Iterator[CachedBatch]:
+        """Returns the batches in the page cache from an indexed one on, None means the first one. Raises NotCached."""
+        return (
+            self._cached_headers(0, None) if indexed is None else self._cached_headers(indexed.position, indexed.last_offset)
+        )
+
+    def _cached_headers(self, position: int, first_ends_at: int | None) -> Iterator[CachedBatch]:
+        assert self.file is not None
+        if position >= self.written_size:
+            raise NotCached
+        return cached_headers(self.log_dir, self.file.handle, position, self.written_size, first_ends_at=first_ends_at)
+
     async def _first_ending_at(self, offset: int, scan: HeaderScan) -> tuple[int, int] | None:
         while (found := await scan.next()) is not None:
             header, position = found
@@ -525,15 +547,12 @@ class Segment:
             return end, self.next_offset
 
         async def last_fitting(index: OffsetIndex) -> tuple[int, int]:
-            # Look up `upper_offset - 1`: the batch of `upper_offset` itself may not be written yet, but the one before is.
-            limits = index.batch_at_or_before(size_limit), index.batch_for(upper_offset - 1)
-            near = min((each for each in limits if each is not None), key=lambda each: each.position, default=None)
-            scan = self._scan_from(None if None in limits else near, start, end)
+            scan = self._scan_from(_indexed_before_end(index, size_limit, upper_offset), start, end)
             return await self._last_fitting(scan, start, size_limit, upper_offset, min_one_batch=min_one_batch)
 
         position, next_offset = await self._with_index(last_fitting)
         if start < position < end:
-            self._note_resume_point(next_offset, position)
+            self.note_resume_point(next_offset, position)
         return position, next_offset
 
     async def _last_fitting(
@@ -549,7 +568,22 @@ class Segment:
             position, next_offset = position + header.size, header.next_offset
         return position, next_offset
 
-    def _note_resume_point(self, offset: int, position: int) -> None:
+    def indexed_before_end(self, *, size_limit: int, upper_offset: int) -> IndexedBatch | None:
+        """Returns an indexed batch from which to look for the end of a read, None to look from its start. Call it only while
+        the index is in memory. Raises CorruptIndex."""
+        assert self.index is not None
+        return _indexed_before_end(self.index, size_limit, upper_offset)
+
+    def note_resume_point(self, offset: int, position: int) -> None:
+        """Notes that a read has ended before the batch that starts at `offset` and `position`."""
         self._resume_points[offset] = position
         if len(self._resume_points) > RESUME_POINTS_MAX:
             del self._resume_points[next(iter(self._resume_points))]
+
+
+def _indexed_before_end(index: OffsetIndex, size_limit: int, upper_offset: int) -> IndexedBatch | None:
+    # Look up `upper_offset - 1`: the batch of `upper_offset` itself may not be written yet, but the one before is.
+    by_size, by_offset = index.batch_at_or_before(size_limit), index.batch_for(upper_offset - 1)
+    if by_size is None or by_offset is None:
+        return None
+    return by_size if by_size.position <= by_offset.position else by_offset

@@ -638,6 +638,10 @@ class SimulatedLogDir(LogDir):
 
         return self._queue_on_file("read", file, effect)
 
+    def read_cached(self, file: LogFile, position: int, size: int) -> bytes | None:
+        """Returns None: every read of a simulated disk takes time."""
+        return None
+
     def region(self, file: LogFile, position: int, size: int) -> FileRegion:
         assert isinstance(file, SimulatedLogFile)
         if position + size > len(file.node.content):
