@@ -76,8 +76,8 @@ class SimulatedCluster:
         self.world = world
         self.level = level
         self._numbering = numbering
-        self.disks = disks
         self.broker_ids = list(range(1, brokers + 1))
+        self._disks = dict.fromkeys(self.broker_ids, disks)
         self._overrides = {**FAST, **(overrides or {})}
         self.nodes: dict[int, Node] = {}
         self._stops: dict[int, asyncio.Future[None]] = {}
@@ -209,9 +209,18 @@ class SimulatedCluster:
     def disk(self, broker_id: int, number: int) -> SimulatedDisk:
         return self.world.disk(f"/b{broker_id}/d{number}")
 
+    def disk_numbers(self, broker_id: int) -> range:
+        """Returns the numbers of the broker's data disks. A controller has none."""
+        return range(1, self._disks.get(broker_id, 0) + 1)
+
+    def add_disk(self, broker_id: int) -> None:
+        """Gives the broker a further data disk, which its next life uses. It is empty and has to be formatted."""
+        self._disks[broker_id] += 1
+        self.world.disk(f"{self.home(broker_id)}/d{self._disks[broker_id]}")
+
     def disk_of(self, broker_id: BrokerId, directory_id: DirectoryId) -> SimulatedDisk:
         """Returns the disk that was formatted with this directory.id."""
-        for number in range(1, self.disks + 1):
+        for number in self.disk_numbers(broker_id):
             disk = self.disk(broker_id, number)
             content = disk.files().get("meta.properties")
             if content is not None and parse_meta_properties(content).directory_id == directory_id:
@@ -236,7 +245,7 @@ class SimulatedCluster:
     def properties(self, node_id: int) -> dict[str, str]:
         is_controller = node_id == CONTROLLER_ID
         home = self.home(node_id)
-        data_dirs = [f"{home}/d{number}" for number in range(1, self.disks + 1)]
+        data_dirs = [f"{home}/d{number}" for number in self.disk_numbers(node_id)]
         name = self.name(node_id)
         return {
             "process.roles": "controller" if is_controller else "broker",

@@ -238,7 +238,7 @@ class Lab:
         return all("meta.properties" in disk.files() for disk in self._data_disks(node_id))
 
     def _data_disks(self, node_id: int) -> list[SimulatedDisk]:
-        return [self.cluster.disk(node_id, number) for number in range(1, self.cluster.disks + 1)]
+        return [self.cluster.disk(node_id, number) for number in self.cluster.disk_numbers(node_id)]
 
     def _may_start(self, node_id: int) -> bool:
         return not self.is_alive(node_id) and not self.is_held_down(node_id)
@@ -557,4 +557,4 @@ def disks_of(fault: Fault, cluster: SimulatedCluster) -> list[str]:
     directories if it names none."""
     if fault.disk:
         return [name for name in (fault.disk, fault.other_disk) if name]
-    return [f"d{number}" for number in range(1, cluster.disks + 1)]
+    return [f"d{number}" for number in cluster.disk_numbers(fault.node)]

@@ -10,6 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from common.configuration.server import RACK_AWARE_SELECTOR
+from common.metadata.metadata_version import (
+    DEFAULT_LEVEL,
+    DIRECTORY_ASSIGNMENT_LEVEL,
+    is_directory_assignment_supported,
+    level_name,
+)
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS, METADATA, Fault, Target
@@ -30,6 +36,10 @@ IDEMPOTENCE_SHARE = 0.4
 COMPACTION_SHARE = 0.3
 # In this share of the seeds consumers read from the follower in their rack (KIP-392).
 RACK_SHARE = 0.4
+# In this share of the seeds the level of metadata.version is below that of directory assignment. A broker may have only one
+# directory there, and registers none.
+LOW_LEVEL_SHARE = 0.09
+LOW_LEVELS = (7, DIRECTORY_ASSIGNMENT_LEVEL - 1)
 # This share of the faults waits for an event. A randomly chosen time would rarely hit the middle of an operation.
 MOMENT_SHARE = 0.35
 MOMENTS = (
@@ -98,6 +108,8 @@ class Plan:
     """The data disks whose appends are slow throughout, each by the broker's id and the number of the disk."""
     append_ms_max: int = 0
     """How long an append to one of these disks may take."""
+    level: int = DEFAULT_LEVEL
+    """The level of metadata.version with which the cluster is formatted."""
 
     def __str__(self) -> str:
         return (
@@ -117,6 +129,7 @@ class Plan:
                 else ""
             )
             + (", and a feature that nobody knows" if self.outgrows else "")
+            + (f", and metadata.version {level_name(self.level)}" if self.level != DEFAULT_LEVEL else "")
             + (
                 f", and {len(self.slow_disks)} disks with appends of up to {self.append_ms_max} ms"
                 if self.slow_disks
@@ -130,6 +143,9 @@ def draw_plan(seed: int) -> Plan:
     rng = random.Random(f"{seed}/plan")
     brokers = rng.randint(3, 5)
     disks = rng.randint(1, 5)
+    level = _draw_level(random.Random(f"{seed}/level"))
+    if not is_directory_assignment_supported(level):
+        disks = 1
     move_pause = _draw_move_pause(seed) if disks > 1 else None
     workload = replace(
         _draw_workload(rng),
@@ -172,7 +188,12 @@ def draw_plan(seed: int) -> Plan:
         revives=disks > 1 and random.Random(f"{seed}/revival").random() < REVIVAL_SHARE,
         slow_disks=slow_disks,
         append_ms_max=append_ms_max,
+        level=level,
     )
+
+
+def _draw_level(rng: random.Random) -> int:
+    return rng.randint(*LOW_LEVELS) if rng.random() < LOW_LEVEL_SHARE else DEFAULT_LEVEL
 
 
 def _draw_overrides(rng: random.Random) -> dict[str, str]:

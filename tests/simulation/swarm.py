@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from common.ids import TopicIdPartition
 from common.metadata.directory_ids import is_reserved
-from common.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION_FEATURE
+from common.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION_FEATURE, is_directory_assignment_supported
 from common.net.node_channel import ChannelError
 from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.checkers import Checkers, InvariantViolated
@@ -75,7 +75,9 @@ class SeedRun:
         self.world = SimulatedWorld(plan.seed)
         self.report = SeedReport(plan.seed)
         self.history = History()
-        self._cluster = SimulatedCluster(self.world, brokers=plan.brokers, disks=plan.disks, overrides=plan.overrides)
+        self._cluster = SimulatedCluster(
+            self.world, brokers=plan.brokers, disks=plan.disks, overrides=plan.overrides, level=plan.level
+        )
         self._lab = Lab(self._cluster)
         self._untouched = UntouchedReplicas(self._cluster)
         self._checkers = Checkers(self._cluster, self.history, harmed=self._lab.harmed)
@@ -276,8 +278,11 @@ class SeedRun:
     async def _revive_lost_replicas(self, group: asyncio.TaskGroup) -> None:
         """Creates a topic with unclean elections while no disk has room. Its leaders report LOST and are elected again,
         over and over, until there is room. Then its partitions must have leaders and take records like any other."""
-        brokers, numbers = self._cluster.broker_ids, range(1, self._cluster.disks + 1)
-        disks = [self._cluster.disk(broker_id, number) for broker_id in brokers for number in numbers]
+        disks = [
+            self._cluster.disk(broker_id, number)
+            for broker_id in self._cluster.broker_ids
+            for number in self._cluster.disk_numbers(broker_id)
+        ]
         for disk in disks:
             # Existing logs can still grow, but the free space is below the floor for new replicas.
             disk.fill(ROOM_BELOW_FLOOR)
@@ -353,10 +358,12 @@ class SeedRun:
         cluster = self._cluster
         if not cluster.is_controller_active():
             return "no active controller"
+        has_assignments = is_directory_assignment_supported(cluster.state.metadata_version)
         for broker_id, registration in ((id_, cluster.registration(id_)) for id_ in cluster.broker_ids):
             if registration is None or registration.fenced or cluster.env(broker_id).is_dead:
                 return f"broker {broker_id} does not run"
-            if len(registration.directories) != cluster.disks:
+            registered = len(cluster.disk_numbers(broker_id)) if has_assignments else 0
+            if len(registration.directories) != registered:
                 return f"broker {broker_id} has {len(registration.directories)} directories online"
         for topic in cluster.state.topics.values():
             for index, part in topic.partitions.items():
@@ -366,7 +373,7 @@ class SeedRun:
                     return f"{topic.name}-{index}: leader {part.leader}, ISR {part.isr} of {part.replicas}"
                 if part.is_reassigning:
                     return f"{topic.name}-{index} is being reassigned to {part.replicas} without {part.removing_replicas}"
-                if any(is_reserved(directory_id) for directory_id in part.directories):
+                if has_assignments and any(is_reserved(directory_id) for directory_id in part.directories):
                     return f"{topic.name}-{index} is not assigned to a directory everywhere"
         return None
 

@@ -1,14 +1,16 @@
 """Tests the checker of the committed metadata: valid records pass, and each invalid one breaks its invariant."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from common.ids import TopicId, TopicIdPartition, Uuid
-from common.metadata.directory_ids import UNASSIGNED
+from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.records.metadata_records import (
     BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
     KnownRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -16,7 +18,7 @@ from common.records.metadata_records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from tests.simulation.checkers.image import ImageChecker, ImageModel, compare_images
+from tests.simulation.checkers.image import ImageChecker, ImageModel, check_partition, compare_images
 from tests.simulation.violations import InvariantViolated
 
 TOPIC = TopicId(Uuid(b"t" * 16))
@@ -180,6 +182,30 @@ def test_unlawful_reassignments_are_found(records: list[KnownRecord]) -> None:
         log.commit(record)
     with pytest.raises(InvariantViolated, match="I21"):
         log.commit(records[-1])
+
+
+def test_below_the_level_of_assignment_nothing_has_a_directory() -> None:
+    """Brokers register no directories, and records name none, also those that change the replicas. A replica that a broker
+    has reported before a downgrade keeps its directory, a LOST one stays offline."""
+    model = ImageModel()
+    new, old = TopicId(Uuid(b"n" * 16)), TopicId(Uuid(b"o" * 16))
+    records: list[KnownRecord] = [
+        *(replace(register(broker_id), log_dirs=[]) for broker_id in (1, 2, 3)),
+        FeatureLevelRecord(name="metadata.version", feature_level=16),
+        PartitionRecord(partition_id=0, topic_id=new, replicas=[1, 2], isr=[1, 2], leader=1),
+        PartitionRecord(partition_id=0, topic_id=old, replicas=[1, 2], directories=[directory(1), LOST], isr=[1], leader=1),
+        *(PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=[3, 1, 2]) for topic_id in (new, old)),
+    ]
+    for offset, record in enumerate(records):
+        model.replay(record, offset)
+    parts = {topic_id: model.partitions[TopicIdPartition(topic_id, 0)] for topic_id in (new, old)}
+    assert parts[new].directories == (MIGRATING, MIGRATING, MIGRATING)
+    assert parts[old].directories == (MIGRATING, directory(1), LOST)
+    for part in parts.values():
+        check_partition(model, TopicIdPartition(new, 0), part, 9)
+    assert not model.is_assigned(MIGRATING)
+    assert model.is_assigned(directory(1))
+    assert [model.brokers[2].has_online(where) for where in (MIGRATING, directory(7), LOST)] == [True, True, False]
 
 
 def test_a_replica_in_a_healthy_directory_must_not_be_hit() -> None:

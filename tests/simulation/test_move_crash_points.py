@@ -86,7 +86,7 @@ class Replica:
         self.key = TopicIdPartition(cluster.topic_id(topic), 0)
         self._cluster = cluster
         self._broker_id = broker_id
-        disks = [cluster.disk(broker_id, number) for number in range(1, cluster.disks + 1)]
+        disks = [cluster.disk(broker_id, number) for number in cluster.disk_numbers(broker_id)]
         self.source = cluster.disk_of(broker_id, self.partition.directory_id)
         self.target = next(disk for disk in disks if disk is not self.source)
         self.target_id = _directory_id(self.broker, self.target)

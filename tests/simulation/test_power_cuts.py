@@ -87,7 +87,7 @@ def registrations(cluster: SimulatedCluster, node_id: int) -> int:
 def records_of(cluster: SimulatedCluster, broker_id: int, index: int) -> list[tuple[int, int, bytes]]:
     """Returns (offset, leader epoch, value) of every record in the segment files of a replica."""
     found = []
-    for number in range(1, cluster.disks + 1):
+    for number in cluster.disk_numbers(broker_id):
         for name, content in cluster.disk(broker_id, number).files().items():
             if name.startswith(f"{TOPIC}-{index}/") and name.endswith(".log"):
                 for header, view in split_batches(memoryview(bytearray(content))):

@@ -58,7 +58,7 @@ def folders(cluster: SimulatedCluster, broker_id: int, folder: str) -> list[str]
     """Returns the paths of all files in the partition's folder, on all disks of the broker."""
     return [
         path
-        for number in range(1, cluster.disks + 1)
+        for number in cluster.disk_numbers(broker_id)
         for path in cluster.disk(broker_id, number).files()
         if f"{folder}/" in path or f"{folder}." in path
     ]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from common.metadata.metadata_version import is_directory_assignment_supported
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.event_log import readable
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [20, 395])
+@pytest.mark.parametrize("seed", [20, 25, 395])
 def test_a_seed_of_trouble_loses_nothing_and_ends_in_sync(seed: int) -> None:
     """Disks and daemons fail while clients write. No acknowledged record is lost, and all replicas are in sync again."""
     report = run_seed(seed)
@@ -83,6 +84,14 @@ def test_some_seeds_with_moves_have_disks_with_slow_appends() -> None:
     assert 20 < len(slow) < 60
     assert all(plan.workload.move_pause is not None and plan.append_ms_max for plan in slow)
     assert any(len(plan.slow_disks) < plan.brokers * plan.disks for plan in slow)
+
+
+def test_some_seeds_have_a_level_without_directory_assignment() -> None:
+    """Their brokers have one directory, because a broker with several cannot register."""
+    low = [plan for plan in map(draw_plan, range(1, 301)) if not is_directory_assignment_supported(plan.level)]
+    assert 15 < len(low) < 45
+    assert {plan.disks for plan in low} == {1}
+    assert len({plan.level for plan in low}) > 5
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ class UntouchedReplicas:
         is over, the metadata may name either directory, and a starting broker may need both."""
         folders = {
             f"d{number}": [each for each in self._cluster.disk(member, number).folders() if "/" not in each]
-            for number in range(1, self._cluster.disks + 1)
+            for number in self._cluster.disk_numbers(member)
         }
         if not any(each.startswith(f"{name}.") and each.endswith("-future") for found in folders.values() for each in found):
             return False
@@ -234,7 +234,7 @@ class UntouchedReplicas:
 
     def _learn_directories(self) -> None:
         for broker_id in self._cluster.broker_ids:
-            for number in range(1, self._cluster.disks + 1):
+            for number in self._cluster.disk_numbers(broker_id):
                 content = self._cluster.disk(broker_id, number).files().get("meta.properties")
                 if content is None:
                     continue

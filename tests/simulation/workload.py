@@ -842,7 +842,7 @@ class Workload:
         while not self._is_over:
             await client.pause(self._settings.move_pause)
             broker_id = rng.choice(self._cluster.broker_ids)
-            destination = self._cluster.disk(broker_id, rng.randint(1, self._cluster.disks)).path
+            destination = self._cluster.disk(broker_id, rng.choice(self._cluster.disk_numbers(broker_id))).path
             if rng.random() < CANCEL_SHARE:
                 destination = ANY_DIRECTORY
             if self._guard is not None and not self._guard.may_move(broker_id):
@@ -861,7 +861,9 @@ class Workload:
             leader = mover.leader(topic, index)
             if leader is None or (self._guard is not None and not self._guard.may_move(leader)):
                 continue
-            await mover.move(topic, index, leader, self._cluster.disk(leader, rng.randint(1, self._cluster.disks)).path)
+            await mover.move(
+                topic, index, leader, self._cluster.disk(leader, rng.choice(self._cluster.disk_numbers(leader))).path
+            )
             end_ns = self._cluster.world.now_ns() + round(WRITTEN_MOVE_SECONDS * NS_PER_S)
             await asyncio.gather(*(self._write_until(end_ns, client, rng, topic, index) for client in clients))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from common.ids import NO_LEADER, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED, is_reserved
+from common.metadata.metadata_version import METADATA_VERSION_FEATURE, MINIMUM_LEVEL, is_directory_assignment_supported
 from common.records.metadata_records import (
     NO_LEADER_CHANGE,
     NO_RECOVERY_STATE_CHANGE,
@@ -19,6 +20,7 @@ from common.records.metadata_records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     EndTransactionRecord,
+    FeatureLevelRecord,
     KnownRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -46,8 +48,12 @@ class ModelBroker:
     lost: frozenset[Uuid] = frozenset()
     # The offset of the record that registered this incarnation.
     registered_at: int = -1
+    # Whether this incarnation has registered first at a level at which replicas are assigned to directories.
+    knows_assignments: bool = True
 
     def has_online(self, directory_id: Uuid) -> bool:
+        if not self.directories:
+            return directory_id != LOST
         return directory_id in (UNASSIGNED, MIGRATING) or directory_id in self.directories
 
     def may_lead(self, directory_id: Uuid) -> bool:
@@ -87,10 +93,26 @@ class ImageModel:
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     # All producer ids below are taken.
     next_producer_id: int = 0
+    # The level of metadata.version.
+    level: int = MINIMUM_LEVEL
 
     def copy(self) -> "ImageModel":
-        configs = {resource: dict(values) for resource, values in self.configs.items()}
-        return ImageModel(dict(self.brokers), dict(self.topics), dict(self.partitions), configs, self.next_producer_id)
+        return replace(
+            self,
+            brokers=dict(self.brokers),
+            topics=dict(self.topics),
+            partitions=dict(self.partitions),
+            configs={resource: dict(values) for resource, values in self.configs.items()},
+        )
+
+    @property
+    def has_assignments(self) -> bool:
+        """Whether replicas are assigned to directories. Below this level, brokers register no directories."""
+        return is_directory_assignment_supported(self.level)
+
+    def is_assigned(self, directory_id: Uuid) -> bool:
+        """Whether a replica's directory names one. Before the level of assignments, no replica has one."""
+        return self.has_assignments or directory_id != MIGRATING
 
     def setting(self, topic: str, topic_key: str, broker_id: int, broker_key: str) -> str | None:
         """Returns the value that is set for a topic on a broker: the topic's, else the broker's, else that of all brokers,
@@ -130,6 +152,8 @@ class ImageModel:
                 if record.next_producer_id <= self.next_producer_id:
                     raise InvariantViolated("I5", f"offset {offset} takes producer ids once more: {record}")
                 self.next_producer_id = record.next_producer_id
+            case FeatureLevelRecord(name=name) if name == METADATA_VERSION_FEATURE:
+                self.level = record.feature_level
             case _:
                 pass
 
@@ -164,6 +188,7 @@ class ImageModel:
             directories,
             lost,
             before.registered_at if before is not None and same else offset,
+            before.knows_assignments if before is not None and same else self.has_assignments,
         )
 
     def _change_broker(self, record: BrokerRegistrationChangeRecord, offset: int) -> None:
@@ -223,7 +248,7 @@ class ImageModel:
         keeps_recovery = record.leader_recovery_state == NO_RECOVERY_STATE_CHANGE
         self.partitions[key] = ModelPartition(
             replicas,
-            before.directories if record.directories is None else tuple(record.directories),
+            _kept_directories(before, replicas) if record.directories is None else tuple(record.directories),
             before.isr if record.isr is None else tuple(record.isr),
             record.leader if is_election else before.leader,
             before.leader_epoch + is_election,
@@ -233,6 +258,12 @@ class ImageModel:
             before.adding if record.adding_replicas is None else tuple(record.adding_replicas),
             before.removing if record.removing_replicas is None else tuple(record.removing_replicas),
         )
+
+
+def _kept_directories(before: ModelPartition, replicas: tuple[int, ...]) -> tuple[Uuid, ...]:
+    """Below the level of assignments, a record names no directories, also when it changes the replicas."""
+    known = dict(zip(before.replicas, before.directories, strict=True))
+    return tuple(known.get(replica, MIGRATING) for replica in replicas)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def _broker_problems(broker_id: int, broker: BrokerDaemon, image: ImageModel) ->
         yield "I19", f"broker {broker_id} lives and is not in service: {registered}"
         return
     online = frozenset(broker._directories.known.online)
-    if online != registered.directories:
+    if registered.directories != (online if image.has_assignments else frozenset()):
         yield "I16", f"broker {broker_id} has {_names(online)} online, registered are {_names(registered.directories)}"
     if broker.directory_assignments.size:
         yield "I11", f"broker {broker_id} has {broker.directory_assignments.size} assignments queued"
@@ -53,7 +53,7 @@ def _broker_problems(broker_id: int, broker: BrokerDaemon, image: ImageModel) ->
         part = image.partitions.get(key)
         if part is None or broker_id not in part.replicas:
             yield "I11", f"broker {broker_id} hosts {partition.name}, which the metadata does not place there"
-        elif part.directory(broker_id) != partition.directory_id:
+        elif image.is_assigned(part.directory(broker_id)) and part.directory(broker_id) != partition.directory_id:
             yield (
                 "I11",
                 f"{partition.name} is in {uuid_text(partition.directory_id)[:6]} on broker {broker_id}, assigned to "

@@ -233,7 +233,7 @@ def check_directories(directories: Sequence[RawDirectory], image: ImageModel) ->
         part = image.partitions.get(key)
         if part is None or broker_id not in part.replicas:
             raise InvariantViolated("I11", f"{directory.path} has {directory.logs[key].folder}, which does not belong there")
-        if part.directory(broker_id) != directory.directory_id:
+        if image.is_assigned(part.directory(broker_id)) and part.directory(broker_id) != directory.directory_id:
             raise InvariantViolated("I11", f"{image.name(key)} is in {directory.path}, the metadata names another directory")
 
 

@@ -306,6 +306,8 @@ class ReplicaChecker:
     def _check_unfenced(self, broker_id: int, broker: BrokerDaemon) -> None:
         image = self._image.image
         registered_at = image.brokers[broker_id].registered_at
+        if not image.has_assignments or not image.brokers[broker_id].knows_assignments:
+            return
         for key, directory_id in broker.replicas.hosted_directories().items():
             part = image.partitions.get(key)
             if part is None or broker_id not in part.replicas or part.created_at > registered_at:
