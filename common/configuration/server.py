@@ -635,8 +635,11 @@ def _with_quorum(config: ServerConfig, advertised: tuple[Endpoint, ...]) -> Serv
         raise ConfigError(
             f"node.id={config.node_id} is not valid; a broker takes an id outside controller.quorum.voters ({listed})"
         )
-    if len(voters) > 1:
-        raise ConfigError(f"controller.quorum.voters lists {len(voters)} voters; it takes one in this version")
+    if config.is_controller and len(voters) > 1:
+        # A broker only follows the quorum, which may be one of Apache Kafka's controllers.
+        raise ConfigError(
+            f"controller.quorum.voters lists {len(voters)} voters; on a controller it takes one in this version"
+        )
     return config
 
 

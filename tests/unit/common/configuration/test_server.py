@@ -190,6 +190,14 @@ def test_the_bootstrap_server_may_be_the_advertised_controller_listener() -> Non
     assert load_server_config(STOCK | changes).controller_quorum_voters == (Voter(1, "outside", 19093),)
 
 
+def test_a_broker_follows_a_quorum_of_several_controllers() -> None:
+    """Apache Kafka's controllers may be several. One of ours is alone, so it refuses to be one of several."""
+    voters = {"controller.quorum.voters": "100@localhost:9093,101@localhost:9094,102@localhost:9095"}
+    assert [voter.node_id for voter in load_server_config(BROKER | voters).controller_quorum_voters] == [100, 101, 102]
+    with pytest.raises(ConfigError, match="lists 3 voters; on a controller it takes one"):
+        load_server_config(CONTROLLER | voters)
+
+
 def test_listed_voters_count_before_bootstrap_servers() -> None:
     """Kafka allows both keys in one file."""
     config = load_server_config(STOCK | {"controller.quorum.voters": "1@other:9093"})
