@@ -85,6 +85,10 @@ class LocalNode:
             return None
         return pid if self.files.config.encode() in command else None
 
+    def command(self) -> list[str]:
+        """Returns the command line of the daemon."""
+        return [sys.executable, "-m", "tools.node.server_start", self.files.config]
+
     def start(self) -> None:
         """Starts the process. Use `wait_for` to wait until it is ready."""
         if self.pid is not None:
@@ -93,7 +97,7 @@ class LocalNode:
         self._log_position = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*self.prefix, sys.executable, "-m", "tools.node.server_start", self.files.config],
+                [*self.prefix, *self.command()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -1,0 +1,242 @@
+"""One cluster of Diskraft's nodes and Apache Kafka's, each a process of its own.
+
+A node is described by the software that it runs. That can change while the node is down: both read the same
+server.properties and the same directories. Readiness is seen from outside, in what the other nodes answer.
+"""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from admin.errors import AdminError
+from admin.quorum import describe_request
+from common.protocol.messages.describe_quorum import DescribeQuorumResponse
+from common.protocol.messages.metadata import MetadataResponsePartition
+from tests.blocking_admin import BlockingAdmin
+from tests.integration.cluster import disks_taken_away, uninterrupted, until
+from tests.interop.mixed.releases import ApacheNode, Release
+from tests.interop.our_tools import run_tool
+from tools.lab.disk_lab import Disk, make_disk, remove_disk
+from tools.lab.local_cluster import LocalNode, NodeFiles, free_ports
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+# The level that both sides know and that Diskraft's nodes have by default.
+RELEASE_LEVEL = "3.9"
+READY_SECONDS = 120.0
+DISK_MIB = 64
+END_LINES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """How a node begins. `release` is that of Apache Kafka; None means Diskraft."""
+
+    node_id: int
+    role: str
+    release: Release | None = None
+    disks: int = 1
+    loop: bool = False
+
+
+class MixedCluster:
+    """Nodes by id. `mixed_cluster` creates one."""
+
+    def __init__(self, folder: Path, nodes: Sequence[Node], overrides: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.nodes: dict[int, LocalNode] = {}
+        self._ports = {node.node_id: free_ports(2) for node in nodes}
+        self._voters = ",".join(
+            f"{node.node_id}@127.0.0.1:{self._ports[node.node_id][1]}" for node in nodes if "controller" in node.role
+        )
+        for node in nodes:
+            self._create(node, overrides)
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of the brokers that run."""
+        return ",".join(node.files.address for node in self.brokers.values() if node.pid is not None)
+
+    @property
+    def brokers(self) -> dict[int, LocalNode]:
+        return {number: node for number, node in self.nodes.items() if "broker" in node.files.role}
+
+    def _create(self, node: Node, overrides: Mapping[str, str]) -> None:
+        home = self.folder / f"node-{node.node_id}"
+        disks = [home / f"disk-{number}" for number in range(1, node.disks + 1)]
+        files = NodeFiles(
+            name=home.name,
+            node_id=node.node_id,
+            role=node.role,
+            port=self._ports[node.node_id][0 if "broker" in node.role else 1],
+            config=str(home / "server.properties"),
+            log=str(self.folder / f"{home.name}.log"),
+            pid_file=str(home / "pid"),
+            data_dirs=tuple(map(str, disks)),
+            metadata_dir=str(home / "metadata"),
+        )
+        Path(files.metadata_dir).mkdir(parents=True)
+        for path in disks:
+            if node.loop:
+                make_empty_disk(path)
+            else:
+                path.mkdir()
+        self._write_properties(files, overrides)
+        self.use(files, node.release)
+        self.format(node.node_id)
+
+    def _write_properties(self, files: NodeFiles, overrides: Mapping[str, str]) -> None:
+        port, controller_port = self._ports[files.node_id]
+        listeners = {"broker": f"PLAINTEXT://127.0.0.1:{port}", "controller": f"CONTROLLER://127.0.0.1:{controller_port}"}
+        properties = {
+            "process.roles": files.role,
+            "node.id": str(files.node_id),
+            "controller.quorum.voters": self._voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": ",".join(listeners[role] for role in files.role.split(",")),
+            "log.dirs": ",".join(files.data_dirs) or files.metadata_dir,
+            "metadata.log.dir": files.metadata_dir,
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.num.partitions": "4",
+        }
+        Path(files.config).write_text("".join(f"{key}={value}\n" for key, value in (properties | dict(overrides)).items()))
+
+    def use(self, files: NodeFiles, release: Release | None) -> LocalNode:
+        """Lets the node run this software from its next start on."""
+        node = LocalNode(files) if release is None else ApacheNode(files, release)
+        self.nodes[files.node_id] = node
+        return node
+
+    def format(self, node_id: int) -> None:
+        """Formats the node's empty directories with the tool of the software that it runs."""
+        node = self.nodes[node_id]
+        options = ("--ignore-formatted", "--release-version", RELEASE_LEVEL)
+        if isinstance(node, ApacheNode):
+            node.release.format(node.files.config, CLUSTER_ID, *options)
+            return
+        # A broker's directories say nothing about the numbering.
+        numbering = ("--directory-numbering", "apache") if "controller" in node.files.role else ()
+        flags = ("--config", node.files.config, "--cluster-id", CLUSTER_ID)
+        done = run_tool("storage", "format", *flags, *options, *numbering)
+        assert done.status == 0, done
+
+    # --- running -------------------------------------------------------------------------------------------------
+
+    def start(self, *node_ids: int) -> None:
+        """Starts these nodes, all if none is named, and waits until every broker that runs is unfenced and lists all."""
+        for node_id in node_ids or self.nodes:
+            self.nodes[node_id].start()
+        self.until_running()
+
+    def until_running(self) -> None:
+        """Waits until every broker whose process runs is unfenced, and each of them lists all."""
+        wanted = {number for number, node in self.brokers.items() if node.pid is not None}
+
+        def is_running() -> bool:
+            self.fail_if_ended(wanted)
+            for number in wanted:
+                try:
+                    with BlockingAdmin(self.nodes[number].files.address) as admin:
+                        if set(admin.brokers()) != wanted:
+                            return False
+                except AdminError:
+                    return False
+            return True
+
+        until(is_running, f"brokers {sorted(wanted)} are unfenced", seconds=READY_SECONDS)
+
+    def fail_if_ended(self, node_ids: set[int]) -> None:
+        for number in node_ids:
+            node = self.nodes[number]
+            assert node.pid is not None, f"{node.files.name} ended: {node.last_line()}"
+
+    def stop(self) -> dict[int, int | None]:
+        """Shuts every node down in order: the brokers, then the controllers at once. Returns their exit statuses by id."""
+        statuses: dict[int, int | None] = {}
+        for only_controllers in (False, True):
+            stopping = {
+                number: node for number, node in self.nodes.items() if (node.files.role == "controller") == only_controllers
+            }
+            for node in stopping.values():
+                node.signal(signal.SIGTERM)
+            statuses |= {number: node.wait_until_ended(seconds=READY_SECONDS) for number, node in stopping.items()}
+        return statuses
+
+    # --- asking --------------------------------------------------------------------------------------------------
+
+    def partitions(self, topic: str) -> dict[int, MetadataResponsePartition]:
+        """Returns the topic's partitions as some broker describes them."""
+        with BlockingAdmin(self.bootstrap) as admin:
+            (found,) = admin.metadata([topic]).topics
+        return {part.partition_index: part for part in found.partitions}
+
+    def until_isr(self, topic: str, wanted: Mapping[int, set[int]]) -> dict[int, int]:
+        """Waits until each of these partitions has this ISR and a leader. Returns the leaders."""
+
+        def look() -> dict[int, int] | None:
+            found = self.partitions(topic)
+            if all(set(found[index].isr_nodes) == isr and found[index].leader_id in isr for index, isr in wanted.items()):
+                return {index: found[index].leader_id for index in wanted}
+            return None
+
+        return until(look, f"{topic} has the ISRs {dict(wanted)}")
+
+    def places(self, topic: str, node_id: int) -> dict[int, str]:
+        """Returns the directory of each of the topic's partitions on a broker."""
+        with BlockingAdmin(self.nodes[node_id].files.address) as admin:
+            return {
+                part.partition_index: result.log_dir
+                for result in admin.log_dirs(node_id)
+                for found in result.topics
+                if found.name == topic
+                for part in found.partitions
+            }
+
+    def leader_of_quorum(self, admin: BlockingAdmin) -> int:
+        """Returns the id of the active controller."""
+        response: DescribeQuorumResponse = admin.send(describe_request())
+        return response.topics[0].partitions[0].leader_id
+
+    def tell(self) -> None:
+        """Prints the end of every node's log, for the report of a failed test."""
+        for node in self.nodes.values():
+            log = Path(node.files.log)
+            if log.exists():
+                print(f"--- {log}")
+                print("\n".join(line[:400] for line in log.read_text(errors="replace").splitlines()[-END_LINES:]))
+
+
+def make_empty_disk(path: Path) -> None:
+    """Mounts an empty disk at the path. A dead disk that is there is removed first."""
+    if Disk(path).exists:
+        remove_disk(path)
+    make_disk(path, size_mib=DISK_MIB)
+    # Apache Kafka does not start with a folder in its log.dirs that is no partition's.
+    (path / "lost+found").rmdir()
+
+
+@contextmanager
+def mixed_cluster(
+    folder: Path, nodes: Sequence[Node], *, overrides: Mapping[str, str] | None = None
+) -> Iterator[MixedCluster]:
+    """Creates and formats the nodes, starts them, and removes their processes and disks at the end."""
+    home = folder / "mixed"
+    home.mkdir(parents=True)
+    is_fine = False
+    with disks_taken_away(home):
+        cluster = MixedCluster(home, nodes, overrides or {})
+        try:
+            cluster.start()
+            yield cluster
+            is_fine = True
+        finally:
+            with uninterrupted():
+                for node in cluster.nodes.values():
+                    node.kill()
+            if not is_fine:
+                cluster.tell()
+    if is_fine and os.environ.get("DISKRAFT_KEEP") != "true":
+        shutil.rmtree(home)

@@ -1,0 +1,95 @@
+"""Releases of Apache Kafka: their jars from Maven, their tools, and a node of one in the place of one of ours.
+
+The jars of each release go into a folder of their own in build/. A node is a `LocalNode`, so a test starts, stops and kills
+it as it does ours, and both read the same server.properties.
+"""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.apache_kafka import START_SECONDS_MAX, NoJars, download, find_java
+from tests.interop.our_tools import ROOT, Done
+from tools.lab.local_cluster import LocalNode, NodeFiles
+
+POM = Path(__file__).with_name("releases_pom.xml")
+NEWEST = "4.1.1"
+# The last release with ZooKeeper, and the first one's level 3.9-IV0 that Diskraft has by default.
+OLDER = "3.9.1"
+# KIP-858 came with 3.7, so this one does not know directory.id.
+BEFORE_DIRECTORY_IDS = "3.6.2"
+# Nodes of a test live for seconds, so a quick start is worth more than quick code.
+JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of Apache Kafka that can be run."""
+
+    version: str
+    java: tuple[str, ...]
+    class_path: str
+
+    def command(self, main_class: str, *arguments: str) -> list[str]:
+        return [*self.java, "-cp", self.class_path, main_class, *arguments]
+
+    def run(self, main_class: str, *arguments: str, given: str = "") -> Done:
+        """Runs a tool and returns the result."""
+        done = subprocess.run(
+            self.command(main_class, *arguments),
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS_MAX,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout.splitlines(), done.stderr.splitlines())
+
+    def format(self, config: str, cluster_id: str, *options: str) -> None:
+        """Formats the directories of a node."""
+        done = self.run("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", config, *options)
+        assert done.status == 0, done
+
+
+def find_release(version: str, folder: Path) -> Release:
+    """Returns the release, which logs from the level WARN on to stderr. `folder` gets its configuration of logging.
+
+    Raises NoJars."""
+    jars = download(POM, ROOT / "build" / f"apache-kafka-releases-{version}", f"-Dkafka.version={version}")
+    if not any(jars.glob(f"kafka_2.*-{version}.jar")):
+        raise NoJars(f"{jars} holds no kafka_2.*-{version}.jar")
+    return Release(version, (find_java(), *JAVA_OPTIONS, *_logging_options(folder)), f"{jars}/*")
+
+
+def _logging_options(folder: Path) -> list[str]:
+    """Until 3.9 it is log4j 1 that logs, afterwards log4j 2."""
+    pattern = "%d{ISO8601} %p %c %m%n"
+    first, second = folder / "log4j.properties", folder / "log4j2.properties"
+    first.write_text(
+        "log4j.rootLogger=WARN, stderr\n"
+        "log4j.appender.stderr=org.apache.log4j.ConsoleAppender\n"
+        "log4j.appender.stderr.target=System.err\n"
+        "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\n"
+        f"log4j.appender.stderr.layout.ConversionPattern={pattern}\n"
+    )
+    second.write_text(
+        "appender.stderr.type=Console\n"
+        "appender.stderr.name=stderr\n"
+        "appender.stderr.target=SYSTEM_ERR\n"
+        "appender.stderr.layout.type=PatternLayout\n"
+        f"appender.stderr.layout.pattern={pattern}\n"
+        "rootLogger.level=warn\n"
+        "rootLogger.appenderRef.stderr.ref=stderr\n"
+    )
+    return [f"-Dlog4j.configuration=file:{first}", f"-Dlog4j2.configurationFile={second}"]
+
+
+class ApacheNode(LocalNode):
+    """A node of Apache Kafka with the files of a LocalNode. It logs no events, so wait for what it does."""
+
+    def __init__(self, files: NodeFiles, release: Release) -> None:
+        super().__init__(files)
+        self.release = release
+
+    def command(self) -> list[str]:
+        return self.release.command("kafka.Kafka", self.files.config)
