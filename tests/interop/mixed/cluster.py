@@ -25,7 +25,7 @@ from tools.lab.local_cluster import LocalNode, NodeFiles, free_ports
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 # The level that both sides know and that Diskraft's nodes have by default.
-RELEASE_LEVEL = "3.9"
+COMMON_LEVEL = "3.9"
 READY_SECONDS = 120.0
 DISK_MIB = 64
 END_LINES = 30
@@ -40,13 +40,15 @@ class Node:
     release: Release | None = None
     disks: int = 1
     loop: bool = False
+    format_options: tuple[str, ...] = ()
 
 
 class MixedCluster:
     """Nodes by id. `mixed_cluster` creates one."""
 
-    def __init__(self, folder: Path, nodes: Sequence[Node], overrides: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[Node], overrides: Mapping[str, str], level: str) -> None:
         self.folder = folder
+        self._level = level
         self.nodes: dict[int, LocalNode] = {}
         self._ports = {node.node_id: free_ports(2) for node in nodes}
         self._voters = ",".join(
@@ -86,7 +88,7 @@ class MixedCluster:
                 path.mkdir()
         self._write_properties(files, overrides)
         self.use(files, node.release)
-        self.format(node.node_id)
+        self.format(node.node_id, *node.format_options)
 
     def _write_properties(self, files: NodeFiles, overrides: Mapping[str, str]) -> None:
         port, controller_port = self._ports[files.node_id]
@@ -110,10 +112,10 @@ class MixedCluster:
         self.nodes[files.node_id] = node
         return node
 
-    def format(self, node_id: int) -> None:
+    def format(self, node_id: int, *more: str) -> None:
         """Formats the node's empty directories with the tool of the software that it runs."""
         node = self.nodes[node_id]
-        options = ("--ignore-formatted", "--release-version", RELEASE_LEVEL)
+        options = ("--ignore-formatted", "--release-version", self._level, *more)
         if isinstance(node, ApacheNode):
             node.release.format(node.files.config, CLUSTER_ID, *options)
             return
@@ -220,14 +222,14 @@ def make_empty_disk(path: Path) -> None:
 
 @contextmanager
 def mixed_cluster(
-    folder: Path, nodes: Sequence[Node], *, overrides: Mapping[str, str] | None = None
+    folder: Path, nodes: Sequence[Node], *, overrides: Mapping[str, str] | None = None, level: str = COMMON_LEVEL
 ) -> Iterator[MixedCluster]:
     """Creates and formats the nodes, starts them, and removes their processes and disks at the end."""
     home = folder / "mixed"
     home.mkdir(parents=True)
     is_fine = False
     with disks_taken_away(home):
-        cluster = MixedCluster(home, nodes, overrides or {})
+        cluster = MixedCluster(home, nodes, overrides or {}, level)
         try:
             cluster.start()
             yield cluster

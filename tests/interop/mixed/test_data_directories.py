@@ -1,0 +1,159 @@
+"""The directories of a node change hands between Diskraft and Apache Kafka, after clean shutdowns and after kills.
+
+Both read one server.properties, so the node keeps its id, its addresses and its directories, and only the software that runs
+changes. What a broker acknowledged and what a controller decided must be there afterwards.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from common.storage.meta_properties import parse_meta_properties
+from tests.integration.cluster import until
+from tests.integration.traffic import QUIET, Promises, assert_nothing_lost, write_some
+from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
+from tests.interop.mixed.cluster import MixedCluster, Node, mixed_cluster
+from tests.interop.mixed.releases import Release
+from tests.interop.our_tools import run_tool
+from tests.interop.topics import create_topic
+from tools.lab.local_cluster import LocalNode
+
+TOPIC, PARTITIONS = "t", 4
+COUNT = 400
+IN_TRANSACTIONS, GROUP = "in-transactions", "g"
+SCRAM_USER = "alice"
+CREDENTIAL = f"SCRAM-SHA-256=[name={SCRAM_USER},password=secret]"
+SNAPSHOT_PARTITIONS = 60
+CLIENT_SECONDS = 60.0
+CONTROLLER, BROKER = 101, 1
+STORY_SECONDS = 400
+ALONE = {
+    "broker.session.timeout.ms": "6000",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "diskraft.log.dir.free.bytes.floor": "0",
+    # Segments and snapshots come and go while the software changes.
+    "log.segment.bytes": "1048576",
+    "metadata.log.max.record.bytes.between.snapshots": "4096",
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + STORY_SECONDS)]
+
+
+def test_a_brokers_directories_change_hands(newest: Release, tmp_path: Path) -> None:
+    """Each writes records, some of them in transactions, and commits an offset; the next one finds all of that. The broker
+    is alone, so nobody could have given it the records again."""
+    nodes = [Node(CONTROLLER, "controller", disks=0), Node(BROKER, "broker", newest, disks=2)]
+    with mixed_cluster(tmp_path, nodes, overrides=ALONE) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=1)
+        create_topic(cluster.bootstrap, IN_TRANSACTIONS, partitions=1, replication_factor=1)
+        ids = directory_ids(cluster)
+        promises = write_more(cluster, {}, 0)
+        for number, (end, release) in enumerate(changes(newest), start=1):
+            change_hands(cluster, BROKER, end, release)
+            assert_nothing_lost(cluster.bootstrap, TOPIC, promises, partitions=range(PARTITIONS))
+            assert_transactions(cluster.bootstrap, number)
+            promises = write_more(cluster, promises, number)
+        assert_nothing_lost(cluster.bootstrap, TOPIC, promises, partitions=range(PARTITIONS))
+        assert directory_ids(cluster) == ids
+
+
+def test_a_controllers_directory_changes_hands(newest: Release, tmp_path: Path) -> None:
+    """Each creates a topic, finds those of the others, and writes a snapshot that holds everything, also the credential that
+    Diskraft only keeps."""
+    controller = Node(CONTROLLER, "controller", newest, disks=0, format_options=("--add-scram", CREDENTIAL))
+    with mixed_cluster(tmp_path, [controller, Node(BROKER, "broker", disks=2)], overrides=ALONE) as cluster:
+        snapshot = create_enough(cluster, "topic-0", None)
+        for number, (end, release) in enumerate(changes(newest), start=1):
+            change_hands(cluster, CONTROLLER, end, release)
+            snapshot = create_enough(cluster, f"topic-{number}", snapshot)
+            listed = run_tool("topics", "--bootstrap-server", cluster.bootstrap, "--list").lines
+            assert listed == [f"topic-{each}" for each in range(number + 1)]
+
+
+def create_enough(cluster: MixedCluster, name: str, before: Path | None) -> Path:
+    """Creates so many partitions that the controller writes another snapshot, and returns that."""
+    create_topic(cluster.bootstrap, name, partitions=SNAPSHOT_PARTITIONS, replication_factor=1)
+    folder = Path(cluster.nodes[CONTROLLER].files.metadata_dir) / "__cluster_metadata-0"
+
+    def look() -> Path | None:
+        newest = max(folder.glob("*.checkpoint"), default=None)
+        return None if newest == before else newest
+
+    found = until(look, f"a snapshot after {before}")
+    assert SCRAM_USER.encode() in found.read_bytes()
+    return found
+
+
+def changes(newest: Release) -> list[tuple[Callable[[LocalNode], object], Release | None]]:
+    """How the process ends, and what takes its place. A node of Apache Kafka is the first."""
+    return [(LocalNode.stop, None), (LocalNode.kill, newest), (LocalNode.kill, None), (LocalNode.stop, newest)]
+
+
+def change_hands(cluster: MixedCluster, node_id: int, end: Callable[[LocalNode], object], release: Release | None) -> None:
+    """Ends the node's process and starts the other software on the same files."""
+    node = cluster.nodes[node_id]
+    end(node)
+    cluster.use(node.files, release)
+    cluster.start(node_id)
+
+
+def write_more(cluster: MixedCluster, promises: Promises, stage: int) -> Promises:
+    """Writes records, and the transactions of this stage. Returns all promises so far."""
+    write_transactions(cluster.bootstrap, stage)
+    return promises | write_some(cluster.bootstrap, TOPIC, partitions=PARTITIONS, count=COUNT, first=len(promises))
+
+
+def write_transactions(bootstrap: str, stage: int) -> None:
+    """One that is aborted, and one that also commits the group's offset: the number of transactions so far."""
+    producer = Producer(QUIET | {"bootstrap.servers": bootstrap, "transactional.id": "x"})
+    producer.init_transactions(CLIENT_SECONDS)
+    producer.begin_transaction()
+    producer.produce(IN_TRANSACTIONS, f"aborted {stage}")
+    assert producer.flush(CLIENT_SECONDS) == 0
+    producer.abort_transaction(CLIENT_SECONDS)
+    producer.begin_transaction()
+    producer.produce(IN_TRANSACTIONS, f"committed {stage}")
+    consumer = Consumer(QUIET | {"bootstrap.servers": bootstrap, "group.id": GROUP})
+    try:
+        offsets = [TopicPartition(IN_TRANSACTIONS, 0, stage + 1)]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), CLIENT_SECONDS)
+        producer.commit_transaction(CLIENT_SECONDS)
+    finally:
+        consumer.close()
+
+
+def assert_transactions(bootstrap: str, count: int) -> None:
+    """Checks that the records of the committed transactions are there, no others, and the offset of the last one."""
+    consumer = Consumer(
+        QUIET
+        | {"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
+    )
+    found: list[str] = []
+    try:
+        (committed,) = consumer.committed([TopicPartition(IN_TRANSACTIONS, 0)], CLIENT_SECONDS)
+        assert committed.offset == count
+        consumer.assign([TopicPartition(IN_TRANSACTIONS, 0, 0)])
+
+        def is_read() -> bool:
+            for message in consumer.consume(100, timeout=0.1):
+                error, value = message.error(), message.value()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    return True
+                assert error is None and value is not None, error
+                found.append(value.decode())
+            return False
+
+        until(is_read, f"{IN_TRANSACTIONS} read to its end")
+    finally:
+        consumer.close()
+    assert found == [f"committed {stage}" for stage in range(count)]
+
+
+def directory_ids(cluster: MixedCluster) -> list[object]:
+    files = cluster.nodes[BROKER].files
+    paths = [Path(each) / "meta.properties" for each in (files.metadata_dir, *files.data_dirs)]
+    return [parse_meta_properties(path.read_bytes()).directory_id for path in paths]
