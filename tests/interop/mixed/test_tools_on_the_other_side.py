@@ -42,7 +42,7 @@ def test_our_tools_on_a_cluster_of_apache_kafka(newest: Release, tmp_path: Path)
     with mixed_cluster(tmp_path, nodes, overrides=ALONE, level=NEWEST_LEVEL) as cluster:
         server = ("--bootstrap-server", cluster.nodes[1].files.address)
         configs = {"min.insync.replicas": "2"}
-        create_topic(cluster.bootstrap, TOPIC, partitions=2, partitions=2, replication_factor=2, configs=configs)
+        create_topic(cluster.bootstrap, TOPIC, partitions=2, replication_factor=2, configs=configs)
         write_idempotently(cluster.bootstrap)
         cluster.nodes[2].stop()
         cluster.until_isr(TOPIC, {0: {1}, 1: {1}})

@@ -173,7 +173,7 @@ async def test_cached_data_is_sent_during_a_sync(
     region = log_dir.region(file, 0, 1)
     sync = log_dir.fsync(file)
     await asyncio.to_thread(held_sync.entered.wait)
-    assert log_dir._is_responsive(region)  # type: ignore[arg-type]
+    assert log_dir._is_responsive(region.file)  # type: ignore[attr-defined]
     held_sync.release.set()
     await sync
 
