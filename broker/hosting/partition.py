@@ -563,6 +563,10 @@ class Partition:
         if self.gone is not ErrorCode.NONE:
             return
         self._readable.written(end_offset, size)
+        if end_offset < self.log.written_offset:
+            # Later appends were written together with this one, and come here in the same step. What follows is needed only
+            # once, for the last of them.
+            return
         effects = self.replica.written(self.log.written_offset, self._env.now_ns())
         # The high watermark may have passed these bytes already, if an earlier append was written in the same step.
         self._note_readable()

@@ -366,6 +366,9 @@ class Fetch:
         """Reads, and returns also the aborted transactions if the client asks for them."""
         if self._isolation is ReadIsolation.TXN_COMMITTED:
             return await log.read_with_aborted(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
+        read = log.read_at_once(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
+        if read is not None:
+            return read, None
         return await log.read(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch), None
 
     def resume_times(self, now_ns: int) -> list[int]:

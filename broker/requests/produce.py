@@ -21,6 +21,7 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.coordinator.core.transactions.verification import RETRIABLE, Question, produce_error
@@ -104,6 +105,21 @@ class _Append(NamedTuple):
     guard: VerificationGuard | None
 
 
+@dataclass(slots=True)
+class _Shared:
+    """What all requests of a handler use."""
+
+    env: Environment
+    loop: asyncio.AbstractEventLoop
+    replicas: Replicas
+    is_certain: Callable[[], bool]
+    serves_transactions: bool
+    verifier: TransactionVerifier | None
+    refused_sequences: RefusedSequences = field(default_factory=RefusedSequences)
+    # The requests with batches that the kernel may not have yet.
+    writing: "dict[_Produce, None]" = field(default_factory=dict)
+
+
 class ProduceHandler:
     """Handles Produce; the request server calls `handle`."""
 
@@ -119,35 +135,26 @@ class ProduceHandler:
         """`is_certain` returns whether this broker still knows what it leads (`Serving`). Without `serves_transactions`,
         transactional batches are refused, because nothing would ever end their transaction. Without `verifier`, the
         coordinator is not asked about them."""
-        self._serves_transactions = serves_transactions
-        self._verifier = verifier
-        self._env = env
-        self._replicas = replicas
-        self._is_certain = is_certain
-        self._refused_sequences = RefusedSequences()
-        # The requests with batches that the kernel may not have yet.
-        self._writing: dict[_Produce, None] = {}
+        self._shared = _Shared(
+            env=env,
+            # Kept, because to ask for the running loop takes a system call.
+            loop=asyncio.get_running_loop(),
+            replicas=replicas,
+            is_certain=is_certain,
+            serves_transactions=serves_transactions,
+            verifier=verifier,
+        )
         replicas.suspected.subscribe(self._directory_suspected)
 
     def _directory_suspected(self, directory_id: DirectoryId) -> None:
-        for produce in [*self._writing]:
+        for produce in [*self._shared.writing]:
             produce.give_up_on(directory_id)
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> "asyncio.Future[ProduceResponse] | None":
         """Appends and returns a future of the response, or None if the client wants no answer (acks=0).
 
         With acks=0, raises ApiError if a partition refused its records: only closing the connection can tell the client."""
-        produce = _Produce(
-            self._env,
-            self._replicas,
-            context,
-            request,
-            self._is_certain,
-            serves_transactions=self._serves_transactions,
-            verifier=self._verifier,
-            refused_sequences=self._refused_sequences,
-            writing=self._writing,
-        )
+        produce = _Produce(self._shared, context, request)
         produce.append_all(request)
         if request.acks != 0:
             return produce.future
@@ -162,26 +169,31 @@ class _Produce:
     """The state of one Produce request, until it is answered. Does not reference the request or its context, because both
     keep the records alive."""
 
-    def __init__(
-        self,
-        env: Environment,
-        replicas: Replicas,
-        context: RequestContext,
-        request: ProduceRequest,
-        is_certain: Callable[[], bool],
-        *,
-        serves_transactions: bool,
-        verifier: TransactionVerifier | None,
-        refused_sequences: RefusedSequences,
-        writing: "dict[_Produce, None]",
-    ) -> None:
-        """`writing` holds this request while `_unwritten` is not empty."""
-        self._writing = writing
-        self._replicas = replicas
-        self._refused_sequences = refused_sequences
-        self._serves_transactions = serves_transactions
-        self._verifier = verifier
-        self._is_certain = is_certain
+    __slots__ = (
+        "_acks",
+        "_cancel_deadline",
+        "_client_id",
+        "_deadline_ns",
+        "_give_up",
+        "_is_kept",
+        "_is_refused",
+        "_knows_abortable",
+        "_listener_name",
+        "_may_use_zstd",
+        "_memory",
+        "_next_number",
+        "_response",
+        "_shared",
+        "_transactional_id",
+        "_unanswered",
+        "_unwritten",
+        "_waits",
+        "future",
+    )
+
+    def __init__(self, shared: _Shared, context: RequestContext, request: ProduceRequest) -> None:
+        """`shared.writing` holds this request while `_unwritten` is not empty."""
+        self._shared = shared
         self._acks = request.acks
         self._transactional_id = request.transactional_id
         self._may_use_zstd = context.api_version >= _ZSTD_FIRST_VERSION
@@ -204,9 +216,8 @@ class _Produce:
         # Whether the request was answered before its appends were written (acks=0, or a short timeout).
         self._is_kept = False
         self._next_number = 0
-        self.future: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
-        self._env = env
-        self._deadline_ns = env.now_ns() + max(request.timeout_ms, 0) * NS_PER_MS
+        self.future: asyncio.Future[ProduceResponse] = shared.loop.create_future()
+        self._deadline_ns = shared.env.now_ns() + max(request.timeout_ms, 0) * NS_PER_MS
         self._cancel_deadline: Callable[[], None] | None = None
 
     def append_all(self, request: ProduceRequest) -> None:
@@ -223,7 +234,7 @@ class _Produce:
                     answer.error_code = self._judge(topic.name, data.index, data.records, refused.code)
                     answer.error_message = refused.message
                     answer.record_errors = refused.record_errors
-                    self._replicas.traffic.produce_refused(topic.name, refused.code)
+                    self._shared.replicas.traffic.produce_refused(topic.name, refused.code)
         if request.acks == 0:
             # The client gets no answer, whatever the result of the writes.
             self._unanswered.clear()
@@ -241,12 +252,12 @@ class _Produce:
             header = read_header(records)
         except BatchError:
             return error
-        return self._refused_sequences.refuse(topic, index, header, error)
+        return self._shared.refused_sequences.refuse(topic, index, header, error)
 
     def _watch_deadline(self) -> None:
         """Sets the client's timeout. It limits only the wait for replication; disk operations have their own deadline."""
         if self._cancel_deadline is None:
-            self._cancel_deadline = self._env.call_at(self._deadline_ns, self._time_out)
+            self._cancel_deadline = self._shared.env.call_at(self._deadline_ns, self._time_out)
 
     def first_refusal(self) -> ErrorCode | None:
         """Returns the first error among the partitions, or None."""
@@ -261,13 +272,13 @@ class _Produce:
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
         if is_internal_topic(topic) and self._client_id != _ADMIN_CLIENT_ID:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {topic}")
-        partition = self._replicas.find_named(topic, answer.index)
+        partition = self._shared.replicas.find_named(topic, answer.index)
         if isinstance(partition, ErrorCode):
             raise Refused(partition)
         error = partition.leader_error()
         if error is not ErrorCode.NONE:
             raise Refused(error)
-        if partition.directory_id in self._replicas.suspected:
+        if partition.directory_id in self._shared.replicas.suspected:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "the directory of this replica finishes nothing")
         if partition.directory_id not in self._waits and not self._memory.has_room_for(partition.directory_id):
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "too many records wait for the directory of this replica")
@@ -275,7 +286,7 @@ class _Produce:
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
         batches = _validated(records, partition, may_use_zstd=self._may_use_zstd)
         self._validate_transactional(batches[0][0])
-        now_ms = self._env.wall_ms()
+        now_ms = self._shared.env.wall_ms()
         if partition.config.stored_compression is not None:
             batches = _recompressed(batches, partition, partition.config.stored_compression)
         if partition.config.has_log_append_time:
@@ -284,7 +295,7 @@ class _Produce:
         else:
             _validate_timestamps(*batches[0], partition, now_ms)
         header = batches[0][0]
-        must_be_verified = header.is_transactional and self._verifier is not None and self._verifier.is_enabled
+        must_be_verified = header.is_transactional and self._shared.verifier is not None and self._shared.verifier.is_enabled
         guard = _begin_verification(partition, header) if must_be_verified else None
         append = _Append(self._next_number, partition, batches, answer, must_be_verified, guard)
         self._next_number += 1
@@ -305,18 +316,18 @@ class _Produce:
 
     def _verify(self, append: _Append, guard: VerificationGuard) -> None:
         """Holds an append back until the coordinator has confirmed its transaction."""
-        assert self._verifier is not None
+        assert self._shared.verifier is not None
         assert self._transactional_id is not None, "checked in `_validate_transactional`"
         partition = append.partition
         question = Question(
             self._transactional_id, guard.producer_id, guard.producer_epoch, partition.topic, partition.index
         )
         self._begin_write(append.number, partition)
-        self._verifier.verify(question, guard, lambda error: self._verified(append, guard, error))
+        self._shared.verifier.verify(question, guard, lambda error: self._verified(append, guard, error))
 
     def _validate_transactional(self, header: BatchHeader) -> None:
         """Checks rule 5. Raises Refused."""
-        if not self._serves_transactions and (header.is_transactional or self._transactional_id is not None):
+        if not self._shared.serves_transactions and (header.is_transactional or self._transactional_id is not None):
             raise Refused(ErrorCode.INVALID_RECORD, "transactional producers are not served")
         if header.is_transactional and self._transactional_id is None:
             raise Refused(
@@ -351,8 +362,8 @@ class _Produce:
 
     def _refuse_held(self, append: _Append, error: ErrorCode) -> None:
         partition = append.partition
-        error = self._refused_sequences.refuse(partition.topic, partition.index, append.batches[0][0], error)
-        self._replicas.traffic.produce_refused(partition.topic, error)
+        error = self._shared.refused_sequences.refuse(partition.topic, partition.index, append.batches[0][0], error)
+        self._shared.replicas.traffic.produce_refused(partition.topic, error)
         self._end_write(append.number)
         self._finish(append.number, error)
         self._settle_memory()
@@ -377,8 +388,8 @@ class _Produce:
         except InvalidTransactionState as error:
             raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
         self._begin_write(number, partition)
-        self._refused_sequences.appended(partition.topic, partition.index, header.producer_id)
-        self._replicas.traffic.produced(partition.topic, messages=header.record_count, size=len(view))
+        self._shared.refused_sequences.appended(partition.topic, partition.index, header.producer_id)
+        self._shared.replicas.traffic.produced(partition.topic, messages=header.record_count, size=len(view))
         append.answer.base_offset = first_offset
         append.answer.log_start_offset = partition.log.log_start_offset
 
@@ -387,7 +398,7 @@ class _Produce:
         if number in self._unanswered:
             # If the process was stopped meanwhile, this broker may no longer be the leader. Then only replicated records
             # survive, so wait for replication even with acks=1.
-            if self._acks == ACKS_ALL or not self._is_certain():
+            if self._acks == ACKS_ALL or not self._shared.is_certain():
                 give_up = partition.wait_until_replicated(end_offset, lambda error: self._finish(number, error))
                 if give_up is not None:
                     self._give_up[number] = give_up
@@ -399,7 +410,7 @@ class _Produce:
     def _failed(self, number: int, partition: Partition, header: BatchHeader) -> None:
         self._end_write(number)
         error = ErrorCode.KAFKA_STORAGE_ERROR
-        self._finish(number, self._refused_sequences.refuse(partition.topic, partition.index, header, error))
+        self._finish(number, self._shared.refused_sequences.refuse(partition.topic, partition.index, header, error))
         self._settle_memory()
 
     def _begin_write(self, number: int, partition: Partition) -> None:
@@ -413,12 +424,12 @@ class _Produce:
             # The append was held back, perhaps while the partition changed its directory.
             held_for.appends -= 1
         self._unwritten[number] = wait
-        self._writing[self] = None
+        self._shared.writing[self] = None
 
     def _end_write(self, number: int) -> None:
         self._unwritten.pop(number).appends -= 1
         if not self._unwritten:
-            del self._writing[self]
+            del self._shared.writing[self]
 
     def give_up_on(self, directory_id: DirectoryId) -> None:
         """Answers what waits for this directory (rule 7). The memory still counts as the directory's."""
@@ -471,7 +482,7 @@ class _Produce:
         self.future.set_result(self._response)
 
     def _name_leaders(self) -> list[NodeEndpoint]:
-        state = self._replicas.state
+        state = self._shared.replicas.state
         moved = (
             (answer, _registration(state, topic.name, answer.index))
             for topic in self._response.responses

@@ -13,9 +13,9 @@ queues of their own and never look here. The life of one operation:
                                     v                       v
                                  abandoned <────────────────┘
 
-1. Each operation has a future, which completes exactly once, on the event loop. The first of these completes it: the
-   refusal, `_settle` with the thread's result, the deadline, or `take_offline` with its error. A later result is dropped,
-   but its bytes and counters are released.
+1. Each operation has a future, an append perhaps a `PendingWrite` in its place, which completes exactly once, on the event
+   loop. The first of these completes it: the refusal, `_settle` with the thread's result, the deadline, or `take_offline`
+   with its error. A later result is dropped, but its bytes and counters are released.
 2. When an operation expires, only the caller stops waiting for it. The thread may be stuck in it, so the operation keeps its
    place in the lane, its bytes and its descriptor until the thread returns.
 3. A deadline measures the disk, not the queue: it counts from the last progress of the thread that the operation waits for.

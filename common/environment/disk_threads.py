@@ -24,6 +24,7 @@ from typing import Any, Final
 from common.environment import disk_operations
 from common.environment.disk_operations import BUFFERS_PER_WRITE_MAX, HeldDirectory
 from common.environment.interface import LogDirLocked
+from common.environment.pending_write import Settled
 from common.time_units import NS_PER_MS
 
 GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -194,7 +195,7 @@ class Append:
         buffers: Sequence[bytes | bytearray | memoryview],
         size: int,
         *,
-        future: "asyncio.Future[None]",
+        future: Settled,
         queued_ns: int,
     ) -> None:
         self.file = file
@@ -278,7 +279,9 @@ class DiskThreads:
         self._settle = settle
         self._all_left = all_left
         # What each thread is to run, by lane. None asks the thread to leave.
-        self._queues: tuple[SimpleQueue[Queued | Job | None], ...] = tuple(SimpleQueue() for _ in Lane)
+        self._queues: tuple[SimpleQueue[Queued | list[Append] | Job | None], ...] = tuple(SimpleQueue() for _ in Lane)
+        # The appends of this turn of the event loop that the writer does not have yet. None if there was none in this turn.
+        self._later: list[Append] | None = None
         # Whether `abandon` was called; never reset. If True, the threads start no operation that is still queued.
         self._abandoned = False
         # Events on which the writer may be waiting for the reader. `abandon` sets them all, so that the writer can leave.
@@ -301,23 +304,48 @@ class DiskThreads:
 
     def queue(self, queued: Queued) -> None:
         """Queues the operation for the thread of its lane."""
-        self._queues[queued.lane].put(queued)
+        self._put(queued.lane, queued)
+
+    def queue_append(self, append: Append) -> None:
+        """Queues the append for the writer. The first one of each turn of the event loop leaves at once, the others together
+        at the end of the turn: waking a thread takes longer than the rest of a small append."""
+        if self._later is not None:
+            self._later.append(append)
+        else:
+            self._queues[Lane.WRITER].put(append)
+            self._later = []
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._put_later()
+        self._later = None
+
+    def _put_later(self) -> None:
+        if self._later:
+            self._queues[Lane.WRITER].put(self._later)
+            self._later = []
+
+    def _put(self, lane: Lane, queued: Queued | Job | None) -> None:
+        """Queues for the thread what must not overtake the appends before it. Called on the event loop."""
+        if self._later:
+            self._put_later()
+        self._queues[lane].put(queued)
 
     def queue_after_writes(self, operation: Operation) -> None:
         """Queues the operation for the thread of its lane once the writer has finished all operations queued before it."""
         operation.held_back = True
-        self._queues[Lane.WRITER].put(partial(self._hand_over, operation))
+        self._put(Lane.WRITER, partial(self._hand_over, operation))
 
     def queue_after_syncs(self, operation: Operation) -> None:
         """Queues the operation for the sweeper once the writer and the syncer have finished all operations queued before
         it."""
         operation.held_back = True
         hand_over = partial(self._hand_over, operation)
-        self._queues[Lane.WRITER].put(partial(self._queues[Lane.SYNCER].put, hand_over))
+        self._put(Lane.WRITER, partial(self._queues[Lane.SYNCER].put, hand_over))
 
     def _hand_over(self, operation: Operation) -> None:
         operation.free()
-        self.queue(operation)
+        self._queues[operation.lane].put(operation)
 
     def hold_back_until_read(self, operation: Operation) -> None:
         """Makes the operation wait until the reader has finished all reads queued so far.
@@ -340,7 +368,7 @@ class DiskThreads:
             return work()
 
         operation.work = wait_and_work
-        self._queues[Lane.WRITER].put(partial(self._queues[Lane.READER].put, free))
+        self._put(Lane.WRITER, partial(self._queues[Lane.READER].put, free))
 
     def close_file(self, fd: int) -> None:
         """Makes the sweeper close the descriptor. Called on the thread that drops the last reference to the OpenFile."""
@@ -348,7 +376,7 @@ class DiskThreads:
 
     def finish(self) -> None:
         """Lets the threads leave when they have finished what is queued."""
-        self._queues[Lane.WRITER].put(None)
+        self._put(Lane.WRITER, None)
 
     def abandon(self) -> None:
         """Lets the threads leave as soon as they can, without starting anything that is still queued."""
@@ -362,11 +390,12 @@ class DiskThreads:
     def _run_writer(self) -> None:
         queue = self._queues[Lane.WRITER]
         staying = True
+        batch: list[Queued | Job | None] = []
         while staying:
-            batch = [queue.get()]
+            _take(queue.get(), batch)
             # Only this thread takes from the queue, so get() on a non-empty queue returns immediately.
             while not queue.empty() and len(batch) < _BATCH_MAX:
-                batch.append(queue.get())
+                _take(queue.get(), batch)
             staying = self._carry_out(batch)
             # Without this, the operations, and with them their descriptors, would stay alive until the next batch comes.
             batch.clear()
@@ -379,7 +408,7 @@ class DiskThreads:
         queue = self._queues[lane]
         while (queued := queue.get()) is not None:
             if not isinstance(queued, Operation):
-                assert not isinstance(queued, Append)
+                assert not isinstance(queued, Append | list)
                 queued()
             elif not self._abandoned:
                 queued.run()
@@ -458,6 +487,13 @@ class DiskThreads:
             self._loop.call_soon_threadsafe(self._all_left if last else _nothing)
         except RuntimeError:
             return
+
+
+def _take(queued: Queued | list[Append] | Job | None, batch: list[Queued | Job | None]) -> None:
+    if isinstance(queued, list):
+        batch += queued
+    else:
+        batch.append(queued)
 
 
 def _nothing() -> None:

@@ -15,6 +15,7 @@ from typing import Final, NoReturn, Protocol, TypeVar
 from prometheus_client.registry import Collector
 from structlog.typing import FilteringBoundLogger
 
+from common.environment.pending_write import PendingWrite
 from common.ids import Uuid
 from common.parts import FileRegion, Part
 from common.time_units import NS_PER_S
@@ -185,6 +186,12 @@ class LogDir(ABC):
         The caller must not change the buffers before the append completes. Consecutive queued appends to one file are joined
         into a group. If a group fails, the file is truncated to the group's start and the whole group fails.
         """
+
+    @abstractmethod
+    def start_append(
+        self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview], write: PendingWrite
+    ) -> None:
+        """Like `append`, but calls `write` instead of completing a future."""
 
     @abstractmethod
     def read(self, file: LogFile, position: int, size: int) -> Awaitable[bytes]:

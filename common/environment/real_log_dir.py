@@ -45,6 +45,7 @@ from common.environment.interface import (
     SpaceStat,
 )
 from common.environment.page_cache import PageCache
+from common.environment.pending_write import PendingWrite, Settled
 from common.environment.process import ProcessResources
 from common.environment.real_timers import Timer
 from common.parts import FileRegion
@@ -228,16 +229,27 @@ class RealLogDir(LogDir):
         file.open_file = None
 
     def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._start_append(file, position, buffers, future)
+        return future
+
+    def start_append(
+        self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview], write: PendingWrite
+    ) -> None:
+        self._start_append(file, position, buffers, write)
+
+    def _start_append(
+        self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview], future: Settled
+    ) -> None:
         assert isinstance(file, RealLogFile)
         size = 0
         for buffer in buffers:
             size += buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
-        future: asyncio.Future[None] = self._loop.create_future()
         open_file = file.open_file
         refusal = self._refusal_of("append", size)
         if refusal is not None or open_file is None:
             self._fail(future, refusal or self._closed_error("append", file.name))
-            return future
+            return
         # While writes are under way, `unwritten_from` only decreases, to the lowest position that one of them may change.
         # Too low a value only makes a read wait needlessly, but too high a value would let a read overtake a write.
         if open_file.writes_in_flight == 0 or position < open_file.unwritten_from:
@@ -246,9 +258,8 @@ class RealLogDir(LogDir):
         end = position + size
         open_file.end = max(open_file.end, end)
         append = Append(open_file, position, buffers, size, future=future, queued_ns=time.monotonic_ns())
-        self._threads.queue(append)
+        self._threads.queue_append(append)
         self._lanes.add_append(append)
-        return future
 
     def read(self, file: LogFile, position: int, size: int) -> Awaitable[bytes]:
         open_file = _opened(file)
@@ -366,7 +377,7 @@ class RealLogDir(LogDir):
         """Returns True only if sendfile of the range is certain not to block on the disk."""
         return (
             self._is_responsive(region.file)
-            and self._reads_nothing_ahead(region.file, position + size)
+            and self._reads_nothing_ahead(region.file, position, size)
             and self._page_cache.is_resident(region.file.fd, position, size)
         )
 
@@ -375,24 +386,26 @@ class RealLogDir(LogDir):
         return self._read_cached(region.file, region.position, region.size) if region.is_valid else None
 
     def _read_cached(self, file: OpenFile, position: int, size: int) -> bytearray | None:
-        if self._is_responsive(file) and self._reads_nothing_ahead(file, position + size):
+        if self._is_responsive(file) and self._reads_nothing_ahead(file, position, size):
             return self._page_cache.read(file.fd, position, size)
         return None
 
-    def _reads_nothing_ahead(self, file: OpenFile, end: int) -> bool:
-        """Whether a read that ends at `end` does not make the kernel read ahead from the disk, because all that it would
-        read is in the page cache (`common/environment/page_cache.py`, rule 3)."""
+    def _reads_nothing_ahead(self, file: OpenFile, position: int, size: int) -> bool:
+        """Whether a read of this range does not make the kernel read ahead from the disk, because all that it would read is
+        in the page cache (`common/environment/page_cache.py`, rule 3)."""
+        end = position + size
         # What is still being written need not be in the file yet. What of it is there is in the page cache.
         file_end = file.unwritten_from if file.writes_in_flight else file.end
         ahead_end = min(end + self._directory.readahead_bytes, file_end)
         if ahead_end <= end:
             return True
         now_ns = time.monotonic_ns()
-        if file.cached_from <= end and ahead_end <= file.cached_to and now_ns < file.cached_until_ns:
+        if file.cached_from <= position and ahead_end <= file.cached_to and now_ns < file.cached_until_ns:
             return True
-        if not self._page_cache.is_cached(file.fd, end, ahead_end - end):
+        if not self._page_cache.is_cached(file.fd, position, ahead_end - position):
             return False
-        file.cached_from, file.cached_to, file.cached_until_ns = end, ahead_end, now_ns + _CACHED_NS
+        # From the start of the range: the search that comes before a fetch reads the same range and more.
+        file.cached_from, file.cached_to, file.cached_until_ns = position, ahead_end, now_ns + _CACHED_NS
         return True
 
     def _is_responsive(self, file: OpenFile) -> bool:
@@ -490,7 +503,7 @@ class RealLogDir(LogDir):
                 # The caller already has an error: ETIMEDOUT, or the one passed to `take_offline`. A late result changes
                 # nothing.
                 continue
-            future: asyncio.Future[Any] = queued.future
+            future: Any = queued.future
             if queued.error is not None:
                 # `_fail` reports the error to the owner even if the caller was cancelled meanwhile.
                 self._fail(future, self._error_of(queued, queued.error))
@@ -518,7 +531,7 @@ class RealLogDir(LogDir):
             detail = error.strerror or ""
         return LogDirError(self.path, queued.method, error.errno or errno.EIO, queued.name, detail)
 
-    def _fail(self, future: "asyncio.Future[Any]", error: LogDirError | LogDirLocked) -> None:
+    def _fail(self, future: Settled, error: LogDirError | LogDirLocked) -> None:
         if isinstance(error, LogDirError) and error is not self._refusal:
             self._report(error)
         _reject(future, error)
@@ -569,7 +582,7 @@ def _nothing() -> None:
     pass
 
 
-def _reject(future: "asyncio.Future[Any]", error: Exception) -> None:
+def _reject(future: Settled, error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
         # Mark the exception as retrieved. Otherwise asyncio would report a failure that no task awaits, which ends the

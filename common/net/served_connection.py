@@ -167,7 +167,7 @@ class ServedConnection:
             size_min=HEADER_START.size, size_max=server.max_request_bytes, take_buffer=connection.take_buffer
         )
         # The exchanges whose responses are not sent yet, in request order. Invariant while the connection is open: the first
-        # exchange is not done.
+        # exchange is not done, except inside `_advance` and while a send is scheduled.
         self._exchanges: deque[_Exchange] = deque()
         # Invariant while the connection is open: the sum of `response_size` over `_exchanges`. A response that waits for
         # earlier ones takes memory just like one that waits for the peer.
@@ -178,8 +178,10 @@ class ServedConnection:
         self._client_gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Whether the connection delivers data. Changes only in `settle_reading`.
         self._is_reading = True
-        # True inside `_advance`. Keeps a handler that answers at once from re-entering `_advance`.
+        # True inside `_advance`. Keeps a handler that answers at once from re-entering `_advance`, which sends its answer.
         self._is_advancing = False
+        # Whether `_send_and_advance` is scheduled on the event loop.
+        self._send_is_scheduled = False
         # True from `_recheck_queue` to `_recheck`, so that only one timer runs.
         self._recheck_is_scheduled = False
         # Invariant: the sum of `size` over all exchanges that are not done, and those that are done and kept.
@@ -257,6 +259,7 @@ class ServedConnection:
 
     def close(self) -> None:
         """Closes the connection after the queued responses have been sent."""
+        self._send_what_is_done()
         self._stop()
         self._connection.close()
 
@@ -311,17 +314,23 @@ class ServedConnection:
         if self._reader.is_inside_a_frame:
             self._is_advancing = True
             try:
-                while self._may_start():
-                    frame = self._reader.next_frame()
-                    if frame is None:
-                        break
-                    self._frame_since_ns = None
-                    self._start(frame)
+                self._start_all()
             except RemoteProtocolError as error:
                 self._refuse(str(error))
             finally:
                 self._is_advancing = False
         self.settle_reading()
+
+    def _start_all(self) -> None:
+        """Starts the requests in turn, and sends together the responses of those that are answered at once. Raises
+        RemoteProtocolError."""
+        while True:
+            while self._may_start() and (frame := self._reader.next_frame()) is not None:
+                self._frame_since_ns = None
+                self._start(frame)
+            # What is sent makes room for further requests.
+            if not self._send_what_is_done():
+                return
 
     def _may_start(self) -> bool:
         if not self._is_open or len(self._exchanges) >= self._limits.in_flight_per_connection_max:
@@ -503,13 +512,28 @@ class ServedConnection:
             )
             exchange.response_size = sum(map(len, exchange.parts))
             self._response_bytes += exchange.response_size
-        self._send_what_is_done()
-
-    def _send_what_is_done(self) -> None:
-        if not self._is_open:
-            self._charge()
+        if self._is_advancing or self._send_is_scheduled:
             return
+        if len(self._exchanges) > 1:
+            # Answers of requests that were written to the disk together are ready one after the other. Send them together.
+            self._send_is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send_and_advance)
+        else:
+            self._send_and_advance()
+
+    def _send_and_advance(self) -> None:
+        self._send_is_scheduled = False
+        if self._is_open:
+            self._send_what_is_done()
+            self._advance()
+        else:
+            self._charge()
+
+    def _send_what_is_done(self) -> bool:
+        """Sends the responses that no earlier request holds up. Returns whether there were any exchanges to end."""
         exchanges = self._exchanges
+        if not self._is_open or not exchanges or not exchanges[0].is_done:
+            return False
         parts: list[Part] = []
         size = 0
         while exchanges and exchanges[0].is_done:
@@ -521,7 +545,7 @@ class ServedConnection:
             self._response_bytes -= size
             self._sent_bytes += size
             self._connection.send(parts)
-        self._advance()
+        return True
 
     def _refuse(self, reason: str) -> None:
         self._log_malformed(reason)

@@ -11,16 +11,16 @@ are written: the log assigns the offsets and the position, and the pipeline does
    until all earlier appends are done.
 2. One failed append ends the pipeline. Later appends may be on the disk after a hole, or not at all. So `fail` takes back
    every append that is not written yet, and completions that the disk reports afterwards no longer count.
-3. The callbacks of an append run in a later step of the event loop, never from inside a method of the pipeline.
+3. The callbacks of an append run in a later step of the event loop, never from inside a method of the pipeline. Appends that
+   are written together, as one group of the LogDir, share that step.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 
 from common.environment.interface import LogDir, LogDirError
+from common.environment.pending_write import PendingWrite
 from common.ids import Offset
 from common.storage.outstanding import Outstanding
 from common.storage.segment import Segment
@@ -58,22 +58,43 @@ class AwaitedAppend:
             self.ended.exception()
 
 
-@dataclass(slots=True, eq=False)
-class _Append:
+class _Append(PendingWrite):
     """An append that is not written yet."""
 
-    segment: Segment
-    end_position: int
-    end_offset: Offset
-    on_written: OnWritten
-    on_failed: OnFailed
-    is_done: bool = False
+    __slots__ = ("end_offset", "end_position", "is_done", "on_failed", "on_written", "pipeline", "segment")
+
+    def __init__(
+        self,
+        pipeline: "AppendPipeline",
+        segment: Segment,
+        end_position: int,
+        end_offset: Offset,
+        on_written: OnWritten,
+        on_failed: OnFailed,
+    ) -> None:
+        self._is_done = False
+        self.pipeline = pipeline
+        self.segment = segment
+        self.end_position = end_position
+        self.end_offset = end_offset
+        self.on_written = on_written
+        self.on_failed = on_failed
+        # Whether the kernel has the bytes.
+        self.is_done = False
+
+    def written(self) -> None:
+        self.is_done = True
+        self.pipeline.note_done()
+
+    def failed(self, error: Exception | None) -> None:
+        assert error is None or isinstance(error, LogDirError)
+        self.pipeline.note_failed(error)
 
 
 class AppendPipeline:
     """Writes the appends of one Log, which decides when appending is allowed. Calls `on_failure` if a write fails."""
 
-    __slots__ = ("_held", "_in_order", "_log_dir", "_loop", "_outstanding", "written_offset")
+    __slots__ = ("_held", "_in_order", "_log_dir", "_loop", "_outstanding", "_written", "written_offset")
 
     def __init__(self, log_dir: LogDir, written_offset: Offset, on_failure: Callable[[LogDirError | None], None]) -> None:
         self._log_dir = log_dir
@@ -84,6 +105,8 @@ class AppendPipeline:
         self._in_order: deque[_Append] = deque()
         # The appends of `_in_order` whose segment is held, in the same order, each with its position and bytes.
         self._held: list[tuple[_Append, int, Sequence[memoryview]]] = []
+        # The callbacks of written appends, in offset order. While there are any, `_call_back` is scheduled.
+        self._written: deque[OnWritten] = deque()
         self._outstanding = Outstanding(on_failure)
 
     def send(
@@ -100,7 +123,7 @@ class AppendPipeline:
 
         Calls one of the two callbacks, once.
         """
-        append = _Append(segment, segment.size, end_offset, on_written, on_failed)
+        append = _Append(self, segment, segment.size, end_offset, on_written, on_failed)
         self._in_order.append(append)
         if segment.is_held:
             self._held.append((append, position, buffers))
@@ -114,7 +137,9 @@ class AppendPipeline:
             return
         # An append of nothing, done from the start: its turn comes after all earlier ones.
         last = self._in_order[-1]
-        self._in_order.append(_Append(last.segment, last.end_position, last.end_offset, on_written, on_failed, is_done=True))
+        nothing = _Append(self, last.segment, last.end_position, last.end_offset, on_written, on_failed)
+        nothing.is_done = True
+        self._in_order.append(nothing)
 
     def release(self, segment: Segment) -> None:
         """Sends the appends held for this segment, whose file can now be written."""
@@ -153,13 +178,32 @@ class AppendPipeline:
 
     def _write(self, append: _Append, position: int, buffers: Sequence[memoryview]) -> None:
         assert append.segment.file is not None
-        done = self._log_dir.append(append.segment.file.handle, position, buffers)
-        self._outstanding.start(done, partial(self._note_done, append))
+        self._outstanding.begin()
+        self._log_dir.start_append(append.segment.file.handle, position, buffers, append)
 
-    def _note_done(self, append: _Append, _: None) -> None:
-        append.is_done = True
-        while self._in_order and self._in_order[0].is_done:
-            first = self._in_order.popleft()
+    # --- for the appends -----------------------------------------------------------------------------------------
+    def note_done(self) -> None:
+        """Notes that the kernel has the bytes of one more append."""
+        in_order, written = self._in_order, self._written
+        while in_order and in_order[0].is_done:
+            first = in_order.popleft()
             first.segment.written_size = first.end_position
             self.written_offset = first.end_offset
-            self._loop.call_soon(first.on_written)
+            if not written:
+                self._loop.call_soon(self._call_back)
+            written.append(first.on_written)
+        self._outstanding.end()
+
+    def note_failed(self, error: LogDirError | None) -> None:
+        """Reports that an append has failed, or was given up if there is no error."""
+        self._outstanding.fail(error)
+
+    def _call_back(self) -> None:
+        written = self._written
+        try:
+            while written:
+                written.popleft()()
+        finally:
+            if written:
+                # A callback has failed, which ends the daemon.
+                self._loop.call_soon(self._call_back)

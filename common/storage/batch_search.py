@@ -8,7 +8,7 @@ at the end of a batch, below `upper_offset` and within its size limit. Its first
 
 from typing import NamedTuple
 
-from common.storage.cached_headers import NotCached
+from common.storage.cached_headers import PIECE, NotCached
 from common.storage.index_entries import CorruptIndex
 from common.storage.log_segments import LogSegments
 from common.storage.segment import Segment
@@ -80,19 +80,18 @@ def locate_in_page_cache(
 def _search_page_cache(segment: Segment, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
     end = segment.written_size
     headers = segment.cached_headers_for(offset)
-    for batch in headers:
-        if batch.last_offset >= offset:
-            break
-    else:
+    batch = next(headers, None)
+    if batch is None:
         return None
     first_offset, start = batch.base_offset, batch.position
     size_limit = start + max_bytes
     if end <= size_limit and segment.next_offset <= upper_offset:
         return Span(segment, start, end - start, first_offset, segment.next_offset)
-    near = segment.indexed_before_end(size_limit=size_limit, upper_offset=upper_offset)
-    if near is not None and near.position > start:
-        headers = segment.cached_headers_from(near)
-        batch = next(headers)
+    if max_bytes > PIECE:
+        near = segment.indexed_before_end(size_limit=size_limit, upper_offset=upper_offset)
+        if near is not None and near.position > start:
+            headers = segment.cached_headers_from(near, offset)
+            batch = next(headers)
     while True:
         position, next_offset = batch.position, batch.base_offset
         fits = position + batch.size <= size_limit or (min_one_batch and position == start)

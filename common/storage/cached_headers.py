@@ -35,11 +35,12 @@ class CachedBatch(NamedTuple):
 
 
 def cached_headers(
-    log_dir: LogDir, file: LogFile, position: int, end: int, *, first_ends_at: int | None = None
+    log_dir: LogDir, file: LogFile, position: int, end: int, *, offset: int, first_ends_at: int | None = None
 ) -> Iterator[CachedBatch]:
-    """Yields the batches from `position`, a batch boundary, to `end`. If an index gave the position, `first_ends_at` is the
-    last offset of the batch there, according to the index. Raises NotCached."""
+    """Yields the batches from `position`, a batch boundary, to `end`, except those that end before `offset`. If an index
+    gave the position, `first_ends_at` is the last offset of the batch there, according to the index. Raises NotCached."""
     expected = first_ends_at
+    unpack_from = _LAYOUT.unpack_from
     for _ in range(PIECES_MAX):
         start = position
         piece = log_dir.read_cached(file, start, min(PIECE, end - start))
@@ -48,7 +49,7 @@ def cached_headers(
         # The last place where a header is whole.
         last_start = start + len(piece) - BATCH_OVERHEAD
         while position <= last_start:
-            base_offset, length, magic, delta = _LAYOUT.unpack_from(piece, position - start)
+            base_offset, length, magic, delta = unpack_from(piece, position - start)
             size = length + LOG_OVERHEAD
             if magic != CURRENT_MAGIC or delta < 0 or not BATCH_OVERHEAD <= size <= end - position:
                 raise NotCached
@@ -57,7 +58,8 @@ def cached_headers(
                 if last_offset != expected:
                     raise NotCached
                 expected = None
-            yield CachedBatch(base_offset, last_offset, position, size)
+            if last_offset >= offset:
+                yield CachedBatch(base_offset, last_offset, position, size)
             position += size
         if position >= end:
             return

@@ -57,21 +57,23 @@ class IndexEntries:
     def last_at_or_below(self, value: int, *, field: int) -> Entry | None:
         """Returns the last entry whose first (0) or second (1) number is at or below `value`; None if there is none. Raises
         CorruptIndex."""
-        found = bisect_right(range(len(self)), value, key=lambda number: self[number][field])
-        if not found:
-            return None
-        self._check_around(found - 1)
-        return self[found - 1]
+        content, size, unpack_from = self._content, self._layout.size, self._layout.unpack_from
+        found = bisect_right(range(len(self)), value, key=lambda number: unpack_from(content, number * size)[field])
+        return self._check_around(found - 1) if found else None
 
     def check_order(self) -> None:
         """Checks all entries, which takes long for a large index. Raises CorruptIndex."""
         if not all(self._in_order(before, after) for before, after in pairwise(self)):
             raise CorruptIndex("its entries do not ascend")
 
-    def _check_around(self, number: int) -> None:
-        near = [self[each] for each in range(max(number - 1, 0), min(number + 2, len(self)))]
-        if not all(self._in_order(before, after) for before, after in pairwise(near)):
+    def _check_around(self, number: int) -> Entry:
+        """Returns the entry, if it is in order with its neighbours. Raises CorruptIndex."""
+        entry = self[number]
+        if (number and not self._in_order(self[number - 1], entry)) or (
+            number + 1 < len(self) and not self._in_order(entry, self[number + 1])
+        ):
             raise CorruptIndex("its entries do not ascend")
+        return entry
 
     def copy(self) -> "IndexEntries":
         """Returns independent entries with the same content."""

@@ -708,6 +708,13 @@ class Log:
         """
         return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch))
 
+    def read_at_once(
+        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
+    ) -> LogRead | None:
+        """Like `read`, but returns None where that would have to wait. Raises OffsetOutOfRange and LogDirError."""
+        span = self._locate_at_once(offset, max_bytes, upper_offset, min_one_batch)
+        return None if span is None else self._as_read(span)
+
     async def read_with_aborted(
         self, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool = True
     ) -> tuple[LogRead, list[AbortedTransaction]]:

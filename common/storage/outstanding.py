@@ -60,26 +60,23 @@ class Outstanding:
     def count(self) -> int:
         return self._count
 
-    def start(self, awaitable: Awaitable[T], on_success: Callable[[T], None]) -> None:
-        """Tracks one operation until it ends. Calls `on_success`, or reports the failure to the log."""
+    def begin(self) -> None:
+        """Notes that an operation has started. `end` or `fail` follows."""
         self._count += 1
-        # Written out, because every append comes here: `watch` would take another closure and two calls more.
-        assert isinstance(awaitable, asyncio.Future)
 
-        def done(future: asyncio.Future[T]) -> None:
-            if future.cancelled():
-                self._on_failure(None)
-            else:
-                error = future.exception()
-                if error is None:
-                    on_success(future.result())
-                elif isinstance(error, LogDirError):
-                    self._on_failure(error)
-                else:
-                    raise error
-            self._end_one()
+    def end(self) -> None:
+        """Notes that an operation has ended."""
+        self._count -= 1
+        if self._waiters_for_an_end:
+            waiters, self._waiters_for_an_end = self._waiters_for_an_end, []
+            _wake(waiters)
+        if self._count == 0 and self._waiters:
+            waiters, self._waiters = self._waiters, []
+            _wake(waiters)
 
-        awaitable.add_done_callback(done)
+    def fail(self, error: LogDirError | None) -> None:
+        """Notes that an operation has ended with an error, which the log gets to know."""
+        self._fail_one(self._on_failure, error)
 
     def run(self, steps: Steps, *, on_failure: OnFailure | None = None) -> None:
         """Runs the steps. The first one is queued immediately. A step that fails ends the sequence.
@@ -93,7 +90,7 @@ class Outstanding:
         try:
             awaitable = steps.send(result)
         except StopIteration:
-            self._end_one()
+            self.end()
         else:
             watch(
                 awaitable,
@@ -103,16 +100,7 @@ class Outstanding:
 
     def _fail_one(self, on_failure: OnFailure, error: LogDirError | None) -> None:
         on_failure(error)
-        self._end_one()
-
-    def _end_one(self) -> None:
-        self._count -= 1
-        if self._waiters_for_an_end:
-            waiters, self._waiters_for_an_end = self._waiters_for_an_end, []
-            _wake(waiters)
-        if self._count == 0:
-            waiters, self._waiters = self._waiters, []
-            _wake(waiters)
+        self.end()
 
     async def wait(self) -> None:
         """Returns when all operations have ended, successfully or not."""

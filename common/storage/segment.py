@@ -482,25 +482,29 @@ class Segment:
         return await self._with_index(first_after)
 
     def cached_headers_for(self, offset: int) -> Iterator[CachedBatch]:
-        """Returns the batches in the page cache from which a search for `offset` begins. Call it only while the index is in
-        memory. Raises NotCached and CorruptIndex."""
+        """Returns the batches in the page cache that end at or after `offset`. Call it only while the index is in memory.
+        Raises NotCached and CorruptIndex."""
         position = self.resume_point(offset)
         if position is not None:
-            return self._cached_headers(position, None)
+            return self._cached_headers(position, offset, None)
         assert self.index is not None
-        return self.cached_headers_from(self.index.batch_for(offset))
+        return self.cached_headers_from(self.index.batch_for(offset), offset)
 
-    def cached_headers_from(self, indexed: IndexedBatch | None) -> Iterator[CachedBatch]:
-        """Returns the batches in the page cache from an indexed one on, None means the first one. Raises NotCached."""
+    def cached_headers_from(self, indexed: IndexedBatch | None, offset: int) -> Iterator[CachedBatch]:
+        """Like `cached_headers_for`, but looks for them from an indexed batch on, None means the first one. Raises
+        NotCached."""
         return (
-            self._cached_headers(0, None) if indexed is None else self._cached_headers(indexed.position, indexed.last_offset)
+            self._cached_headers(0, offset, None)
+            if indexed is None
+            else self._cached_headers(indexed.position, offset, indexed.last_offset)
         )
 
-    def _cached_headers(self, position: int, first_ends_at: int | None) -> Iterator[CachedBatch]:
+    def _cached_headers(self, position: int, offset: int, first_ends_at: int | None) -> Iterator[CachedBatch]:
         assert self.file is not None
         if position >= self.written_size:
             raise NotCached
-        return cached_headers(self.log_dir, self.file.handle, position, self.written_size, first_ends_at=first_ends_at)
+        end = self.written_size
+        return cached_headers(self.log_dir, self.file.handle, position, end, offset=offset, first_ends_at=first_ends_at)
 
     async def _first_ending_at(self, offset: int, scan: HeaderScan) -> tuple[int, int] | None:
         while (found := await scan.next()) is not None:

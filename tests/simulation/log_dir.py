@@ -36,6 +36,7 @@ from common.environment.interface import (
     NewFolder,
     SpaceStat,
 )
+from common.environment.pending_write import PendingWrite
 from common.parts import FileRegion
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.disk_store import DiskStore, FileNode, FolderNode, fail
@@ -614,6 +615,22 @@ class SimulatedLogDir(LogDir):
                 file.broken, file.broken_at = errno_code, position
 
         return self._queue_on_file("append", file, effect, cut_short=cut_short, failed=failed)
+
+    def start_append(
+        self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview], write: PendingWrite
+    ) -> None:
+        def done(future: asyncio.Future[None]) -> None:
+            if future.cancelled():
+                write.cancel()
+            elif (error := future.exception()) is None:
+                write.set_result(None)
+            else:
+                assert isinstance(error, Exception)
+                write.set_exception(error)
+
+        future = self.append(file, position, buffers)
+        assert isinstance(future, asyncio.Future)
+        future.add_done_callback(done)
 
     @staticmethod
     def _write_what_fits(node: FileNode, position: int, data: bytes, room: int) -> None:

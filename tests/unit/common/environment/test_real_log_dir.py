@@ -17,6 +17,7 @@ import pytest
 from common.environment import disk_operations
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import DirectoryEntry, LogDirError, LogDirLocked, LogFile, NewFolder
+from common.environment.pending_write import PendingWrite
 from common.environment.process import PROCESS
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir
@@ -81,6 +82,64 @@ async def test_operations_of_a_file_keep_the_order_in_which_they_were_called(log
     assert await whole == b"abcdefghi"
     assert await rest == b"abcd"
     assert await end == b"cdXYZ"
+
+
+class Write(PendingWrite):
+    """Notes how an append ended: "written" or the error."""
+
+    def __init__(self, ended: list[object]) -> None:
+        super().__init__()
+        self._ended = ended
+
+    def written(self) -> None:
+        self._ended.append("written")
+
+    def failed(self, error: Exception | None) -> None:
+        self._ended.append(error)
+
+
+async def test_appends_of_one_turn_are_in_order_with_everything_else(log_dir: RealLogDir) -> None:
+    """The writer gets the first append of a turn at once and the others at its end. What is called between them neither
+    overtakes the appends before it nor falls behind those after it."""
+    file = await log_dir.open("a", create=True)
+    ended: list[object] = []
+    for number in range(5):
+        log_dir.start_append(file, number, [b"%d" % number], Write(ended))
+    before = log_dir.read(file, 0, 100)
+    cut = log_dir.truncate(file, 2)
+    log_dir.start_append(file, 2, [b"x"], Write(ended))
+    synced = log_dir.fsync(file)
+    log_dir.start_append(file, 3, [b"y"], Write(ended))
+    assert ended == []
+    assert await before == b"01234"
+    await cut
+    await synced
+    # The sync covers the appends before it, so these have ended.
+    assert ended[:6] == ["written"] * 6
+    assert await log_dir.read(file, 0, 100) == b"01xy"
+    assert ended == ["written"] * 7
+    for number in range(3):
+        log_dir.start_append(file, 4 + number, [b"z"], Write(ended))
+    await log_dir.close()
+    assert ended == ["written"] * 10
+
+
+async def test_appends_that_nobody_awaits_fail_one_step_later(log_dir: RealLogDir, blocked_write: Blocker) -> None:
+    """The owner that takes a directory offline must not meet its own logs in the middle of that call. A refused append
+    fails in the same way."""
+    file = await log_dir.open("a", create=True)
+    ended: list[object] = []
+    for number in range(3):
+        log_dir.start_append(file, number, [b"x"], Write(ended))
+    error = LogDirError(log_dir.path, "probe", errno.EIO)
+    log_dir.take_offline(error)
+    log_dir.start_append(file, 3, [b"x"], Write(ended))
+    assert ended == []
+    await asyncio.sleep(0)
+    assert ended == [error] * 4
+    blocked_write.release.set()
+    await log_dir.released
+    assert ended == [error] * 4
 
 
 async def test_a_truncation_waits_for_the_reads_before_it(log_dir: RealLogDir, blocked_read: Blocker) -> None:

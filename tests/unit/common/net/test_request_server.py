@@ -271,6 +271,52 @@ def test_a_failure_that_may_not_be_answered_closes_the_connection(run: Run) -> N
     run(scenario)
 
 
+@pytest.mark.parametrize("ends", ["answers", "answers and a malformed request", "answers and the end of the server"])
+def test_answers_that_are_ready_together_are_sent_together(run: Run, ends: str) -> None:
+    # Requests that are answered at once, and futures that are done in the same step, take one send each time, in the order
+    # of the requests. What closes the connection in the same step does not lose them.
+    async def scenario(world: World) -> None:
+        futures: list[asyncio.Future[MetadataResponse]] = []
+        sends: list[int] = []
+
+        def handle(context: RequestContext, request: MetadataRequest) -> Any:
+            name = name_in(request)
+            if name == "now":
+                return echo_name(context, request)
+            futures.append(asyncio.get_running_loop().create_future())
+            return futures[-1]
+
+        async with Server(world, {ApiKey.METADATA: handle}) as server:
+            peer = await server.raw()
+            await world.until(lambda: server.server.connection_count == 1)
+            [served] = server.server._connections
+            connection, send = served._connection, served._connection.send
+
+            def counted(parts: Any) -> None:
+                sends.append(len(parts))
+                send(parts)
+
+            connection.send = counted  # type: ignore[method-assign]
+            names = ["now", "now", "later", "now", "later", "later"]
+            peer.send(b"".join(metadata_request(name, number) for number, name in enumerate(names)))
+            await world.until(lambda: len(futures) == 3)
+            await world.until(lambda: len(peer.frames) == 2)
+            for number in (1, 0, 2):
+                futures[number].set_result(MetadataResponse())
+            if ends == "answers and a malformed request":
+                await asyncio.sleep(0)
+                served._refuse("test")
+            elif ends == "answers and the end of the server":
+                await asyncio.sleep(0)
+                server.server.close()
+            await world.until(lambda: len(peer.frames) == 6)
+            assert peer.correlation_ids() == [0, 1, 2, 3, 4, 5]
+            assert len(sends) == 2
+            await world.until(lambda: server.server.memory.used_bytes == 0)
+
+    run(scenario)
+
+
 def test_an_unexpected_exception_ends_the_task_group(run: Run) -> None:
     # An unexpected exception in a handler ends the server's TaskGroup, whether it is raised by a coroutine or a future.
     async def scenario(world: World) -> None:
