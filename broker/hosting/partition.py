@@ -13,7 +13,7 @@ the effects: it completes waiting requests and sends ISR proposals to the contro
    back. When the swap ends, successfully or not, they are carried out in the order of their arrival.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -534,7 +534,7 @@ class Partition:
 
         def written() -> None:
             end_offset = Offset(appended.last_offset + 1)
-            self.note_written(end_offset, size)
+            self.note_written([(end_offset, size)])
             on_written(end_offset)
 
         appended = self.log.append_as_leader(
@@ -553,16 +553,18 @@ class Partition:
         kernel has the batches, or with False if the append failed."""
 
         def written() -> None:
-            self.note_written(Offset(appended.last_offset + 1), len(view))
+            # One by one, because the high watermark of a follower often advances inside of what it has fetched at once.
+            self.note_written([(Offset(header.next_offset), header.size) for header, _ in batches])
             on_done(True)
 
-        appended = self.log.append_as_follower(batches, view, on_written=written, on_failed=lambda _: on_done(False))
+        self.log.append_as_follower(batches, view, on_written=written, on_failed=lambda _: on_done(False))
 
-    def note_written(self, end_offset: Offset, size: int) -> None:
-        """Notes that the log is written up to `end_offset`."""
+    def note_written(self, writes: Iterable[tuple[Offset, int]]) -> None:
+        """Notes that the log is written up to the end of each of these writes, which have this end offset and size."""
         if self.gone is not ErrorCode.NONE:
             return
-        self._readable.written(end_offset, size)
+        for end_offset, size in writes:
+            self._readable.written(end_offset, size)
         if end_offset < self.log.written_offset:
             # Later appends were written together with this one, and come here in the same step. What follows is needed only
             # once, for the last of them.

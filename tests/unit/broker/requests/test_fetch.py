@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from common.ids import TopicId, Uuid
+from broker.core.partition_replica import NO_BROKER_EPOCH
+from common.ids import BrokerId, Offset, TopicId, Uuid
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -144,6 +145,34 @@ def test_min_bytes_counts_batches_that_are_written_at_once() -> None:
         await cluster.world.sleep(1)
         assert fetching.done()
         assert len(texts(await fetching)[0]) == 2
+
+    run(scenario)
+
+
+def test_a_waiting_fetch_is_answered_when_a_part_of_what_the_log_held_is_committed() -> None:
+    """The leader's log was loaded again with two batches that are not committed, so it counts them as one. The follower
+    confirms the first one and then stops."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        cluster.world.network.cut("broker-2", "broker-1")
+        for value in ("a", "b"):
+            await cluster.produce(1, value, acks=1)
+        partition = cluster[1].partition()
+        partition.begin_restructuring()
+        partition.end_restructuring()
+        fetching = asyncio.ensure_future(cluster.fetch(1, max_wait_ms=30_000, min_bytes=len(batch("a"))))
+        await cluster.world.sleep(0.1)
+        assert not fetching.done()
+        partition.follower_fetched(
+            BrokerId(2), fetch_offset=Offset(1), log_start_offset=Offset(0), broker_epoch=NO_BROKER_EPOCH, clock=None
+        )
+        await cluster.world.sleep(0.1)
+        assert fetching.done()
+        assert values((await fetching).records) == ["a"]
 
     run(scenario)
 
