@@ -24,7 +24,7 @@ from common.net.error_responses import error_response
 from common.net.request_context import Authorize, Handler, Principal, RequestContext, allow_all
 from common.protocol.api_keys import ApiKey
 from common.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
-from common.protocol.codec import decode_prefix, decode_with_version, encode
+from common.protocol.codec import decode_prefix, decode_with_version, encode, encode_in_slices, joined
 from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError
 from common.protocol.framing import parse_request, response_header_version
 from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -46,6 +46,7 @@ from common.protocol.messages.describe_configs import DescribeConfigsRequest, De
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.messages.headers import ResponseHeader
 from common.protocol.registry import APIS
+from common.slices import ELEMENTS_PER_SLICE, result_in_slices
 from common.time_units import NS_PER_MS
 from controller.core.allocate_producer_ids import allocate_producer_ids
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
@@ -269,13 +270,15 @@ class ControllerRequests:
             ),
         )
 
-    def handle_describe_configs(
+    async def handle_describe_configs(
         self, context: RequestContext, request: DescribeConfigsRequest
-    ) -> Awaitable[DescribeConfigsResponse] | DescribeConfigsResponse:
+    ) -> DescribeConfigsResponse:
         """A standby describes what is committed; the active controller must not describe more."""
         if self._controller.is_active:
-            return self._submit(context, request)
-        return describe_configs(self._controller.state, self._controller.settings.resolver, request)
+            response: DescribeConfigsResponse = await self._submit(context, request)
+            return response
+        description = describe_configs(self._controller.state, self._controller.settings.resolver, request)
+        return await result_in_slices(description)
 
     # --- forwarded requests -------------------------------------------------------------------------------------
 
@@ -293,7 +296,8 @@ class ControllerRequests:
             response = error_response(request, inner.api_key, error.code, error.message)
         header_version = response_header_version(type(response), inner.api_version)
         header = encode(ResponseHeader(correlation_id=inner.correlation_id), header_version)
-        return EnvelopeResponse(response_data=header + encode(response, inner.api_version))
+        body = await result_in_slices(encode_in_slices(response, inner.api_version), items=ELEMENTS_PER_SLICE)
+        return EnvelopeResponse(response_data=header + joined(body))
 
     def _opened(self, context: RequestContext, envelope: EnvelopeRequest) -> tuple[RequestContext, Any]:
         """Returns the inner request and its context. Raises ApiError if the request is malformed or must not be

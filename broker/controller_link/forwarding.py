@@ -16,10 +16,11 @@ from common.environment.interface import Environment
 from common.net.request_context import RequestContext
 from common.protocol.codec import encode
 from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError, error_name
-from common.protocol.framing import parse_response
+from common.protocol.framing import parse_response_in_slices
 from common.protocol.messages.default_principal_data import DefaultPrincipalData
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.registry import APIS
+from common.slices import ELEMENTS_PER_SLICE, result_in_slices
 from common.time_units import NS_PER_MS
 
 PRINCIPAL_VERSION = 0
@@ -43,7 +44,7 @@ class Forwarding:
         in this broker's own image, but no longer than the request's timeout. Raises ApiError if no controller answers."""
         now_ns = self._env.now_ns()
         answer = await self._send(context, now_ns + (timeout_ms if timeout_ms > 0 else ATTEMPT_MS) * NS_PER_MS)
-        response = _opened(context, answer)
+        response = await _opened(context, answer)
         await self._follower.wait_until(lambda: is_visible(response), deadline_ns=now_ns + timeout_ms * NS_PER_MS)
         return response
 
@@ -68,12 +69,13 @@ class Forwarding:
         return answer
 
 
-def _opened(context: RequestContext, answer: EnvelopeResponse) -> Any:
+async def _opened(context: RequestContext, answer: EnvelopeResponse) -> Any:
     if answer.error_code != ErrorCode.NONE or answer.response_data is None:
         reason = f"the controller refused to take a forwarded request ({error_name(answer.error_code)})"
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
     try:
-        return parse_response(APIS[context.api_key].response, answer.response_data, context.api_version)[1]
+        parsing = parse_response_in_slices(APIS[context.api_key].response, answer.response_data, context.api_version)
+        return (await result_in_slices(parsing, items=ELEMENTS_PER_SLICE))[1]
     except RemoteProtocolError as error:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer cannot be read: {error}") from error
 

@@ -1,10 +1,11 @@
-"""Answers DescribeConfigs from the newest image and this broker's own configuration (shell without I/O)."""
+"""Answers DescribeConfigs from the newest image and this broker's own configuration, in slices (shell without I/O)."""
 
 from common.configuration.description import describe_configs
 from common.configuration.resolver import ConfigResolver
 from common.metadata.state import MetadataState
 from common.net.request_context import RequestContext
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from common.slices import result_in_slices
 
 
 class DescribeConfigsRequests:
@@ -14,5 +15,5 @@ class DescribeConfigsRequests:
         self._state = state
         self._resolver = resolver
 
-    def handle(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        return describe_configs(self._state, self._resolver, request)
+    async def handle(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        return await result_in_slices(describe_configs(self._state, self._resolver, request))

@@ -7,10 +7,14 @@ that the topic sets. The source of a value is where it was *set*, even if it was
 name, which stands for all brokers, the answer lists only the keys that are set there.
 
 The value of a key that the node does not know is not shown, because it may be a secret of a plug-in.
+
+A request may name thousands of topics, so the description is a generator that yields after each resource. It describes the
+configuration at the time of the call, even if that changes meanwhile.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -18,7 +22,7 @@ from common.configuration.documentation import SERVER_DOCUMENTATION, TOPIC_DOCUM
 from common.configuration.resolver import CLUSTER_DEFAULT_NAME, ConfigResolver, ConfigSource, ConfigSynonym
 from common.configuration.server import DYNAMIC_KEYS, ServerConfig
 from common.configuration.settings import ConfigType, field_of, settings_of
-from common.configuration.topic import SERVED_ANYWAY, SERVED_TYPES, TopicConfig
+from common.configuration.topic import SERVED_ANYWAY, SERVED_TYPES, TopicConfig, default_topic_config, topic_config
 from common.configuration.value_text import value_text
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
@@ -36,29 +40,57 @@ from common.records.metadata_records import ConfigResourceType
 # The type of a key that the node does not know.
 UNKNOWN_TYPE = 0
 
+_NOTHING_SET: Final = MappingProxyType[str, str]({})
 _SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
 _TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
 
 
 def describe_configs(
     state: MetadataState, resolver: ConfigResolver, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    """Returns one result per requested resource. A resource that is repeated with the same keys gets one result."""
-    description = _Description(state, resolver, request)
+) -> Generator[None, None, DescribeConfigsResponse]:
+    """Describes the requested resources, and yields after each of them. Returns one result per resource; a resource that is
+    repeated with the same keys gets one result."""
     distinct = {_asked_for(asked): asked for asked in request.resources}
-    return DescribeConfigsResponse(results=[description.result(asked) for asked in distinct.values()])
+    return _Description(_Configs(state, resolver, distinct.values()), resolver, request).results(distinct.values())
+
+
+class _Configs:
+    """The dynamic configuration of the requested resources and of the node at the time of the call."""
+
+    def __init__(self, state: MetadataState, resolver: ConfigResolver, resources: Iterable[DescribeConfigsResource]) -> None:
+        named = {(each.resource_type, each.resource_name) for each in resources}
+        own = {(int(ConfigResourceType.BROKER), name) for name in (CLUSTER_DEFAULT_NAME, resolver.node_name)}
+        self._configs = {key: dict(configs) for key in named | own if (configs := state.config(*key))}
+        self._topics = frozenset(
+            name for type_, name in named if type_ == ConfigResourceType.TOPIC and name in state.topic_ids
+        )
+
+    def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
+        return self._configs.get((resource_type, resource_name), _NOTHING_SET)
+
+    def has_topic(self, name: str) -> bool:
+        return name in self._topics
 
 
 class _Description:
     """The answer to one request."""
 
-    def __init__(self, state: MetadataState, resolver: ConfigResolver, request: DescribeConfigsRequest) -> None:
+    def __init__(self, state: _Configs, resolver: ConfigResolver, request: DescribeConfigsRequest) -> None:
         self._state = state
         self._resolver = resolver
         self._with_synonyms = request.include_synonyms
         self._with_documentation = request.include_documentation
+        # The entries of topic keys that the topic itself does not set. All topics share them. Filled by the first topic.
+        self._inherited: dict[str, DescribeConfigsResourceResult] = {}
 
-    def result(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+    def results(self, resources: Iterable[DescribeConfigsResource]) -> Generator[None, None, DescribeConfigsResponse]:
+        response = DescribeConfigsResponse()
+        for asked in resources:
+            response.results.append(self._result(asked))
+            yield
+        return response
+
+    def _result(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
         result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
         entries: Iterator[DescribeConfigsResourceResult] = iter(())
         match asked.resource_type:
@@ -88,7 +120,7 @@ class _Description:
             validate_topic_name(name)
         except InvalidTopicName as error:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)
-        if name not in self._state.topic_ids:
+        if not self._state.has_topic(name):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist"
         return ErrorCode.NONE, None
 
@@ -103,10 +135,10 @@ class _Description:
 
     def _topic_entries(self, name: str) -> Iterator[DescribeConfigsResourceResult]:
         overrides = self._state.config(ConfigResourceType.TOPIC, name)
-        effective = self._resolver.topic_config(self._state, name)
-        for key, setting in _TOPIC_SETTINGS.items():
-            synonyms = self._resolver.topic_synonyms(self._state, overrides, key)
-            yield _entry(key, value_text(getattr(effective, field_of(key))), setting.type, synonyms)
+        if not self._inherited:
+            self._inherited = {entry.name: entry for entry in self._settings_of_topic({}, _TOPIC_SETTINGS)}
+        own = {entry.name: entry for entry in self._settings_of_topic(overrides, overrides)}
+        yield from (own.get(key, entry) for key, entry in self._inherited.items())
         for key in sorted((overrides.keys() | SERVED_ANYWAY.keys()) - _TOPIC_SETTINGS.keys()):
             if key in overrides:
                 # The key was accepted because its value asks for what we do anyway. Show the value as it was set.
@@ -114,6 +146,20 @@ class _Description:
                 yield _entry(key, overrides[key], SERVED_TYPES.get(key, ConfigType.STRING), [synonym])
             else:
                 yield _entry(key, SERVED_ANYWAY[key], SERVED_TYPES[key], [], read_only=True)
+
+    def _settings_of_topic(
+        self, overrides: Mapping[str, str], keys: Iterable[str]
+    ) -> Iterator[DescribeConfigsResourceResult]:
+        """Yields the entries of those of the keys that have an effect."""
+        effective = topic_config(self._topic_defaults, overrides)
+        for key in keys:
+            if key in _TOPIC_SETTINGS:
+                synonyms = self._resolver.topic_synonyms(self._state, overrides, key)
+                yield _entry(key, value_text(getattr(effective, field_of(key))), _TOPIC_SETTINGS[key].type, synonyms)
+
+    @cached_property
+    def _topic_defaults(self) -> TopicConfig:
+        return default_topic_config(self._resolver.server_config(self._state))
 
     def _broker_entries(self) -> Iterator[DescribeConfigsResourceResult]:
         effective = self._resolver.server_config(self._state)

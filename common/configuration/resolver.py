@@ -32,7 +32,7 @@ from common.configuration.server import (
     with_both_move_rates,
 )
 from common.configuration.settings import is_readable, key_of, load_readable_settings, settings_of
-from common.configuration.topic import BROKER_KEYS, TopicConfig, default_topic_config, topic_config
+from common.configuration.topic import BROKER_KEYS, TopicConfig
 from common.configuration.value_text import value_text
 from common.records.metadata_records import ConfigResourceType
 
@@ -103,11 +103,6 @@ class ConfigResolver:
             configs = with_both_move_rates(self._applicable(dynamic, name))
             values |= load_readable_settings(ServerConfig, configs)
         return dataclasses.replace(self._server, **values) if values else self._server
-
-    def topic_config(self, dynamic: DynamicConfigs, topic: str) -> TopicConfig:
-        """Returns the configuration of a topic's logs on this node."""
-        defaults = default_topic_config(self.server_config(dynamic))
-        return topic_config(defaults, dynamic.config(ConfigResourceType.TOPIC, topic))
 
     # --- synonyms ------------------------------------------------------------------------------------------------
 

@@ -33,17 +33,24 @@ from common.parts import Part
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode_request
 from common.protocol.errors import ApiError, RemoteProtocolError
-from common.protocol.framing import encode_response_frame, request_body
+from common.protocol.framing import encode_response_frame, encode_response_frame_in_slices, request_body
+from common.protocol.messages.create_topics import CreateTopicsResponse
+from common.protocol.messages.describe_configs import DescribeConfigsResponse
 from common.protocol.messages.fetch import FetchRequest
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.numbering import NumberingSource
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, VersionRange
+from common.slices import ELEMENTS_PER_SLICE, result_in_slices
 from common.time_units import NS_PER_S
 
 # API key, version and correlation id are at the same place in every version of the request header.
 HEADER_START: Final = struct.Struct(">hhi")
+
+# The responses that are encoded in slices: those with an array in each of thousands of elements. Their handlers are
+# coroutines.
+LONG_RESPONSES: Final = frozenset((CreateTopicsResponse, DescribeConfigsResponse))
 
 # A decoded request and its handler's work take several times the bytes received. A Produce request is the exception: its
 # records are not decoded.
@@ -113,7 +120,7 @@ class _Exchange:
         self.size = size
         # The size of the response: estimated until the response is encoded, exact from then on.
         self.response_size = response_size
-        # The encoded response. None until it is ready, and for a request that wants no response.
+        # The encoded response. None until it is encoded, and for a request that wants no response.
         self.parts: list[Part] | None = None
         # Set when the handler has answered. From then on the exchange only waits for the exchanges before it.
         self.is_done = False
@@ -476,8 +483,11 @@ class ServedConnection:
             response = await result
         except ApiError as error:
             self._fail(exchange, error)
-        else:
-            self._answer(exchange, response)
+            return
+        if type(response) in LONG_RESPONSES:
+            encoding = encode_response_frame_in_slices(exchange.correlation_id, response, exchange.version)
+            exchange.parts = await result_in_slices(encoding, items=ELEMENTS_PER_SLICE)
+        self._answer(exchange, response)
 
     def _future_is_done(self, exchange: _Exchange, done: "asyncio.Future[Any]") -> None:
         if done.cancelled():
@@ -507,9 +517,10 @@ class ServedConnection:
         self._response_bytes -= exchange.response_size
         exchange.response_size = 0
         if response is not None and self._is_open:
-            exchange.parts = encode_response_frame(
-                exchange.correlation_id, response, exchange.version, numbering=self._server.numbering()
-            )
+            if exchange.parts is None:
+                exchange.parts = encode_response_frame(
+                    exchange.correlation_id, response, exchange.version, numbering=self._server.numbering()
+                )
             exchange.response_size = sum(map(len, exchange.parts))
             self._response_bytes += exchange.response_size
         if self._is_advancing or self._send_is_scheduled:

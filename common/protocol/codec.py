@@ -7,7 +7,7 @@ its whole frame alive.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from common.parts import FileRegion, Part
@@ -31,6 +31,7 @@ _VERSION_PREFIX = struct.Struct(">h")
 _DECODING_ERRORS = (IndexError, struct.error, UnicodeDecodeError)
 
 Buffer = bytes | bytearray | memoryview
+_Slices = Generator[None, None, Any]
 
 
 def encode_parts(message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858) -> list[Part]:
@@ -45,14 +46,32 @@ def encode_parts(message: Struct, version: int, *, numbering: Numbering = Number
     return parts
 
 
+def encode_in_slices(
+    message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858
+) -> Generator[None, None, list[Part]]:
+    """`encode_parts` for a message that may have very many elements: yields after each element."""
+    slot = 0 if numbering is Numbering.KIP858 else 1
+    encoder = message.wire_sliced_encoders[slot].get(version) or _new_sliced_encoder(type(message), version, slot)
+    try:
+        parts: list[Part] = yield from encoder(message)
+    except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
+        raise EncodeError(f"{message.wire_schema.name} version {version}: {error}") from error
+    return parts
+
+
 def encode(message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858) -> bytes:
     """Encodes the message as bytes. Raises EncodeError if a Records field holds a region of a file."""
     parts = encode_parts(message, version, numbering=numbering)
     if len(parts) == 1 and isinstance(parts[0], bytes):
         return parts[0]
+    return joined(parts)
+
+
+def joined(parts: Sequence[Part]) -> bytes:
+    """Returns the bytes of an encoded message. Raises EncodeError if a part is a region of a file."""
     pieces = [part for part in parts if not isinstance(part, FileRegion)]
     if len(pieces) != len(parts):
-        raise EncodeError(f"{message.wire_schema.name} holds a region of a file; use encode_parts")
+        raise EncodeError("a region of a file has no bytes here; use encode_parts")
     return b"".join(pieces)
 
 
@@ -65,6 +84,23 @@ def decode(
     try:
         message: AnyStruct
         message, position, _ = decoder(buffer)
+    except _DECODING_ERRORS as error:
+        raise _malformed(message_class, version, error) from None
+    if position != len(buffer):
+        name = message_class.wire_schema.name
+        raise TrailingBytes(f"{len(buffer) - position} bytes follow {name} version {version}")
+    return message
+
+
+def decode_in_slices(
+    message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
+) -> Generator[None, None, AnyStruct]:
+    """`decode` for a message that may have very many elements: yields after each element."""
+    slot = 0 if numbering is Numbering.KIP858 else 1
+    decoder = message_class.wire_sliced_decoders[slot].get(version) or _new_sliced_decoder(message_class, version, slot)
+    try:
+        message: AnyStruct
+        message, position, _ = yield from decoder(buffer)
     except _DECODING_ERRORS as error:
         raise _malformed(message_class, version, error) from None
     if position != len(buffer):
@@ -152,6 +188,22 @@ def _new_decoder(message_class: type[Struct], version: int, slot: int) -> Callab
     else:
         decoder = compile_decoder(schema, version, Numbering.APACHE if slot else Numbering.KIP858)
     decoders[slot][version] = decoder
+    return decoder
+
+
+def _new_sliced_encoder(message_class: type[Struct], version: int, slot: int) -> Callable[[Struct], _Slices]:
+    schema = _checked_schema(message_class, version)
+    encoder: Callable[[Struct], _Slices]
+    encoder = compile_encoder(schema, version, Numbering.APACHE if slot else Numbering.KIP858, yields=True)
+    message_class.wire_sliced_encoders[slot][version] = encoder
+    return encoder
+
+
+def _new_sliced_decoder(message_class: type[Struct], version: int, slot: int) -> Callable[[Buffer], _Slices]:
+    schema = _checked_schema(message_class, version)
+    decoder: Callable[[Buffer], _Slices]
+    decoder = compile_decoder(schema, version, Numbering.APACHE if slot else Numbering.KIP858, yields=True)
+    message_class.wire_sliced_decoders[slot][version] = decoder
     return decoder
 
 

@@ -49,14 +49,16 @@ _NUMBER_BYTES = 32
 _COLUMNS_FROM = 8
 
 
-def compile_decoder(schema: MessageSchema, version: int, numbering: Numbering) -> Any:
+def compile_decoder(schema: MessageSchema, version: int, numbering: Numbering, *, yields: bool = False) -> Any:
     """Returns a decode function: it takes a buffer and returns the message at its start, the position after it, and the
-    memory of a request's elements (see `codec.decode_request`)."""
-    return _DecoderSource(schema, version, numbering).compile()
+    memory of a request's elements (see `codec.decode_request`). With `yields` it is a generator function, which yields
+    after each element of an array of structs, except in an array of numbers only."""
+    return _DecoderSource(schema, version, numbering, yields=yields).compile()
 
 
 class _DecoderSource:
-    def __init__(self, schema: MessageSchema, version: int, numbering: Numbering) -> None:
+    def __init__(self, schema: MessageSchema, version: int, numbering: Numbering, *, yields: bool) -> None:
+        self._yields = yields
         self.shape = Shape(schema, version)
         self.numbering = numbering
         self.bounded = schema.kind is Kind.REQUEST
@@ -92,6 +94,9 @@ class _DecoderSource:
         with source.block("def decode(buffer):"):
             source.line(f"data = {'memoryview' if self.keeps_view else 'bytes'}(buffer)")
             source.line("p = 0")
+            if self._yields:
+                # A message without such an array is a generator function as well.
+                source.line("if buffer is None: yield")
             source.line("end = len(data)")
             if self.bounded:
                 source.line(f"budget = {MAX_REQUEST_MEMORY}")
@@ -314,6 +319,8 @@ class _DecoderSource:
         self.source.line(f"{items}.append({item})")
         self._struct(element, item)
         self._flush()
+        if self._yields:
+            self.source.line("yield")
 
     def _fixed_elements(self, element: Primitive, target: str, count: str) -> None:
         source = self.source

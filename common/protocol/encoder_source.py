@@ -18,15 +18,19 @@ from common.protocol.varint import SMALL_UVARINTS, encode_uvarint
 
 # Arrays of this many structs or more are packed by columns. For fewer, a loop is as fast.
 _COLUMNS_FROM = 8
+# An encoder that yields joins its parts when it has more than this many.
+_PARTS_MAX = 4096
 
 
-def compile_encoder(schema: MessageSchema, version: int, numbering: Numbering) -> Any:
-    """Returns an encode function: it takes a message and returns the list of its parts."""
-    return _EncoderSource(schema, version, numbering).compile()
+def compile_encoder(schema: MessageSchema, version: int, numbering: Numbering, *, yields: bool = False) -> Any:
+    """Returns an encode function: it takes a message and returns the list of its parts. With `yields` it is a generator
+    function, which yields after each element of an array of structs, except in an array of numbers only."""
+    return _EncoderSource(schema, version, numbering, yields=yields).compile()
 
 
 class _EncoderSource:
-    def __init__(self, schema: MessageSchema, version: int, numbering: Numbering) -> None:
+    def __init__(self, schema: MessageSchema, version: int, numbering: Numbering, *, yields: bool) -> None:
+        self._yields = yields
         self.shape = Shape(schema, version)
         self.numbering = numbering
         self.source = Source(
@@ -54,6 +58,9 @@ class _EncoderSource:
         with source.block("def encode(message):"):
             source.line("done = []")
             source.line("parts = []")
+            if self._yields:
+                # A message without such an array is a generator function as well.
+                source.line("if message is None: yield")
             self._struct(schema, "message")
             self._flush()
             source.line("if parts or not done: done.append(b''.join(parts))")
@@ -268,6 +275,16 @@ class _EncoderSource:
                 else:
                     self._text_or_bytes(element, item, name, compact=compact)
             self._flush()
+            if self._yields and isinstance(element, StructSchema):
+                self._yield()
+
+    def _yield(self) -> None:
+        if self._target == "parts":
+            # Joining millions of parts at the end would be one long step.
+            with self.source.block(f"if len(parts) > {_PARTS_MAX}:"):
+                self.source.line("done.append(b''.join(parts))")
+                self.source.line("parts.clear()")
+        self.source.line("yield")
 
     def _may_be_columns(self, element: StructSchema) -> bool:
         refused = [each for each in self.shape.absent(element) if not each.ignorable]

@@ -6,11 +6,12 @@ server will answer with.
 """
 
 import struct
+from collections.abc import Generator
 from typing import Final
 
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
-from common.protocol.codec import decode, decode_prefix, encode, encode_parts
+from common.protocol.codec import decode, decode_in_slices, decode_prefix, encode, encode_in_slices, encode_parts
 from common.protocol.errors import BufferUnderflow, EncodeError, FrameTooLarge, RemoteProtocolError
 from common.protocol.messages.headers import RequestHeader, ResponseHeader
 from common.protocol.numbering import Numbering
@@ -109,8 +110,26 @@ def encode_response_frame(
     correlation_id: int, message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> list[Part]:
     """Encodes a response for sending."""
-    parts = encode_parts(message, version, numbering=numbering)
-    header = _RESPONSE_STARTS[response_header_version(type(message), version)]
+    return _response_frame(correlation_id, encode_parts(message, version, numbering=numbering), type(message), version)
+
+
+def encode_response_frame_in_slices(correlation_id: int, message: Struct, version: int) -> Generator[None, None, list[Part]]:
+    """`encode_response_frame` for a response that may have very many elements: yields after each element."""
+    parts = yield from encode_in_slices(message, version)
+    return _response_frame(correlation_id, parts, type(message), version)
+
+
+def parse_response_in_slices(
+    message_class: type[AnyStruct], frame: bytes | memoryview, version: int
+) -> Generator[None, None, tuple[ResponseHeader, AnyStruct]]:
+    """`parse_response` for a response that may have very many elements: yields after each element."""
+    header, position = decode_prefix(ResponseHeader, frame, response_header_version(message_class, version))
+    message = yield from decode_in_slices(message_class, memoryview(frame)[position:], version)
+    return header, message
+
+
+def _response_frame(correlation_id: int, parts: list[Part], message_class: type[Struct], version: int) -> list[Part]:
+    header = _RESPONSE_STARTS[response_header_version(message_class, version)]
     size = header.size - LENGTH_SIZE + sum(map(len, parts))
     try:
         start = header.pack(size, correlation_id)

@@ -191,6 +191,9 @@ class Struct:
     # ids, the second for Apache Kafka's.
     wire_encoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
     wire_decoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
+    # The same as generators, which yield after each element of an array of structs.
+    wire_sliced_encoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
+    wire_sliced_decoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
 
 
 AnyStruct = TypeVar("AnyStruct", bound=Struct)
@@ -256,6 +259,8 @@ def message(
         )
         made.wire_encoders = ({}, {})
         made.wire_decoders = ({}, {})
+        made.wire_sliced_encoders = ({}, {})
+        made.wire_sliced_decoders = ({}, {})
         return made
 
     return declare

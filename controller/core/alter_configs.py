@@ -32,6 +32,7 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import ConfigRecord, ConfigResourceType
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.slices import RESOURCE_COST, Sliced, SliceMeter
 from controller.core.turn import Turn
 
 _SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
@@ -73,17 +74,21 @@ class _Verdict:
 
 def handle_incremental_alter_configs(
     turn: Turn, request: incremental.IncrementalAlterConfigsRequest
-) -> ControllerResult[incremental.IncrementalAlterConfigsResponse]:
-    """Carries out the operations of the request. Returns one result per resource; writes nothing for `validate_only`."""
-    verdicts = _judge(turn.state, request.resources, _operations_applied)
+) -> Sliced[ControllerResult[incremental.IncrementalAlterConfigsResponse]]:
+    """Carries out the operations of the request, in slices. Returns one result per resource; writes nothing for
+    `validate_only`."""
+    verdicts = yield from _judge(turn.state, request.resources, _operations_applied)
     results = _results(verdicts, incremental.AlterConfigsResourceResponse)
     response = incremental.IncrementalAlterConfigsResponse(responses=results)
     return _result(verdicts, response, validate_only=request.validate_only)
 
 
-def handle_alter_configs(turn: Turn, request: legacy.AlterConfigsRequest) -> ControllerResult[legacy.AlterConfigsResponse]:
-    """Replaces the resources' configurations. Returns one result per resource; writes nothing for `validate_only`."""
-    verdicts = _judge(turn.state, request.resources, _replaced)
+def handle_alter_configs(
+    turn: Turn, request: legacy.AlterConfigsRequest
+) -> Sliced[ControllerResult[legacy.AlterConfigsResponse]]:
+    """Replaces the resources' configurations, in slices. Returns one result per resource; writes nothing for
+    `validate_only`."""
+    verdicts = yield from _judge(turn.state, request.resources, _replaced)
     response = legacy.AlterConfigsResponse(responses=_results(verdicts, legacy.AlterConfigsResourceResponse))
     return _result(verdicts, response, validate_only=request.validate_only)
 
@@ -122,11 +127,14 @@ def _result(verdicts: Sequence[_Verdict], response: Response, *, validate_only: 
 # --- one resource -----------------------------------------------------------------------------------------------
 
 
-def _judge(state: MetadataState, resources: Sequence[Resource], change: Change[Resource]) -> list[_Verdict]:
+def _judge(state: MetadataState, resources: Sequence[Resource], change: Change[Resource]) -> Sliced[list[_Verdict]]:
     occurrences = Counter((each.resource_type, each.resource_name) for each in resources)
+    meter = SliceMeter()
     verdicts: list[_Verdict] = []
     room = RECORDS_PER_REQUEST_MAX
     for resource in resources:
+        if meter.ends_slice(RESOURCE_COST + len(resource.configs)):
+            yield
         type_, name = resource.resource_type, resource.resource_name
         try:
             if occurrences[type_, name] > 1:

@@ -6,9 +6,13 @@ As an operation without records it is answered once everything that it may have 
 from common.configuration.description import describe_configs
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from controller.core.result import ControllerResult
+from controller.core.slices import RESOURCE_COST, Sliced, slices_of
 from controller.core.turn import Turn
 
 
-def handle_describe_configs(turn: Turn, request: DescribeConfigsRequest) -> ControllerResult[DescribeConfigsResponse]:
-    """Describes the requested resources. Each has its own error."""
-    return ControllerResult([], describe_configs(turn.state, turn.settings.resolver, request))
+def handle_describe_configs(
+    turn: Turn, request: DescribeConfigsRequest
+) -> Sliced[ControllerResult[DescribeConfigsResponse]]:
+    """Describes the requested resources, in slices. Each has its own error."""
+    response = yield from slices_of(describe_configs(turn.state, turn.settings.resolver, request), RESOURCE_COST)
+    return ControllerResult([], response)

@@ -6,11 +6,13 @@ Counterpart of createTopics and deleteTopics in Kafka's ReplicationControlManage
    others are created.
 2. A topic's ConfigRecords come before its TopicRecord, so a broker that sees the partitions has their configuration.
 3. The counts in a request are checked before anything of that size is built.
+4. Thousands of topics, or of partitions, are decided in slices (`slices`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from common.configuration.resolver import ConfigSource
 from common.configuration.settings import ConfigError, field_of, keys_of
@@ -52,8 +54,10 @@ from controller.core.new_partitions import new_partition_record
 from controller.core.placement import place_replicas, placement_brokers
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.slices import RESOURCE_COST, Sliced, SliceMeter
 from controller.core.turn import Turn
 
+ALL_KEYS: Final = frozenset((*keys_of(TopicConfig), *SERVED_ANYWAY))
 # The value of num_partitions or replication_factor that asks for the server's default.
 SERVER_DEFAULT = -1
 
@@ -69,27 +73,31 @@ class _NewTopic:
     overrides: Mapping[str, str]
 
 
-def create_topics(turn: Turn, request: CreateTopicsRequest) -> ControllerResult[CreateTopicsResponse]:
+def create_topics(turn: Turn, request: CreateTopicsRequest) -> Sliced[ControllerResult[CreateTopicsResponse]]:
     """Creates the valid topics and returns one result per topic. Writes nothing for `validate_only`."""
     response = CreateTopicsResponse()
+    meter = SliceMeter()
+    configs = _CreatedConfigs(turn)
     created: dict[str, _NewTopic] = {}
     room = RECORDS_PER_REQUEST_MAX
     wishes = {topic.name: topic for topic in request.topics}
     occurrences = Counter(topic.name for topic in request.topics)
     taken = _names_by_collision_key(turn.state, wishes)
     for name, wish in wishes.items():
+        if meter.ends_slice(RESOURCE_COST):
+            yield
         try:
             if occurrences[name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"topic '{name}' occurs twice in the request")
             _validate_name(turn.state, name, taken)
-            topic = _new_topic(turn, wish, room)
+            topic = yield from _new_topic(turn, wish, room, meter)
         except ApiError as error:
             response.topics.append(CreatableTopicResult(name=name, error_code=error.code, error_message=error.message))
             continue
         room -= len(topic.records)
         created[name] = topic
         taken[collision_key(name)] = name
-        response.topics.append(_created(turn, topic, request.validate_only))
+        response.topics.append(_created(topic, configs.of(topic.overrides), request.validate_only))
     if request.validate_only:
         return ControllerResult([], response)
     records = [record for topic in created.values() for record in topic.records]
@@ -130,7 +138,7 @@ def _validate_name(state: MetadataState, name: str, taken: Mapping[str, str]) ->
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{name}' would share its metric names with '{other}'")
 
 
-def _new_topic(turn: Turn, wish: CreatableTopic, room: int) -> _NewTopic:
+def _new_topic(turn: Turn, wish: CreatableTopic, room: int, meter: SliceMeter) -> Sliced[_NewTopic]:
     state = turn.state
     overrides = _validated_overrides(wish)
     room -= len(overrides) + 1
@@ -146,6 +154,8 @@ def _new_topic(turn: Turn, wish: CreatableTopic, room: int) -> _NewTopic:
     ]
     records.append(ApiMessageAndVersion(TopicRecord(name=wish.name, topic_id=topic_id), 0))
     for index, brokers in enumerate(replicas):
+        if meter.ends_slice(1):
+            yield
         record = new_partition_record(state, topic_id, index, brokers)
         if record is None:
             code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if wish.assignments else ErrorCode.INVALID_REPLICATION_FACTOR
@@ -196,42 +206,62 @@ def _placed_replicas(turn: Turn, wish: CreatableTopic, room: int) -> list[tuple[
     return place_replicas(placement_brokers(turn.state), partitions=partitions, replication_factor=factor, rng=turn.rng)
 
 
-def _created(turn: Turn, topic: _NewTopic, is_validation: bool) -> CreatableTopicResult:
+def _created(topic: _NewTopic, configs: list[CreatableTopicConfigs], is_validation: bool) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=ZERO_UUID if is_validation else topic.topic_id,
         num_partitions=len(topic.replicas),
         replication_factor=len(topic.replicas[0]),
-        configs=_created_configs(turn, topic.overrides),
+        configs=configs,
     )
 
 
-def _created_configs(turn: Turn, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-    resolver = turn.settings.resolver
-    effective = topic_config(default_topic_config(resolver.server_config(turn.state)), overrides)
-    configs = [
-        CreatableTopicConfigs(
-            name=key,
-            value=value_text(getattr(effective, field_of(key))),
-            config_source=resolver.topic_synonyms(turn.state, overrides, key)[0].source,
-        )
-        for key in keys_of(TopicConfig)
-    ]
-    for key, value in SERVED_ANYWAY.items():
-        source = ConfigSource.DYNAMIC_TOPIC_CONFIG if key in overrides else ConfigSource.DEFAULT_CONFIG
-        configs.append(CreatableTopicConfigs(name=key, value=value, config_source=source))
-    return configs
+class _CreatedConfigs:
+    """Describes the configurations of the new topics of one request. They share the entries of keys that they do not set."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._state = turn.state
+        self._resolver = turn.settings.resolver
+        self._defaults = default_topic_config(self._resolver.server_config(turn.state))
+        self._inherited = self._described({})
+
+    def of(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        if not overrides:
+            return self._inherited
+        own = {each.name: each for each in self._described(overrides, overrides)}
+        return [own.get(each.name, each) for each in self._inherited]
+
+    def _described(self, overrides: Mapping[str, str], keys: Container[str] = ALL_KEYS) -> list[CreatableTopicConfigs]:
+        effective = topic_config(self._defaults, overrides)
+        configs = [
+            CreatableTopicConfigs(
+                name=key,
+                value=value_text(getattr(effective, field_of(key))),
+                config_source=self._resolver.topic_synonyms(self._state, overrides, key)[0].source,
+            )
+            for key in keys_of(TopicConfig)
+            if key in keys
+        ]
+        for key, value in SERVED_ANYWAY.items():
+            if key in keys:
+                source = ConfigSource.DYNAMIC_TOPIC_CONFIG if key in overrides else ConfigSource.DEFAULT_CONFIG
+                configs.append(CreatableTopicConfigs(name=key, value=value, config_source=source))
+        return configs
 
 
 # --- deletion ---------------------------------------------------------------------------------------------------
 
 
-def delete_topics(turn: Turn, request: DeleteTopicsRequest) -> ControllerResult[DeleteTopicsResponse]:
-    """Deletes topics by name or id and returns one result per entry. A topic named twice is not deleted, as in Kafka."""
+def delete_topics(turn: Turn, request: DeleteTopicsRequest) -> Sliced[ControllerResult[DeleteTopicsResponse]]:
+    """Deletes topics by name or id, in slices, and returns one result per entry. A topic named twice is not deleted, as in
+    Kafka."""
+    meter = SliceMeter()
     wishes = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
     response = DeleteTopicsResponse()
     named: dict[TopicId, list[DeletableTopicResult]] = {}
     for wish in wishes:
+        if meter.ends_slice(1):
+            yield
         result = DeletableTopicResult(name=wish.name, topic_id=wish.topic_id)
         response.responses.append(result)
         try:
@@ -241,6 +271,8 @@ def delete_topics(turn: Turn, request: DeleteTopicsRequest) -> ControllerResult[
     records: list[ApiMessageAndVersion] = []
     events: list[ControllerEvent] = []
     for topic_id, results in named.items():
+        if meter.ends_slice(1):
+            yield
         if len(results) > 1:
             for result in results:
                 result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic occurs twice in the request"

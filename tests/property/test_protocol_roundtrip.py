@@ -1,15 +1,19 @@
 """Sends every declared message and version through our own codec, to test what kio and kafka-python cannot check."""
 
+from collections.abc import Generator
+from typing import TypeVar
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.protocol.codec import decode, encode, encode_parts
+from common.protocol.codec import decode, decode_in_slices, encode, encode_in_slices, encode_parts, joined
 from common.protocol.numbering import Numbering
 from common.protocol.schema import Struct, message_schema
 from tests.property.profiles import examples
 from tests.property.protocol_strategies import case_name, declared_versions, messages
 
+Result = TypeVar("Result")
 CASES = declared_versions()
 FLEXIBLE_CASES = [case for case in CASES if case[1] in message_schema(case[0]).flexible]
 
@@ -43,3 +47,26 @@ def test_any_buffer_will_do(message_class: type[Struct], version: int) -> None:
         assert decode(message_class, bytearray(encoded), version) == decode(message_class, view, version) == message
 
     check()
+
+
+@pytest.mark.parametrize(("message_class", "version"), CASES, ids=case_name)
+def test_slices_make_no_difference(message_class: type[Struct], version: int) -> None:
+    """A message that is encoded and decoded in slices gives the same bytes and the same message, in both numberings."""
+
+    @examples(4)
+    @given(messages(message_class, version), st.sampled_from(Numbering))
+    def check(message: Struct, numbering: Numbering) -> None:
+        encoded = encode(message, version, numbering=numbering)
+        assert joined(at_once(encode_in_slices(message, version, numbering=numbering))) == encoded
+        assert at_once(decode_in_slices(message_class, encoded, version, numbering=numbering)) == message
+
+    check()
+
+
+def at_once(work: Generator[None, None, Result]) -> Result:
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: Result = end.value
+            return result

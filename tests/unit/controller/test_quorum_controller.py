@@ -412,6 +412,38 @@ def test_a_large_change_is_appended_in_slices_of_one_transaction(monkeypatch: py
     run(driver, scenario, batch_max=6)
 
 
+def test_the_events_of_a_large_change_are_logged_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of topics are thousands of lines. When the response is sent, one slice of them is logged; the others follow
+    in their order, and the event of the next operation after them."""
+    monkeypatch.setattr(quorum_controller, "EVENTS_PER_SLICE", 10)
+    driver = FakeDriver(FEATURES)
+
+    def announce(_turn: Turn, names: Sequence[str]) -> ControllerResult[None]:
+        return ControllerResult(
+            [ApiMessageAndVersion(topic(name), 0) for name in names],
+            None,
+            events=[ControllerEvent("topic_created", {"topic": name}) for name in names],
+        )
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        def logged() -> list[str]:
+            return [str(event.fields["topic"]) for event in world.events_named("topic_created")]
+
+        many = [f"t{number}" for number in range(35)]
+        driver.lead()
+        answers = [controller.submit("announce", announce, many), controller.submit("announce", announce, ["last"])]
+        await until(lambda: len(controller.state.topic_ids) == len(many) + 1)
+        await loop_turn()
+        driver.commit()
+        assert answers[0].done()
+        assert answers[1].done()
+        assert logged() == many[:20]
+        await until(lambda: len(logged()) == 36)
+        assert logged() == [*many, "last"]
+
+    run(driver, scenario)
+
+
 def test_a_change_of_one_batch_is_replayed_in_slices_and_appended_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is appended before the last slice is replayed."""
     monkeypatch.setattr(quorum_controller, "RECORDS_PER_SLICE", 2)

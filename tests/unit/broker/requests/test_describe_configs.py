@@ -1,5 +1,6 @@
 """DescribeConfigs: the values, and above all where each value was set."""
 
+import asyncio
 import dataclasses
 
 import pytest
@@ -11,15 +12,18 @@ from common.configuration.resolver import ConfigResolver
 from common.configuration.server import DYNAMIC_KEYS, ServerConfig, load_server_config
 from common.configuration.settings import ConfigType, key_of, keys_of
 from common.configuration.topic import BROKER_KEYS, SERVED_ANYWAY, TopicConfig, default_topic_config
+from common.ids import Offset
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
     DescribeConfigsResult,
 )
 from common.records.metadata_records import ConfigRecord, ConfigResourceType
+from common.slices import ITEMS_PER_SLICE
 from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import replay, topic
 
@@ -63,6 +67,7 @@ class Broker:
             ),
         )
         resolver = ConfigResolver(load_server_config(given, host_name="here"), given)
+        self.state = state
         self.requests = DescribeConfigsRequests(state, resolver)
 
     def describe(
@@ -77,10 +82,10 @@ class Broker:
         resource = DescribeConfigsResource(
             resource_type=resource_type, resource_name=name, configuration_keys=list(keys) or None
         )
-        response = self.requests.handle(
-            context(ApiKey.DESCRIBE_CONFIGS, version),
-            DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms, include_documentation=documentation),
+        request = DescribeConfigsRequest(
+            resources=[resource], include_synonyms=synonyms, include_documentation=documentation
         )
+        response = asyncio.run(self.requests.handle(context(ApiKey.DESCRIBE_CONFIGS, version), request))
         assert over_the_wire(response, version) is not None
         (result,) = response.results
         assert (result.resource_type, result.resource_name) == (resource_type, name)
@@ -112,6 +117,34 @@ def test_a_topic_without_overrides_shows_defaults() -> None:
     assert [entry.name for entry in entries if entry.read_only] == sorted(SERVED_ANYWAY)
     assert not any(entry.is_sensitive for entry in entries)
     assert all(entry.synonyms == [] for entry in entries)
+
+
+def test_many_resources_are_described_in_slices_as_they_were() -> None:
+    """Counts how many resources are described between two turns of the event loop. A change between two slices is not in the
+    answer: neither in the results that are already there nor in those that follow."""
+    broker = Broker(overrides={"retention.ms": "1"})
+    resources = [
+        DescribeConfigsResource(
+            resource_type=TOPIC, resource_name="topic-1", configuration_keys=["retention.ms", f"k{each}"]
+        )
+        for each in range(3 * ITEMS_PER_SLICE)
+    ]
+
+    async def scenario() -> tuple[DescribeConfigsResponse, int]:
+        request = DescribeConfigsRequest(resources=resources)
+        describing = asyncio.ensure_future(broker.requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), request))
+        turns = 0
+        while not describing.done():
+            await asyncio.sleep(0)
+            turns += 1
+            if turns == 1:
+                changed = ConfigRecord(resource_type=TOPIC, resource_name="topic-1", name="retention.ms", value="2")
+                broker.state.replay(changed, offset=Offset(broker.state.last_offset + 1))
+        return await describing, turns
+
+    response, turns = asyncio.run(scenario())
+    assert turns >= 3
+    assert [[entry.value for entry in result.configs] for result in response.results] == [["1"]] * len(resources)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +242,9 @@ def test_only_the_keys_that_are_asked_for() -> None:
     result = broker.describe(TOPIC, "topic-1", "segment.bytes", "no.such.key")
     assert [entry.name for entry in result.configs] == ["segment.bytes"]
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="topic-1", configuration_keys=[])
-    response = broker.requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=[resource]))
+    response = asyncio.run(
+        broker.requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=[resource]))
+    )
     assert len(response.results[0].configs) == len(BROKER_KEYS) + len(SERVED_ANYWAY)
 
 
@@ -220,9 +255,8 @@ def test_a_resource_that_is_asked_for_many_times_is_described_once() -> None:
         DescribeConfigsResource(resource_type=TOPIC, resource_name="topic-1", configuration_keys=keys)
         for keys in (None, [], ["segment.bytes"], ["segment.bytes", "segment.bytes"], ["segment.ms"])
     ]
-    response = Broker().requests.handle(
-        context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=resources * 1000)
-    )
+    request = DescribeConfigsRequest(resources=resources * 1000)
+    response = asyncio.run(Broker().requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), request))
     assert [len(result.configs) for result in response.results] == [len(BROKER_KEYS) + len(SERVED_ANYWAY), 1, 1]
 
 
@@ -279,7 +313,9 @@ def test_the_default_listener_is_shown_as_a_listener() -> None:
     resolver = ConfigResolver(load_server_config(given), given)
     requests = DescribeConfigsRequests(replay(), resolver)
     resource = DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=["listeners"])
-    response = requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=[resource]))
+    response = asyncio.run(
+        requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), DescribeConfigsRequest(resources=[resource]))
+    )
     (entry,) = response.results[0].configs
     assert (entry.value, entry.config_source) == ("PLAINTEXT://127.0.0.1:9092", DEFAULT_SOURCE)
 

@@ -8,7 +8,7 @@ import pytest
 from common.configuration.resolver import ConfigResolver, ConfigSource
 from common.configuration.server import DYNAMIC_KEYS, MOVE_RATE_NAMES, load_server_config
 from common.configuration.settings import keys_of
-from common.configuration.topic import BROKER_KEYS, TopicConfig
+from common.configuration.topic import BROKER_KEYS, TopicConfig, default_topic_config, topic_config
 from tests.unit.common.configuration.test_server import BROKER as PROPERTIES
 
 TOPIC, BROKER = 2, 4
@@ -34,6 +34,10 @@ def resolver(**properties: str) -> ConfigResolver:
     return ConfigResolver(load_server_config(given), given)
 
 
+def topic_config_of(given: ConfigResolver, dynamic: Dynamic, topic: str) -> TopicConfig:
+    return topic_config(default_topic_config(given.server_config(dynamic)), dynamic.config(TOPIC, topic))
+
+
 @pytest.mark.parametrize(
     ("properties", "dynamic", "expected"),
     [
@@ -48,13 +52,13 @@ def resolver(**properties: str) -> ConfigResolver:
 def test_the_first_place_that_sets_a_value_counts(properties: dict[str, str], dynamic: Dynamic, expected: int) -> None:
     """The order is topic, this broker, all brokers, server.properties, default. The order of the places matters more than
     that of the units: log.retention.ms of all brokers beats log.retention.minutes in server.properties."""
-    assert resolver(**properties).topic_config(dynamic, "t").retention_ms == expected
+    assert topic_config_of(resolver(**properties), dynamic, "t").retention_ms == expected
 
 
 def test_a_topic_without_overrides_gets_the_dynamic_defaults() -> None:
     """A topic does not get the overrides of another topic."""
     dynamic = Dynamic(topic={"min.insync.replicas": "3"}, everywhere={"min.insync.replicas": "2"})
-    assert resolver().topic_config(dynamic, "other").min_insync_replicas == 2
+    assert topic_config_of(resolver(), dynamic, "other").min_insync_replicas == 2
     assert resolver().server_config(dynamic).min_insync_replicas == 2
 
 
@@ -97,7 +101,7 @@ def test_what_this_node_cannot_apply_is_passed_over() -> None:
         everywhere={"log.segment.bytes": "2048"},
     )
     given = resolver(log_segment_bytes="1024")
-    config = given.topic_config(dynamic, "t")
+    config = topic_config_of(given, dynamic, "t")
     assert (config.segment_bytes, config.min_insync_replicas) == (2048, 2)
     assert given.server_config(dynamic).num_partitions == 1
     synonyms = given.topic_synonyms(dynamic, dynamic.topic, "segment.bytes")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from common.ids import DirectoryId, Uuid
+from common.net import served_connection
 from common.net.frame_reader import FrameReader
 from common.net.request_context import DirectoryWait, Handler, RequestContext
 from common.net.server_limits import ServerLimits
@@ -17,6 +18,12 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import encode
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.api_versions import ApiVersionsRequest
+from common.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from common.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -34,6 +41,7 @@ from common.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from common.slices import ELEMENTS_PER_SLICE, result_in_slices
 from common.time_units import NS_PER_S
 from tests.unit.common.net.worlds import (
     MAX_REQUEST_BYTES,
@@ -573,6 +581,40 @@ def test_a_big_response_does_not_stop_the_connection(run: Run) -> None:
             assert len(response.responses[0].partitions[0].records) == 3_000_000
 
     run(scenario)
+
+
+def test_a_response_with_very_many_elements_is_encoded_in_slices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Counts the turns of the event loop while the response is encoded, at least one for each slice. The response of the next
+    # request waits for it.
+    slices = 5
+    entries = [DescribeConfigsResourceResult(name=f"key-{number}") for number in range(slices * ELEMENTS_PER_SLICE)]
+    long = DescribeConfigsResponse(results=[DescribeConfigsResult(configs=entries)])
+    turns: list[int] = []
+
+    async def counting(work: Any, *, items: int) -> Any:
+        encoding = asyncio.ensure_future(result_in_slices(work, items=items))
+        turns.append(0)
+        while not encoding.done():
+            await asyncio.sleep(0)
+            turns[-1] += 1
+        return encoding.result()
+
+    async def describe(_context: RequestContext, _request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        return long
+
+    async def scenario(world: World) -> None:
+        handlers: dict[ApiKey, Any] = {ApiKey.DESCRIBE_CONFIGS: describe, ApiKey.METADATA: echo_name}
+        async with Server(world, handlers) as server:
+            peer = await server.raw()
+            peer.send(request_bytes(DescribeConfigsRequest(), 4), metadata_request("next", 1))
+            _, answer = await peer.response(ApiKey.DESCRIBE_CONFIGS, 4)
+            assert answer == long
+            await world.until(lambda: len(peer.frames) == 2)
+            assert peer.correlation_ids() == [0, 1]
+
+    monkeypatch.setattr(served_connection, "result_in_slices", counting)
+    run(scenario)
+    assert min(turns) >= slices
 
 
 def test_idle_and_slow_peers_are_dropped_at_their_deadlines() -> None:

@@ -10,6 +10,7 @@ from common.protocol.messages import incremental_alter_configs as incremental
 from common.records.metadata_records import ConfigRecord, KnownRecord
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX
+from controller.core.slices import decide_at_once
 from tests.unit.controller.core.context import ControllerContext
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -278,7 +279,7 @@ def test_the_limit_of_records_holds_for_the_whole_request() -> None:
         )
     )
     request = incremental.IncrementalAlterConfigsRequest(resources=resources)
-    result = handle_incremental_alter_configs(controller.turn(), request)
+    result = decide_at_once(handle_incremental_alter_configs(controller.turn(), request))
     assert [each.error_code for each in result.response.responses] == [
         ErrorCode.NONE,
         ErrorCode.POLICY_VIOLATION,

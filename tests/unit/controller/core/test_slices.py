@@ -1,0 +1,165 @@
+"""Operations on thousands of topics or resources are decided in slices, with the same result as at once.
+
+Each test counts what was decided between two yields: never more than a slice, whatever the request is made of.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from common.protocol.errors import ErrorCode
+from common.protocol.messages import alter_configs as legacy
+from common.protocol.messages import incremental_alter_configs as incremental
+from common.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from controller.core import slices
+from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from controller.core.describe_configs import handle_describe_configs
+from controller.core.result import ControllerResult
+from controller.core.slices import PARTITIONS_PER_SLICE, RESOURCE_COST, Sliced, SliceMeter, decide_at_once, slices_of
+from controller.core.topics import create_topics, delete_topics
+from controller.core.turn import Turn
+from tests.unit.controller.core.context import ControllerContext
+
+TOPICS = 200
+TOPIC = 2
+NAMES = [f"t{number}" for number in range(TOPICS)]
+
+
+def cluster() -> ControllerContext:
+    """Returns a controller with a broker and TOPICS topics."""
+    controller = ControllerContext()
+    controller.start(1, ["a"])
+    request = CreateTopicsRequest(topics=[topic(name) for name in NAMES])
+    response = controller.create_request(request)
+    assert {each.error_code for each in response.topics} == {ErrorCode.NONE}
+    return controller
+
+
+def topic(name: str, partitions: int = 1) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+
+
+def decided_in_slices(sliced: Sliced[Any]) -> tuple[Any, int]:
+    """Returns the result and the number of slices."""
+    count = 1
+    while True:
+        try:
+            next(sliced)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
+
+
+Operation = Callable[[Turn, Any], Sliced[ControllerResult[Any]]]
+OPERATIONS: dict[str, tuple[Operation, Any, int]] = {
+    # The operation, a request about TOPICS topics, and the least number of slices.
+    "create topics": (
+        create_topics,
+        CreateTopicsRequest(topics=[topic(f"new-{number}") for number in range(TOPICS)]),
+        TOPICS * (RESOURCE_COST + 1) // PARTITIONS_PER_SLICE,
+    ),
+    "create partitions of a topic": (
+        create_topics,
+        CreateTopicsRequest(topics=[topic("new", 4 * PARTITIONS_PER_SLICE)]),
+        4,
+    ),
+    "describe": (
+        handle_describe_configs,
+        DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in NAMES]
+        ),
+        TOPICS * RESOURCE_COST // PARTITIONS_PER_SLICE,
+    ),
+    "alter": (
+        handle_incremental_alter_configs,
+        incremental.IncrementalAlterConfigsRequest(
+            resources=[
+                incremental.AlterConfigsResource(
+                    resource_type=TOPIC,
+                    resource_name=name,
+                    configs=[incremental.AlterableConfig(name="retention.ms", value="1")],
+                )
+                for name in NAMES
+            ]
+        ),
+        TOPICS * RESOURCE_COST // PARTITIONS_PER_SLICE,
+    ),
+    "replace": (
+        handle_alter_configs,
+        legacy.AlterConfigsRequest(
+            resources=[
+                legacy.AlterConfigsResource(
+                    resource_type=TOPIC,
+                    resource_name=name,
+                    configs=[legacy.AlterableConfig(name="retention.ms", value="1")],
+                )
+                for name in NAMES
+            ]
+        ),
+        TOPICS * RESOURCE_COST // PARTITIONS_PER_SLICE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_is_decided_in_slices_with_the_same_result(name: str) -> None:
+    """The same request is decided with slices and in a single one, on equal controllers."""
+    operation, request, slices_min = OPERATIONS[name]
+    result, count = decided_in_slices(operation(cluster().turn(), request))
+    assert count >= slices_min
+    with patch.object(slices, "PARTITIONS_PER_SLICE", 10**9):
+        at_once, once = decided_in_slices(operation(cluster().turn(), request))
+    assert once == 1
+    assert (result.records, result.response, result.is_atomic) == (at_once.records, at_once.response, at_once.is_atomic)
+
+
+def test_topics_are_deleted_in_slices() -> None:
+    """Nine entries in ten name no topic: these are judged in slices as well."""
+    unknown = [DeleteTopicState(name=f"unknown-{number}") for number in range(10 * PARTITIONS_PER_SLICE)]
+    request = DeleteTopicsRequest(topics=[*(DeleteTopicState(name=name) for name in NAMES), *unknown])
+    controller = cluster()
+    result, count = decided_in_slices(delete_topics(controller.turn(), request))
+    assert count > 10
+    assert len(result.records) == TOPICS
+    controller.apply(result)
+    assert not controller.state.topics
+
+
+def test_a_topic_that_sets_nothing_shares_the_description_of_the_others() -> None:
+    """The result of a topic lists its whole configuration, so thousands of topics would take seconds and gigabytes. Only the
+    keys that a topic sets are described for it alone."""
+    controller = ControllerContext()
+    controller.start(1, ["a"])
+    first, second, third = topic("first"), topic("second"), topic("third")
+    third.configs = [CreatableTopicConfig(name="retention.ms", value="1")]
+    result = decide_at_once(create_topics(controller.turn(), CreateTopicsRequest(topics=[first, second, third])))
+    described = [each.configs or [] for each in result.response.topics]
+    assert described[0] is described[1]
+    different = [
+        (mine.name, mine.value, mine.config_source)
+        for mine, shared in zip(described[2], described[0], strict=True)
+        if mine is not shared
+    ]
+    assert different == [("retention.ms", "1", 1)]
+
+
+def test_a_slice_ends_when_its_work_is_done() -> None:
+    """Work of different cost is added up, and what is left over does not count for the next slice."""
+    meter = SliceMeter()
+    assert not meter.ends_slice(PARTITIONS_PER_SLICE - 1)
+    assert meter.ends_slice(2)
+    assert not meter.ends_slice(PARTITIONS_PER_SLICE - 1)
+    assert meter.ends_slice(1)
+
+
+def test_work_by_items_becomes_slices_of_their_cost() -> None:
+    def work() -> Sliced[str]:
+        for _ in range(10):
+            yield
+        return "done"
+
+    assert decided_in_slices(slices_of(work(), PARTITIONS_PER_SLICE // 2)) == ("done", 6)
