@@ -7,10 +7,13 @@ librdkafka writes with acks=all. An ioctl shuts down the victim's file system in
 return, so an event before the return has a negative time. Times come from the daemons' events and the client's delivery
 callbacks. Between two kills the victim's broker is stopped, the disk is mounted again as the crash left it, the broker is
 started, and the benchmark waits for all replicas. At the end, one disk is killed in a separate cluster with 2,000 partitions
-in the lost directory. The goal is a p99 below 1.5 s.
+in the lost directory. The goal is a p99 below 1.5 s, with 2,000 partitions below 0.6 s, with 10,000 below 3 s. Each replica
+takes a file descriptor of its broker, which has twice as many as the lost directory: where a process may not have enough of
+them, the directory has fewer partitions.
 """
 
 import argparse
+import resource
 import sys
 import tempfile
 import threading
@@ -37,8 +40,15 @@ RATE = 1000
 # Lower than RATE: a follower's fetch lists all its partitions, so a broker with thousands of them sustains less.
 LARGE_RATE = 300
 SECONDS_MAX = 120.0
+PARTITIONS_PER_SECOND_MIN = 40
 GOAL_MS = 1500.0
 DISK_MIB = 256
+# An empty log takes six files, and ext4 makes one inode for each 4 KiB.
+DISK_BYTES_PER_PARTITION = 96 * 1024
+# What a broker needs besides its partitions.
+DESCRIPTORS = 500
+LARGE_DISKS = 2
+LARGE_GOALS_MS = {2_000: 600.0, 10_000: 3_000.0}
 # The client writes to at most this many of the partitions led from the lost directory. With this many, one of them
 # acknowledges soon after the failover, and the writes alone are no load for the brokers.
 WRITTEN_PARTITIONS_MAX = 60
@@ -193,7 +203,8 @@ def repair(cluster: LocalCluster, victim: Victim, partitions: int) -> None:
 
 @contextmanager
 def running_cluster(folder: Path, *, disks: int, partitions: int) -> Iterator[LocalCluster]:
-    cluster = LocalCluster.create(folder, brokers=BROKERS, disks=disks, loop=True, disk_mib=DISK_MIB)
+    disk_mib = max(DISK_MIB, partitions // disks * DISK_BYTES_PER_PARTITION >> 20)
+    cluster = LocalCluster.create(folder, brokers=BROKERS, disks=disks, loop=True, disk_mib=disk_mib)
     try:
         cluster.start()
         create_topic(
@@ -202,6 +213,7 @@ def running_cluster(folder: Path, *, disks: int, partitions: int) -> Iterator[Lo
             partitions=partitions,
             replication_factor=BROKERS,
             configs={"min.insync.replicas": "2"},
+            seconds=SECONDS_MAX + partitions / PARTITIONS_PER_SECOND_MIN,
         )
         yield cluster
     finally:
@@ -231,28 +243,37 @@ def many_kills(folder: Path, kills: int) -> list[Failure]:
 def large_kill(folder: Path, partitions_in_directory: int) -> Failure:
     """Kills a disk of a cluster with two disks per broker. Every broker has a replica of every partition, half of them in
     each directory."""
-    disks = 2
-    with running_cluster(folder, disks=disks, partitions=disks * partitions_in_directory) as cluster:
+    with running_cluster(folder, disks=LARGE_DISKS, partitions=LARGE_DISKS * partitions_in_directory) as cluster:
         with BlockingAdmin(cluster.bootstrap) as admin:
             victim = choose_victim(cluster, admin)
         return fail(cluster, victim, LARGE_RATE)
 
 
+def possible(partitions_in_directory: int) -> int:
+    """Returns this number, or how many partitions at most a directory can have here."""
+    _, descriptors_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(partitions_in_directory, (descriptors_max - DESCRIPTORS) // LARGE_DISKS)
+
+
+def large_goal_ms(partitions_in_directory: int) -> float:
+    return next((goal for most, goal in LARGE_GOALS_MS.items() if partitions_in_directory <= most), GOAL_MS)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="three kills, and 200 partitions instead of 2,000")
-    parser.add_argument("--kills", type=int, help="how often a disk dies (default 30)")
+    parser.add_argument("--kills", type=int, help="how often a disk dies (default 30; 0 leaves that out)")
     parser.add_argument("--large", type=int, help="partitions in the directory that is lost last; 0 leaves that out")
     parser.add_argument("--folder", type=Path, help="where the disks' images lie (default: a new temporary folder)")
     arguments = parser.parse_args()
     kills = arguments.kills if arguments.kills is not None else (3 if arguments.quick else 30)
-    large = arguments.large if arguments.large is not None else (200 if arguments.quick else 2000)
+    large = possible(arguments.large if arguments.large is not None else (200 if arguments.quick else 2000))
     with tempfile.TemporaryDirectory(prefix="diskraft-bench-", dir=arguments.folder) as name:
         folder = Path(name)
         reason = why_no_loop_disks(folder)
         if reason is not None:
             sys.exit(f"disk_failure was not measured, no loop-mounted disks can be made here: {reason}")
-        failures = many_kills(folder / "many", kills)
+        failures = many_kills(folder / "many", kills) if kills else []
         last = large_kill(folder / "large", large) if large else None
     figures: dict[str, Any] = {
         "kills": len(failures),
@@ -260,23 +281,26 @@ def main() -> None:
         "records_per_s": RATE,
         "goal_p99_ms": GOAL_MS,
     }
-    for what in ("offline_ms", "moved_ms", "acknowledged_ms"):
-        values = [getattr(failure, what) for failure in failures]
-        figures[what] = {
-            "p50": round(percentile(values, 0.5), 1),
-            "p99": round(percentile(values, 0.99), 1),
-            "max": round(max(values), 1),
-        }
-    text = (
-        f"disk dead, {len(failures)} kills: directory offline after {figures['offline_ms']['p50']:.0f} ms (p99 "
-        f"{figures['offline_ms']['p99']:.0f}), leaders moved {figures['moved_ms']['p50']:.0f} (p99 "
-        f"{figures['moved_ms']['p99']:.0f}), first acknowledged produce {figures['acknowledged_ms']['p50']:.0f} (p99 "
-        f"{figures['acknowledged_ms']['p99']:.0f}, goal under {GOAL_MS:.0f})"
-    )
+    text = f"disk dead, {len(failures)} kills"
+    if failures:
+        for what in ("offline_ms", "moved_ms", "acknowledged_ms"):
+            values = [getattr(failure, what) for failure in failures]
+            figures[what] = {
+                "p50": round(percentile(values, 0.5), 1),
+                "p99": round(percentile(values, 0.99), 1),
+                "max": round(max(values), 1),
+            }
+        text += (
+            f": directory offline after {figures['offline_ms']['p50']:.0f} ms (p99 "
+            f"{figures['offline_ms']['p99']:.0f}), leaders moved {figures['moved_ms']['p50']:.0f} (p99 "
+            f"{figures['moved_ms']['p99']:.0f}), first acknowledged produce {figures['acknowledged_ms']['p50']:.0f} (p99 "
+            f"{figures['acknowledged_ms']['p99']:.0f}, goal under {GOAL_MS:.0f})"
+        )
     if last is not None:
         figures["large"] = {
             "partitions_in_directory": last.partitions,
             "leaders": last.leaders,
+            "goal_ms": large_goal_ms(last.partitions),
             "records_per_s": LARGE_RATE,
             "offline_ms": round(last.offline_ms, 1),
             "moved_ms": round(last.moved_ms, 1),
@@ -284,7 +308,8 @@ def main() -> None:
         }
         text += (
             f"; with {last.partitions} partitions in the directory, {last.leaders} of them led there: offline "
-            f"{last.offline_ms:.0f}, moved {last.moved_ms:.0f}, acknowledged {last.acknowledged_ms:.0f} ms"
+            f"{last.offline_ms:.0f}, moved {last.moved_ms:.0f}, acknowledged {last.acknowledged_ms:.0f} ms (goal under "
+            f"{large_goal_ms(last.partitions):.0f})"
         )
     print_result("disk_failure", "python -m tests.benchmarks.bench_disk_failure", figures, text)
 

@@ -3,6 +3,11 @@
 import time
 
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from common.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -33,6 +38,8 @@ from tests.blocking_admin import BlockingAdmin
 READY_SECONDS = 120.0
 POLL_SECONDS = 0.02
 LATEST = -1
+# A request may write 10,000 records: one for the topic, one for each of its settings and one for each partition.
+PARTITIONS_PER_REQUEST_MAX = 9_000
 
 
 def create_topic(
@@ -43,13 +50,15 @@ def create_topic(
     replication_factor: int = 3,
     configs: dict[str, str] | None = None,
     assignments: dict[int, list[int]] | None = None,
+    seconds: float = READY_SECONDS,
 ) -> str:
     """Creates the topic and returns its name once all its replicas are in sync, every replica has its log and every leader
-    serves its partitions. `assignments` gives the brokers of each partition, preferred leader first."""
+    serves its partitions. `assignments` gives the brokers of each partition, preferred leader first. Without assignments,
+    any number of partitions is created, in as many requests as it takes."""
     chosen = [CreatableReplicaAssignment(partition_index=each, broker_ids=ids) for each, ids in (assignments or {}).items()]
     topic = CreatableTopic(
         name=name,
-        num_partitions=-1 if chosen else partitions,
+        num_partitions=-1 if chosen else min(partitions, PARTITIONS_PER_REQUEST_MAX),
         replication_factor=-1 if chosen else replication_factor,
         assignments=chosen,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
@@ -58,10 +67,23 @@ def create_topic(
         response: CreateTopicsResponse = admin.send(CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
         (result,) = response.topics
         assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_message}"
-        replicas = wait_until_in_sync(admin, name, partitions=partitions, replication_factor=replication_factor)
-        _wait_until_leaders_answer(admin, name)
-        _wait_until_logs_exist(admin, name, replicas)
+        for count in range(
+            2 * PARTITIONS_PER_REQUEST_MAX, partitions + PARTITIONS_PER_REQUEST_MAX, PARTITIONS_PER_REQUEST_MAX
+        ):
+            _extend(admin, name, min(count, partitions))
+        replicas = wait_until_in_sync(
+            admin, name, partitions=partitions, replication_factor=replication_factor, seconds=seconds
+        )
+        _wait_until_leaders_answer(admin, name, seconds)
+        _wait_until_logs_exist(admin, name, replicas, seconds)
     return name
+
+
+def _extend(admin: BlockingAdmin, name: str, partitions: int) -> None:
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=partitions)], timeout_ms=30_000)
+    response: CreatePartitionsResponse = admin.send(request)
+    (result,) = response.results
+    assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_message}"
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
@@ -105,10 +127,10 @@ def wait_until_in_sync(
         time.sleep(POLL_SECONDS + len(topic.partitions) / 5000)
 
 
-def _wait_until_leaders_answer(admin: BlockingAdmin, name: str) -> None:
+def _wait_until_leaders_answer(admin: BlockingAdmin, name: str, seconds: float) -> None:
     """Waits until every leader answers ListOffsets. A full ISR does not show this: the controller sets a new partition's ISR
     before the leader has created its log, and until then acks=0 records are lost."""
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + seconds
     waiting = {part.partition_index: part.leader_id for part in admin.metadata([name]).topics[0].partitions}
     while waiting:
         for leader_id in sorted(set(waiting.values())):
@@ -122,15 +144,17 @@ def _wait_until_leaders_answer(admin: BlockingAdmin, name: str) -> None:
             for answer in response.topics[0].partitions:
                 if answer.error_code == ErrorCode.NONE:
                     del waiting[answer.partition_index]
-        assert time.monotonic() < deadline, f"{name}: {len(waiting)} partitions are not led after {READY_SECONDS:g} s"
+        assert time.monotonic() < deadline, f"{name}: {len(waiting)} partitions are not led after {seconds:g} s"
         # Polling costs the brokers time that they need to create the logs, so many partitions are polled less often.
         time.sleep(POLL_SECONDS + len(waiting) / 5000)
 
 
-def _wait_until_logs_exist(admin: BlockingAdmin, name: str, partitions: list[MetadataResponsePartition]) -> None:
+def _wait_until_logs_exist(
+    admin: BlockingAdmin, name: str, partitions: list[MetadataResponsePartition], seconds: float
+) -> None:
     """Waits until every broker has a directory for each of its replicas. Answers of the leaders do not show this of the
     followers."""
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + seconds
     for broker_id in sorted({broker_id for part in partitions for broker_id in part.replica_nodes}):
         hosted = {part.partition_index for part in partitions if broker_id in part.replica_nodes}
         asked = [DescribableLogDirTopic(topic=name, partitions=sorted(hosted))]
@@ -139,5 +163,5 @@ def _wait_until_logs_exist(admin: BlockingAdmin, name: str, partitions: list[Met
             topics = [topic for log_dir in response.results for topic in log_dir.topics if topic.name == name]
             if hosted == {each.partition_index for topic in topics for each in topic.partitions}:
                 break
-            assert time.monotonic() < deadline, f"{name}: broker {broker_id} has only {topics} after {READY_SECONDS:g} s"
+            assert time.monotonic() < deadline, f"{name}: broker {broker_id} has only {topics} after {seconds:g} s"
             time.sleep(POLL_SECONDS + len(hosted) / 5000)
