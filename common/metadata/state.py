@@ -49,6 +49,7 @@ from common.records.metadata_records import (
     NO_RECOVERY_STATE_CHANGE,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     ConfigResourceType,
     ControlledShutdownChange,
@@ -511,7 +512,7 @@ class MetadataState:
         self.zk_migration_state = record.zk_migration_state
 
     def _replay_nothing(self, record: KnownRecord, offset: Offset, delta: MetadataDelta | None) -> None:
-        """Ignores no-ops and transaction markers, which change no metadata."""
+        """Ignores records that change nothing in this state, such as no-ops and transaction markers."""
 
     # --- brokers ------------------------------------------------------------------------------------------------
 
@@ -694,6 +695,8 @@ _REPLAYERS: Final = MappingProxyType[type, _Replayer](
         **dict.fromkeys(KEPT_RECORDS, MetadataState._replay_kept),
         ZkMigrationRecord: MetadataState._replay_zk_migration,
         NoOpRecord: MetadataState._replay_nothing,
+        # No partition of this state has eligible leader replicas.
+        ClearElrRecord: MetadataState._replay_nothing,
         # AbortTransactionRecord is missing on purpose: replay cannot undo records. TransactionBuffer drops aborted records.
         BeginTransactionRecord: MetadataState._replay_nothing,
         EndTransactionRecord: MetadataState._replay_nothing,

@@ -67,6 +67,7 @@ class MetadataRecordType(IntEnum):
     ABORT_TRANSACTION_RECORD = 25
     REMOVE_DELEGATION_TOKEN_RECORD = 26
     REGISTER_CONTROLLER_RECORD = 27
+    CLEAR_ELR_RECORD = 28
 
 
 class FencingChange(IntEnum):
@@ -395,6 +396,13 @@ class AbortTransactionRecord(Struct):
     reason: String | None = field(default=None, tag=0)
 
 
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.CLEAR_ELR_RECORD, versions="0", flexible="0+")
+class ClearElrRecord(Struct):
+    """The eligible leader replicas of a topic were forgotten (KIP-966), or those of all topics if the name is empty."""
+
+    topic_name: String = ""
+
+
 KnownRecord = (
     RegisterBrokerRecord
     | UnregisterBrokerRecord
@@ -421,6 +429,7 @@ KnownRecord = (
     | RemoveUserScramCredentialRecord
     | DelegationTokenRecord
     | RemoveDelegationTokenRecord
+    | ClearElrRecord
 )
 
 RECORD_CLASSES: Final = MappingProxyType[int, type[KnownRecord]](
@@ -450,5 +459,6 @@ RECORD_CLASSES: Final = MappingProxyType[int, type[KnownRecord]](
         MetadataRecordType.REMOVE_USER_SCRAM_CREDENTIAL_RECORD: RemoveUserScramCredentialRecord,
         MetadataRecordType.DELEGATION_TOKEN_RECORD: DelegationTokenRecord,
         MetadataRecordType.REMOVE_DELEGATION_TOKEN_RECORD: RemoveDelegationTokenRecord,
+        MetadataRecordType.CLEAR_ELR_RECORD: ClearElrRecord,
     }
 )

@@ -15,6 +15,7 @@ from common.records.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
@@ -342,10 +343,11 @@ def test_a_level_that_is_not_supported_is_refused(name: str, number: int, suppor
 
 
 def test_records_without_effect() -> None:
-    """No-ops and transaction markers only advance the offset."""
-    state = replay(NoOpRecord(), BeginTransactionRecord(), EndTransactionRecord())
+    """No-ops, transaction markers and the end of eligible leader replicas, of which there are none, only advance the
+    offset."""
+    state = replay(NoOpRecord(), ClearElrRecord(), BeginTransactionRecord(), EndTransactionRecord())
     assert state == MetadataState()
-    assert state.last_offset == 2
+    assert state.last_offset == 3
 
 
 def test_delta_of_partitions() -> None:

@@ -24,6 +24,7 @@ from common.records.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
     ControllerEndpoint,
@@ -550,6 +551,16 @@ GOLDEN: list[tuple[str, KnownRecord, int, str]] = [
         02 aa 02 bb 02 cc       # salt, stored key, server key
         00 00 10 00             # 4096 iterations
         00                      # no tagged fields
+        """,
+    ),
+    (
+        "ClearElr v0",
+        ClearElrRecord(topic_name="t"),
+        0,
+        """
+        01 1c 00      # frame version, type 28, version 0
+        02 74         # topic "t"
+        00            # no tagged fields
         """,
     ),
     (
