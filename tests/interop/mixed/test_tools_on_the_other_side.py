@@ -4,12 +4,15 @@ The cluster of Apache Kafka has its newest level, with eligible leader replicas,
 that no log of ours does. Our tools, the export and the report read all of it.
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from analytics.requirements import missing, missing_package
+from common.records.batch import encode_values_batch
+from tests.integration.cluster import directory_id, until
 from tests.integration.traffic import QUIET
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, START_SECONDS_MAX
 from tests.interop.metadata_files import copy_metadata
@@ -20,6 +23,8 @@ from tests.interop.topics import create_topic
 
 NEWEST_LEVEL = "4.1"
 TOPIC = "t"
+# Frame version 1, type 99, version 0, and no tagged fields.
+UNKNOWN = bytes((1, 99, 0, 0))
 SHELL_ATTEMPTS_MAX = 10
 # So many make the controller write a snapshot.
 SNAPSHOT_PARTITIONS = 60
@@ -59,7 +64,7 @@ def test_our_tools_on_a_cluster_of_apache_kafka(newest: Release, tmp_path: Path)
         metadata = Path(cluster.nodes[1].files.metadata_dir)
         read_their_metadata(newest, metadata, tmp_path / "copy")
         if missing_package("pyarrow") is None:
-            export(metadata, tmp_path / "history")
+            export(metadata, tmp_path / "export")
 
 
 def write_idempotently(bootstrap: str) -> None:
@@ -77,13 +82,31 @@ def read_their_metadata(release: Release, metadata: Path, copy: Path) -> None:
     assert (theirs.status, ours.status) == (0, 0), (theirs, ours)
     assert ours.lines == theirs.lines
     text = "\n".join(theirs.lines)
-    for what in ("BEGIN_TRANSACTION_RECORD", "PRODUCER_IDS_RECORD", "eligibleLeaderReplicas"):
+    for what in ("BEGIN_TRANSACTION_RECORD", "PRODUCER_IDS_RECORD", "CLEAR_ELR_RECORD", "eligibleLeaderReplicas"):
         assert what in text, what
 
 
-def export(metadata: Path, out: Path) -> None:
-    done = run_diskraft("metadata", "export", "--metadata-log-dir", str(metadata), "--out", str(out))
+def export(metadata: Path, folder: Path) -> None:
+    """Adds a record of a type that does not exist yet, as a later release may write it."""
+    copy = Path(shutil.copytree(metadata, folder / "metadata"))
+    segment = max((copy / "__cluster_metadata-0").glob("*.log"))
+    dumped = run_tool("dump_log", "--files", str(segment)).lines
+    last = next(line.split() for line in reversed(dumped) if line.startswith("baseOffset:"))
+    end, epoch = (int(last[last.index(name) + 1]) for name in ("lastOffset:", "partitionLeaderEpoch:"))
+    batch = encode_values_batch([UNKNOWN], base_offset=end + 1, leader_epoch=epoch, timestamp_ms=1_700_000_000_000)
+    with segment.open("ab") as file:
+        file.write(batch)
+    # Only where the extra `analytics` is installed.
+    from pyarrow.parquet import read_table
+
+    out = folder / "history"
+    done = run_diskraft("metadata", "export", "--metadata-log-dir", str(copy), "--out", str(out))
     assert done.status == 0, done
+    rows = [row for path in sorted(out.glob("*.parquet")) for row in read_table(path).to_pylist()]
+    assert (rows[-1]["offset"], rows[-1]["type"], rows[-1]["type_number"]) == (end + 1, "UNKNOWN", UNKNOWN[1])
+    assert {row["type"] for row in rows[:-1]}.isdisjoint({"UNKNOWN"})
+    assert {"CLEAR_ELR_RECORD", "PRODUCER_IDS_RECORD", "PARTITION_CHANGE_RECORD"} <= {row["type"] for row in rows}
+    assert any(row["transaction_offset"] is not None for row in rows)
     if not missing():
         report = run_diskraft("reports", "disk-failures", "--input", str(out))
         assert report.status == 0, report
@@ -107,16 +130,20 @@ def test_their_tools_on_our_cluster(newest: Release, tmp_path: Path) -> None:
         info = newest.run("kafka.tools.StorageTool", "info", "-c", cluster.nodes[1].files.config)
         assert (info.status, info.errors) == (0, []), info
         folder = Path(cluster.nodes[101].files.metadata_dir) / "__cluster_metadata-0"
-        snapshot = until(lambda: max(folder.glob("*.checkpoint"), default=None), "a snapshot")
-        ask_the_shell(newest, snapshot, "ls /image/topics/byName", TOPIC)
-        ask_the_shell(newest, snapshot, "cat /image/cluster/1", '"fenced":')
+        written = until(lambda: max(folder.glob("*.checkpoint"), default=None), "a snapshot")
+        # The shell locks the folder of the snapshot's folder, which a running controller holds.
+        (tmp_path / "copy" / folder.name).mkdir(parents=True)
+        snapshot = Path(shutil.copy(written, tmp_path / "copy" / folder.name))
+        ask_the_shell(newest, snapshot, f"cat /image/topics/byName/{TOPIC}/0", "PartitionRegistration(replicas=[1]")
+        for path in cluster.nodes[1].files.data_dirs:
+            ask_the_shell(newest, snapshot, "cat /image/cluster/brokers/1", directory_id(path))
 
 
 def ask_the_shell(release: Release, snapshot: Path, command: str, expected: str) -> None:
     """The shell answers before it has read the snapshot if the machine is slow, so it is asked again."""
     done = Done(0, [], [])
     for _ in range(SHELL_ATTEMPTS_MAX):
-        done = release.run("org.apache.kafka.shell.MetadataShell", "--snapshot", str(snapshot), command)
+        done = release.run("org.apache.kafka.shell.MetadataShell", "--snapshot", str(snapshot), *command.split())
         assert done.status == 0, done
         if any(expected in line for line in done.lines):
             return
