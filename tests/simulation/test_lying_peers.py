@@ -18,6 +18,7 @@ from common.protocol.errors import EncodeError, ErrorCode
 from common.protocol.framing import encode_response_frame
 from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.messages.produce import ProduceResponse
+from common.protocol.numbering import Numbering
 from common.protocol.schema import FieldSchema, Struct
 from tests.fuzz.messages import Vocabulary, other_value
 from tests.simulation.cluster import NotAcknowledged, SimulatedClient, SimulatedCluster, run
@@ -40,21 +41,21 @@ class Liar:
         self.is_lying = False
         self.lies: Counter[str] = Counter()
 
-    def encode(self, correlation_id: int, message: Struct, version: int) -> list[Part]:
+    def encode(self, correlation_id: int, message: Struct, version: int, *, numbering: Numbering) -> list[Part]:
         # Some responses stay correct: without ApiVersions a client can send nothing at all, and the test's own client needs
         # its produce responses.
         is_exempt = isinstance(message, ApiVersionsResponse | ProduceResponse)
         if not self.is_lying or is_exempt or self._rng.random() >= self._rate:
-            return encode_response_frame(correlation_id, message, version)
+            return encode_response_frame(correlation_id, message, version, numbering=numbering)
         owner, field = self._rng.choice(_fields(message, version))
         truth = getattr(owner, field.name)
         try:
             setattr(owner, field.name, self._lie(owner, field, version))
-            frame = encode_response_frame(correlation_id, message, version)
+            frame = encode_response_frame(correlation_id, message, version, numbering=numbering)
         except EncodeError:
             # The new value contradicts another field, so the response stays as it was.
             setattr(owner, field.name, truth)
-            return encode_response_frame(correlation_id, message, version)
+            return encode_response_frame(correlation_id, message, version, numbering=numbering)
         setattr(owner, field.name, truth)
         self.lies[type(message).__name__] += 1
         return frame
