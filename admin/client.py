@@ -17,7 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from admin import brokers, configs, elections, log_dirs, offsets, quorum, reassignments, records, topics
+from admin import brokers, configs, elections, features, log_dirs, offsets, quorum, reassignments, records, topics
 from admin.config import AdminConfig, parse_bootstrap_servers
 from admin.errors import AdminError, InvalidArgument, RequestFailed, UnsupportedRequest, check, failure
 from admin.group_calls import GroupCalls
@@ -55,6 +55,7 @@ from common.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from common.protocol.messages.update_features import UpdateFeaturesResponse
 from common.protocol.schema import Struct
 from common.time_units import NS_PER_MS
 
@@ -162,6 +163,45 @@ class AdminClient:
         )
         check(response.error_code)
         return response
+
+    async def describe_features(
+        self, *, broker_id: int | None = None, timeout_ms: int | None = None
+    ) -> features.FeatureMetadata:
+        """Returns the levels that a broker supports, and the finalized ones. Asks any broker if `broker_id` is None."""
+        response: ApiVersionsResponse = await self._send(
+            "describeFeatures",
+            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION),
+            _destination(broker_id),
+            timeout_ms=timeout_ms,
+            error_of=_code_only,
+        )
+        check(response.error_code)
+        return features.feature_metadata(response)
+
+    def update_features(
+        self,
+        updates: Mapping[str, features.FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Results[str, None]:
+        """Changes the finalized levels of features, all of them or none. With `validate_only`, only checks the updates."""
+        results: Results[str, None] = Results(updates)
+
+        async def update() -> None:
+            server_timeout_ms = self._server_timeout_ms(timeout_ms)
+            request = features.update_request(updates, validate_only=validate_only, timeout_ms=server_timeout_ms)
+            response: UpdateFeaturesResponse = await self._send(
+                "updateFeatures", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_top_level
+            )
+            check(response.error_code, response.error_message)
+            # Until version 1, a response may name the error of each feature.
+            errors = {each.feature: (each.error_code, each.error_message) for each in response.results}
+            for name in updates:
+                _settle(results, name, *errors.get(name, (ErrorCode.NONE, None)), None)
+
+        self._start("updateFeatures", results, updates, update)
+        return results
 
     # --- topics --------------------------------------------------------------------------------------------------
     async def list_topics(self, *, timeout_ms: int | None = None) -> list[topics.TopicListing]:

@@ -62,7 +62,7 @@ from common.ids import BrokerEpoch, BrokerId, IncarnationId, Offset, TopicId
 from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.log_directories import WentOffline
 from common.metadata.delta import MetadataDelta
-from common.metadata.metadata_version import SUPPORTED_FEATURES
+from common.metadata.metadata_version import SUPPORTED_FEATURES, is_directory_assignment_supported
 from common.metadata.state import MetadataState
 from common.net.node_channel import NodeChannel
 from common.net.request_context import Handler
@@ -241,8 +241,19 @@ class BrokerDaemon:
     def _on_published(self, offset: Offset, is_first: bool) -> None:
         if is_first:
             self._assignments.fix_gate()
-        self._lifecycle_loop.post(MetadataApplied())
+        self._lifecycle_loop.post(MetadataApplied(lacks_directories=self._lacks_directories()))
         self._announce()
+
+    def _lacks_directories(self) -> bool:
+        """Whether the image has this broker's registration without directories, although metadata.version has them: it was
+        written when the level was lower."""
+        registration = self.state.brokers.get(self._broker_id)
+        return (
+            registration is not None
+            and registration.epoch == self.lifecycle.broker_epoch
+            and not registration.directories
+            and is_directory_assignment_supported(self.state.metadata_version)
+        )
 
     async def _catch_up(self) -> None:
         high_watermark = await self._driver.ask_for_high_watermark()

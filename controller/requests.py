@@ -68,6 +68,7 @@ from controller.core.registration import handle_broker_registration
 from controller.core.topics import create_topics, delete_topics
 from controller.core.turn import Operation
 from controller.core.unregister import handle_unregister_broker
+from controller.core.update_features import update_features
 from controller.quorum_controller import QuorumController
 
 # The first version of DeleteTopics whose clients know TOPIC_DELETION_DISABLED.
@@ -82,6 +83,7 @@ FORWARDABLE = (
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.UPDATE_FEATURES,
     ApiKey.DESCRIBE_QUORUM,
 )
 
@@ -101,6 +103,7 @@ OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
         ApiKey.BROKER_REGISTRATION: handle_broker_registration,
         ApiKey.BROKER_HEARTBEAT: handle_broker_heartbeat,
         ApiKey.UNREGISTER_BROKER: handle_unregister_broker,
+        ApiKey.UPDATE_FEATURES: update_features,
         ApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids,
         ApiKey.CONTROLLER_REGISTRATION: handle_controller_registration,
         ApiKey.ASSIGN_REPLICAS_TO_DIRS: handle_assign_replicas_to_dirs,
@@ -160,6 +163,7 @@ class ControllerRequests:
             ApiKey.BROKER_REGISTRATION: self.handle_operation,
             ApiKey.BROKER_HEARTBEAT: self.handle_broker_heartbeat,
             ApiKey.UNREGISTER_BROKER: self.handle_operation,
+            ApiKey.UPDATE_FEATURES: self.handle_timed_operation,
             ApiKey.ALLOCATE_PRODUCER_IDS: self.handle_operation,
             ApiKey.CONTROLLER_REGISTRATION: self.handle_operation,
             ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.handle_operation,

@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "kafka-consumer-perf-test": "tools.kafka.consumer_perf_test",
         "kafka-delete-records": "tools.kafka.delete_records",
         "kafka-dump-log": "tools.kafka.dump_log",
+        "kafka-features": "tools.kafka.features",
         "kafka-get-offsets": "tools.kafka.get_offsets",
         "kafka-leader-election": "tools.kafka.leader_election",
         "kafka-log-dirs": "tools.kafka.log_dirs",

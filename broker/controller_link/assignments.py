@@ -85,6 +85,9 @@ class Assignments:
 
     def _compare(self, moved: Collection[TopicIdPartition]) -> None:
         if not is_directory_assignment_supported(self._state.metadata_version):
+            # If the level has just fallen, everything has to be reported again once it rises.
+            self._sender.settle(list(self._known))
+            self._known = {}
             return
         wishes = self._replicas.wished_assignments()
         self._sender.settle([key for key in self._known if key not in wishes])

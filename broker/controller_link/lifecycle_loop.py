@@ -113,6 +113,7 @@ class LifecycleLoop:
                 self._halt(reason)
 
     async def _register(self) -> None:
+        is_again = self._lifecycle.broker_epoch >= 0
         request = self._build_registration()
         response = await self._ask(request)
         if response is None:
@@ -125,7 +126,8 @@ class LifecycleLoop:
                 self._env.log.warning("registration_refused", error=error, **advice)
             self.post(RegistrationRefused(response.error_code))
             return
-        self._env.log.info("broker_registered", broker_epoch=response.broker_epoch, directories=len(request.log_dirs))
+        event = "broker_registered_again" if is_again else "broker_registered"
+        self._env.log.info(event, broker_epoch=response.broker_epoch, directories=len(request.log_dirs))
         self.post(Registered(BrokerEpoch(response.broker_epoch), tuple(DirectoryId(id_) for id_ in request.log_dirs)))
 
     async def _send_heartbeat(self, effect: SendHeartbeat) -> None:

@@ -15,6 +15,8 @@ Counterpart of Kafka's BrokerLifecycleManager, with the rules of docs/DESIGN.md,
 3. The broker halts if, at or after a failure's deadline, it leads partitions in the failed directory and the controller's
    view is not up to date: either the failure is not acknowledged, or an assignment into the directory is still pending
    (KIP-858).
+4. Once metadata.version rises to where registrations have directories, the broker registers again, with the same incarnation
+   id. The controller keeps epoch and fencing. A refusal is not fatal: heartbeats go on in between, or the session would end.
 """
 
 from __future__ import annotations
@@ -149,6 +151,9 @@ class LastWords:
 class MetadataApplied:
     """New metadata was applied, so leadership in a failed directory may have changed."""
 
+    # Whether the applied metadata lacks this incarnation's directories although its metadata.version can express them.
+    lacks_directories: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Tick:
@@ -247,17 +252,24 @@ class BrokerLifecycle:
         self._has_pending_assignment_into = has_pending_assignment_into
         # Invariant: only moves forward, as drawn in the module docstring.
         self.state = BrokerState.NOT_RUNNING
-        # -1 until the registration is accepted, then fixed. Decides whether the next request is a registration or a
-        # heartbeat.
+        # -1 until the registration is accepted, then fixed.
         self.broker_epoch = BrokerEpoch(-1)
         # Whether the last error-free heartbeat answer said fenced. True until the first such answer.
         self.is_fenced = True
         # The directories that failed in this incarnation, in order, acknowledged or not. Invariant: never shrinks, because
         # every heartbeat names every failed directory that was registered.
         self._failures: dict[DirectoryId, _Failure] = {}
-        # The directories that the accepted registration named. Empty until the registration is accepted, then fixed.
+        # The directories that the last accepted registration named. Empty until then.
         # Invariant: a heartbeat never names an id outside this set.
         self._registered_directories: frozenset[DirectoryId] = frozenset()
+        # Rule 4: whether the applied metadata lacks the directories, and whether they still have to be registered. The
+        # second is set when the first becomes true, and cleared when a registration is accepted or the first becomes false.
+        self._lacks_directories = False
+        self._must_register_again = False
+        # Whether no registration has been sent since the level rose. The first attempt must not wait for the next heartbeat.
+        self._is_level_new = False
+        # Whether the last request was a registration, so that a heartbeat comes next.
+        self._owes_heartbeat = False
         # Whether a request awaits its answer. Set by `_maybe_send`, cleared by every answer and by RequestFailed.
         self._in_flight = False
         # When the next request is due. None while a request is in flight, unless something urgent came up meanwhile; also
@@ -337,25 +349,44 @@ class BrokerLifecycle:
                 return self._handle_shutdown_asked(now_ns)
             case LastWords():
                 return self._handle_last_words(now_ns)
-            case MetadataApplied() | Tick():
+            case MetadataApplied(lacks_directories):
+                self._handle_metadata_applied(lacks_directories, now_ns)
+            case Tick():
                 pass
         return []
 
+    def _handle_metadata_applied(self, lacks_directories: bool, now_ns: int) -> None:
+        if lacks_directories and not self._lacks_directories:
+            self._must_register_again = self._is_level_new = True
+            self._send_soon(now_ns)
+        elif not lacks_directories:
+            self._must_register_again = self._is_level_new = False
+        self._lacks_directories = lacks_directories
+
     def _handle_registered(self, event: Registered, now_ns: int) -> list[Effect]:
         self._in_flight = False
+        self._must_register_again = False
         self._request_failures = 0
         self._registration_deadline_ns = None
         self._registration_error = None
+        is_again = self.broker_epoch >= 0
         self.broker_epoch = event.broker_epoch
         self._registered_directories = frozenset(event.directories)
+        # The request names only online directories. Leaving out a failed directory reports its failure.
+        left_out = tuple(each for each in self._failures if each not in self._registered_directories)
         for directory_id, failure in self._failures.items():
-            # The request names only online directories. Leaving out a failed directory reports its failure.
-            failure.acknowledged = directory_id not in self._registered_directories
+            if directory_id in self._registered_directories:
+                failure.acknowledged = False
         self._next_request_ns = now_ns
-        return []
+        effects = self._acknowledge(left_out)
+        return effects if is_again else []
 
     def _handle_registration_refused(self, error_code: int, now_ns: int) -> list[Effect]:
         self._in_flight = False
+        if self.broker_epoch >= 0:
+            # The metadata may have changed in between, and a later attempt may succeed.
+            self._retry_later(now_ns)
+            return []
         self._registration_error = error_code
         if error_code in FATAL_REGISTRATION_ERRORS:
             name = ErrorCode(error_code).name
@@ -405,7 +436,7 @@ class BrokerLifecycle:
         if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and event.should_shut_down:
             return [*effects, ShutDownNow()]
         unsent = any(not failure.acknowledged for failure in self._failures.values())
-        urgent = unsent or (self._ready_to_unfence and event.is_fenced and self._sent_want_fence)
+        urgent = unsent or (self._ready_to_unfence and event.is_fenced and self._sent_want_fence) or self._is_level_new
         self._next_request_ns = now_ns if urgent else now_ns + self._interval_ns()
         return effects
 
@@ -469,8 +500,11 @@ class BrokerLifecycle:
             return []
         self._in_flight = True
         self._next_request_ns = None
-        if self.broker_epoch < 0:
+        if self._is_registration_next():
+            self._owes_heartbeat = True
+            self._is_level_new = False
             return [SendRegistration()]
+        self._owes_heartbeat = False
         self._sent_last_words = self._has_last_words
         self._sent_want_fence = self._has_last_words or not self._ready_to_unfence
         offline = tuple(d for d in self._failures if d in self._registered_directories)
@@ -482,6 +516,11 @@ class BrokerLifecycle:
                 offline_directories=offline,
             )
         ]
+
+    def _is_registration_next(self) -> bool:
+        if self.broker_epoch < 0:
+            return True
+        return self._must_register_again and not self._owes_heartbeat and not self._has_last_words
 
     def _send_soon(self, now_ns: int) -> None:
         # Before the registration nothing is urgent: every attempt names the directories that are online when it is built,

@@ -29,6 +29,7 @@ from common.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 # The timeout of requests that have no timeout field.
 TIMEOUT_MS = 30_000
@@ -50,6 +51,7 @@ class ForwardedRequests:
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.handle_alter_partition_reassignments,
             ApiKey.LIST_PARTITION_REASSIGNMENTS: self.handle_list_partition_reassignments,
             ApiKey.UNREGISTER_BROKER: self.handle_unregister_broker,
+            ApiKey.UPDATE_FEATURES: self.handle_update_features,
             ApiKey.DESCRIBE_QUORUM: self.handle_describe_quorum,
         }
 
@@ -202,6 +204,24 @@ class ForwardedRequests:
             is_visible=lambda answer: (
                 answer.error_code != ErrorCode.NONE or BrokerId(request.broker_id) not in self._state.brokers
             ),
+        )
+        return response
+
+    async def handle_update_features(
+        self, context: RequestContext, request: UpdateFeaturesRequest
+    ) -> UpdateFeaturesResponse:
+        """Answers once this broker's image has the new levels."""
+
+        def is_visible(response: UpdateFeaturesResponse) -> bool:
+            features = self._state.features
+            return (
+                response.error_code != ErrorCode.NONE
+                or request.validate_only
+                or all(features.get(each.feature, 0) == each.max_version_level for each in request.feature_updates)
+            )
+
+        response: UpdateFeaturesResponse = await self._forwarding.forward(
+            context, timeout_ms=request.timeout_ms, is_visible=is_visible
         )
         return response
 

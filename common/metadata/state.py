@@ -10,7 +10,7 @@ Two rules about lost directories are easy to get wrong (docs/DESIGN.md, "Registr
 1. A BrokerRegistrationChangeRecord with an empty directory list does not change the directories.
 2. A registration with a new incarnation replaces the broker's lost directories with those in the record. A registration with
    the same incarnation keeps the lost directories, adds every directory that the record no longer lists, and removes every
-   directory that the record lists as online again.
+   directory that the record lists as online again. Below metadata.version 17 a registration has no directories at all.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -33,7 +33,12 @@ from common.ids import (
 from common.metadata.delta import ConfigResource, MetadataDelta
 from common.metadata.directory_ids import MIGRATING
 from common.metadata.kept_records import KEPT_RECORDS, KeptTable, keep
-from common.metadata.metadata_version import METADATA_VERSION_FEATURE, MINIMUM_LEVEL, supported_levels
+from common.metadata.metadata_version import (
+    METADATA_VERSION_FEATURE,
+    MINIMUM_LEVEL,
+    is_directory_assignment_supported,
+    supported_levels,
+)
 from common.metadata.partition_index import PartitionIndex
 from common.metadata.registrations import (
     BrokerEndpoint,
@@ -307,7 +312,7 @@ class MetadataState:
         if before is not None:
             if record.broker_epoch < before.epoch:
                 _fail(offset, f"broker {broker_id} registers with epoch {record.broker_epoch}, it had {before.epoch}")
-            if record.incarnation_id == before.incarnation_id:
+            if record.incarnation_id == before.incarnation_id and self._knows_directories(record):
                 # Within an incarnation a lost directory stays lost until a registration lists it as online again. A
                 # directory that was online and is missing from the new registration is lost too.
                 lost = self._sorted_ids((*lost, *before.lost_directories, *before.directories), without=directories)
@@ -330,6 +335,11 @@ class MetadataState:
         )
         self._put_broker(registration, delta)
         self.registration_offsets[broker_id] = offset
+
+    def _knows_directories(self, record: RegisterBrokerRecord) -> bool:
+        """Whether the record can say which directories the broker has. Below 17 it cannot, and then none is remembered: an
+        unsafe downgrade relies on that."""
+        return bool(record.log_dirs) or is_directory_assignment_supported(self.metadata_version)
 
     def _replay_unregister_broker(self, record: UnregisterBrokerRecord, offset: Offset, delta: MetadataDelta | None) -> None:
         broker = self._registered(record.broker_id, record.broker_epoch, offset)

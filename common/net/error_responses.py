@@ -142,6 +142,7 @@ from common.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from common.protocol.messages.unregister_broker import UnregisterBrokerResponse
+from common.protocol.messages.update_features import UpdateFeaturesResponse
 from common.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -584,6 +585,7 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _top_level_with_text(DescribeUserScramCredentialsResponse),
         ApiKey.DESCRIBE_QUORUM: _top_level_with_text(DescribeQuorumResponse),
         ApiKey.ALTER_PARTITION: _top_level(AlterPartitionResponse),
+        ApiKey.UPDATE_FEATURES: _top_level_with_text(UpdateFeaturesResponse),
         ApiKey.ENVELOPE: _top_level(EnvelopeResponse),
         ApiKey.FETCH_SNAPSHOT: _top_level(FetchSnapshotResponse),
         ApiKey.DESCRIBE_CLUSTER: _top_level_with_text(DescribeClusterResponse),

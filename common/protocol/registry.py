@@ -79,6 +79,7 @@ from common.protocol.messages.produce import ProduceRequest, ProduceResponse
 from common.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from common.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from common.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from common.protocol.schema import SchemaError, Struct, VersionRange, message_schema
 
@@ -151,6 +152,7 @@ _ALL = (
     _api(BrokerRegistrationRequest, BrokerRegistrationResponse),
     _api(BrokerHeartbeatRequest, BrokerHeartbeatResponse),
     _api(UnregisterBrokerRequest, UnregisterBrokerResponse),
+    _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
     _api(DescribeTransactionsRequest, DescribeTransactionsResponse),
     _api(ListTransactionsRequest, ListTransactionsResponse),
     _api(AllocateProducerIdsRequest, AllocateProducerIdsResponse),

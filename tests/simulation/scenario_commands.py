@@ -23,6 +23,7 @@ from common.protocol.messages.create_topics import (
 )
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
 from common.protocol.schema import Struct
 from common.records.batch import Record, encode_batch
 from common.time_units import NS_PER_S
@@ -105,6 +106,21 @@ async def delete_topic(run: ScenarioRun, arguments: Arguments) -> list[str]:
     for key in [key for key in run.client.acknowledged if key[0] == name]:
         del run.client.acknowledged[key]
     return [error_name(response.responses[0].error_code)]
+
+
+@command("update features")
+async def update_features(run: ScenarioRun, arguments: Arguments) -> list[str]:
+    """update features [downgrade|unsafe] metadata.version=17: UpdateFeatures, sent to a broker. Shows the error, if any."""
+    flags = arguments.rest()
+    kind = UpgradeType.UPGRADE
+    if flags:
+        kind = {"downgrade": UpgradeType.SAFE_DOWNGRADE, "unsafe": UpgradeType.UNSAFE_DOWNGRADE}[flags[0]]
+    updates = [
+        FeatureUpdateKey(feature=name, max_version_level=int(level), upgrade_type=kind)
+        for name, level in arguments.others().items()
+    ]
+    response = await run.client.ask(run.live_broker(), UpdateFeaturesRequest(feature_updates=updates))
+    return [error_name(response.error_code), *([response.error_message] if response.error_message else [])]
 
 
 # --- clients ------------------------------------------------------------------------------------------------------

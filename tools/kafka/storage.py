@@ -43,6 +43,7 @@ from common.storage.meta_properties_file import load_meta_properties, store_meta
 from common.storage.names import META_PROPERTIES_FILE
 from tools.arguments import ToolParser
 from tools.errors import ToolError, run_tool
+from tools.kafka.feature_levels import print_feature_dependencies, print_version_mapping
 from tools.kafka.initial_controllers import InitialController, parse_initial_controllers
 from tools.node.configuration_file import load_config, read_properties
 
@@ -78,6 +79,7 @@ def main(argv: list[str] | None = None) -> int:
         "format": lambda given: asyncio.run(_format(given)),
         "info": lambda given: asyncio.run(_info(given)),
         "version-mapping": _version_mapping,
+        "feature-dependencies": _feature_dependencies,
     }
     return run_tool(lambda: actions[arguments.action](arguments))
 
@@ -119,6 +121,8 @@ def command_line() -> ToolParser:
     )
     mapping = actions.add_parser("version-mapping", help="show the metadata.version of a release")
     mapping.add_argument("-r", "--release-version", default=None)
+    dependencies = actions.add_parser("feature-dependencies", help="show which features a feature level requires")
+    dependencies.add_argument("-f", "--feature", action="append", required=True, metavar="NAME=LEVEL")
     return parser
 
 
@@ -131,8 +135,12 @@ def _random_uuid(_: argparse.Namespace) -> int:
 
 
 def _version_mapping(arguments: argparse.Namespace) -> int:
-    level = DEFAULT_LEVEL if arguments.release_version is None else _level(arguments.release_version)
-    print(f"{METADATA_VERSION_FEATURE}={level} ({level_name(level)})")
+    print_version_mapping(arguments.release_version)
+    return 0
+
+
+def _feature_dependencies(arguments: argparse.Namespace) -> int:
+    print_feature_dependencies(arguments.feature)
     return 0
 
 

@@ -58,6 +58,12 @@ from common.protocol.messages.describe_configs import DescribeConfigsRequest, De
 from common.protocol.messages.envelope import EnvelopeRequest
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    UpgradeType,
+)
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
 from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
@@ -682,6 +688,37 @@ def test_an_error_inside_is_not_an_error_of_the_envelope() -> None:
         assert answer.error_code == ErrorCode.NONE
         _, response = parse_response(UnregisterBrokerResponse, answer.response_data, 0)
         assert response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_features_are_updated_in_every_version(version: int) -> None:
+    """A success lists the features up to version 1. A refusal is one error for all of them. Version 0 has a flag for a safe
+    downgrade, the others a type."""
+
+    async def ask(client: Client, level: int, *, downgrade: bool = False) -> UpdateFeaturesResponse:
+        update = FeatureUpdateKey(feature="metadata.version", max_version_level=level)
+        if version == 0:
+            update.allow_downgrade = downgrade
+        elif downgrade:
+            update.upgrade_type = UpgradeType.SAFE_DOWNGRADE
+        answer = await client.send(envelope(UpdateFeaturesRequest(feature_updates=[update]), version))
+        assert answer.error_code == ErrorCode.NONE
+        _, response = parse_response(UpdateFeaturesResponse, answer.response_data, version)
+        assert isinstance(response, UpdateFeaturesResponse)
+        return response
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        done = await ask(client, 22)
+        assert done.error_code == ErrorCode.NONE
+        assert [each.feature for each in done.results] == (["metadata.version"] if version <= 1 else [])
+        assert node.daemon.controller.state.metadata_version == 22
+        refused = await ask(client, 21)
+        assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert refused.results == []
+        assert (await ask(client, 21, downgrade=True)).error_code == ErrorCode.NONE
+        assert node.daemon.controller.state.metadata_version == 21
 
     run(scenario)
 

@@ -31,6 +31,8 @@ class FakeBroker:
     def __init__(self, answers: Mapping[ApiKey, Answer]) -> None:
         self.answers = dict(answers)
         self.requests: list[Any] = []
+        # What ApiVersions says beyond the served APIs.
+        self.features = ApiVersionsResponse()
         # The brokers of the cluster by id. The one with the lowest id is the controller.
         self.members: Mapping[int, FakeBroker] = {1: self}
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -93,7 +95,10 @@ class FakeBroker:
             api_keys=[
                 ApiVersion(api_key=key, min_version=APIS[key].versions.first, max_version=APIS[key].versions.last)
                 for key in keys
-            ]
+            ],
+            supported_features=self.features.supported_features,
+            finalized_features=self.features.finalized_features,
+            finalized_features_epoch=self.features.finalized_features_epoch,
         )
 
     def _brokers(self) -> MetadataResponse:

@@ -58,10 +58,12 @@ from common.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
 from common.raft.core.record_batches import CommittedBatch
 from common.records.metadata_records import (
+    FeatureLevelRecord,
     KnownRecord,
     NoOpRecord,
     PartitionChangeRecord,
@@ -419,6 +421,25 @@ def test_an_unregistered_broker_is_answered_when_it_is_gone_here() -> None:
         broker.commit(UnregisterBrokerRecord(broker_id=2, broker_epoch=100))
         assert (await answering).error_code == ErrorCode.NONE
         assert BrokerId(2) not in broker.state.brokers
+
+    run(scenario)
+
+
+def test_an_updated_feature_is_answered_when_it_is_visible_here() -> None:
+    """A successful answer waits until this broker's image has the level. A dry run and a refusal are answered at once."""
+
+    async def scenario(broker: Broker) -> None:
+        updates = [FeatureUpdateKey(feature="metadata.version", max_version_level=22)]
+        broker.respond = lambda _: UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION)
+        response = await broker.send(UpdateFeaturesRequest(feature_updates=updates), 2)
+        assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        broker.respond = lambda _: UpdateFeaturesResponse()
+        await broker.send(UpdateFeaturesRequest(feature_updates=updates, validate_only=True), 1)
+        answering = broker.send(UpdateFeaturesRequest(feature_updates=updates), 1)
+        await broker.world.sleep(1)
+        assert not answering.done()
+        broker.commit(FeatureLevelRecord(name="metadata.version", feature_level=22))
+        assert (await answering).error_code == ErrorCode.NONE
 
     run(scenario)
 

@@ -335,3 +335,71 @@ def test_a_broker_that_never_registered_has_no_last_words() -> None:
     context = Context()
     context.step(Start())
     assert context.step(LastWords()) == [LastWordsHeard()]
+
+
+# --- registering again -----------------------------------------------------------------------------------------------
+
+LEVEL_ROSE = MetadataApplied(lacks_directories=True)
+
+
+def test_a_rising_level_registers_the_broker_once_more() -> None:
+    """The first metadata that lacks the directories leads to one registration, at once, and heartbeats go on after it. The
+    broker's own image shows the registration only later."""
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(LEVEL_ROSE) == [SendRegistration()]
+    assert context.step(LEVEL_ROSE) == []
+    assert context.step(Registered(EPOCH, (D1, D2))) == [heartbeat()]
+    assert context.answer() == []
+    assert context.step(LEVEL_ROSE) == []
+    assert context.step(MetadataApplied()) == []
+    assert context.step(Tick(), after_ms=2000) == [heartbeat()]
+    assert context.lifecycle.state is BrokerState.RUNNING
+
+
+def test_the_registration_follows_a_heartbeat_in_flight_at_once() -> None:
+    """There is one request at a time, and the registration does not wait for the next regular heartbeat."""
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(Tick(), after_ms=2000) == [heartbeat()]
+    assert context.step(LEVEL_ROSE) == []
+    assert context.answer() == [SendRegistration()]
+
+
+@pytest.mark.parametrize("failure", [RequestFailed("no answer"), RegistrationRefused(ErrorCode.UNSUPPORTED_VERSION)])
+def test_heartbeats_go_on_while_the_broker_cannot_register_again(failure: Event) -> None:
+    """Heartbeats and registrations take turns, or the session would end. A refusal that is fatal at the start is not now:
+    the level may have fallen again. Once it has, the broker stops trying."""
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(LEVEL_ROSE) == [SendRegistration()]
+    assert context.step(failure) == []
+    assert context.step(Tick(), after_ms=200) == [heartbeat()]
+    assert context.answer() == []
+    assert context.step(Tick(), after_ms=2000) == [SendRegistration()]
+    assert context.step(failure) == []
+    assert context.step(Tick(), after_ms=400) == [heartbeat()]
+    assert context.answer() == []
+    assert context.step(MetadataApplied()) == []
+    assert context.step(Tick(), after_ms=2000) == [heartbeat()]
+
+
+def test_a_second_registration_reports_the_failures_that_it_leaves_out() -> None:
+    """The failed directory is not in the request, so its answer acknowledges the failure. A directory that fails meanwhile
+    is in it, and the next heartbeat names it."""
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(LEVEL_ROSE) == [SendRegistration()]
+    assert context.step(DirectoryFailed(D1)) == []
+    assert context.step(DirectoryFailed(D2)) == []
+    assert context.step(Registered(EPOCH, (D2,))) == [FailuresAcknowledged((D1,)), heartbeat(D2)]
+
+
+def test_last_words_come_before_a_registration() -> None:
+    """The node is about to halt: nothing is more urgent than to say so."""
+    context = Context()
+    context.run_until_unfenced()
+    context.step(Tick(), after_ms=2000)
+    context.step(LEVEL_ROSE)
+    context.step(LastWords())
+    assert context.answer() == [heartbeat(fence=True)]

@@ -671,9 +671,24 @@ def test_info_of_directories_from_zookeeper_times(tool: Tool) -> None:
 
 def test_a_release_is_mapped_to_its_metadata_version(tool: Tool) -> None:
     """Prints the metadata.version of the default release and of a given one. An unknown release is an error."""
-    assert tool("version-mapping") == (0, [f"metadata.version=21 ({LEVEL})"], [])
-    assert tool("version-mapping", "-r", "3.7") == (0, ["metadata.version=19 (3.7-IV4)"], [])
+    assert tool("version-mapping") == (0, [f"metadata.version=21 ({LEVEL})", "kraft.version=0"], [])
+    assert tool("version-mapping", "-r", "3.7") == (0, ["metadata.version=19 (3.7-IV4)", "kraft.version=0"], [])
     assert tool("version-mapping", "-r", "1.0")[0] == 1
+
+
+def test_feature_dependencies(tool: Tool) -> None:
+    """No feature of this release requires another. Several may be named, and an unknown one is an error."""
+    status, out, err = tool("feature-dependencies", "-f", "metadata.version=17", "-f", "kraft.version=0")
+    assert (status, err) == (0, [])
+    assert out == ["metadata.version=17 (3.7-IV2) has no dependencies.", "kraft.version=0 has no dependencies."]
+    for feature, text in (
+        ("metadata.version=99", "Unknown metadata.version 99"),
+        ("kraft.version=1", "No feature:kraft.version with feature level 1"),
+        ("group.version=1", "Unknown feature: group.version"),
+        ("group.version", "Can't parse feature=level string group.version: equals sign not found."),
+        ("a=b", "Can't parse feature=level string a=b: unable to parse b as a short."),
+    ):
+        assert tool("feature-dependencies", "--feature", feature) == (1, [], [text])
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["format", "--version"]])

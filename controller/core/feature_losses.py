@@ -1,0 +1,160 @@
+"""What a lower metadata.version cannot express, and the records that remove it (core).
+
+Counterpart of the `handleLoss` calls of Kafka's image writer, as records: every node forgets the same things at the same
+offset, and snapshots at the lower level can be written.
+
+Partition changes come before the record of the new level, because only the old level can name directories. Registrations
+come after it, because only below 17 a registration without directories clears those that its incarnation had registered.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from common.ids import TopicIdPartition
+from common.metadata import metadata_version
+from common.metadata.directory_ids import MIGRATING
+from common.metadata.registrations import BrokerRegistration
+from common.metadata.state import MetadataState
+from common.records.metadata_frame import ApiMessageAndVersion
+from common.records.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    DelegationTokenRecord,
+    KnownRecord,
+    MetadataRecordType,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from controller.core.slices import Sliced, ends_slice
+
+# How many names a description lists.
+_NAMES_MAX = 10
+
+
+@dataclass(slots=True)
+class Losses:
+    """Everything that the lower level cannot express."""
+
+    level: int = 0
+    brokers_with_directories: list[BrokerRegistration] = field(default_factory=list)
+    brokers_in_controlled_shutdown: list[BrokerRegistration] = field(default_factory=list)
+    assigned_partitions: list[TopicIdPartition] = field(default_factory=list)
+    # Names of the first of `assigned_partitions`.
+    partition_names: list[str] = field(default_factory=list)
+    scram_credentials: list[UserScramCredentialRecord] = field(default_factory=list)
+    delegation_tokens: list[DelegationTokenRecord] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.brokers_with_directories
+            or self.brokers_in_controlled_shutdown
+            or self.assigned_partitions
+            or self.scram_credentials
+            or self.delegation_tokens
+        )
+
+    def description(self) -> list[str]:
+        """Returns a phrase for each kind of loss, naming the first brokers, partitions, users and tokens."""
+        found = (
+            ("the registered directories of brokers", [str(each.broker_id) for each in self.brokers_with_directories]),
+            ("the directories of partitions", self.partition_names),
+            ("the controlled shutdown of brokers", [str(each.broker_id) for each in self.brokers_in_controlled_shutdown]),
+            ("the SCRAM credentials of users", [each.name for each in self.scram_credentials]),
+            ("the delegation tokens", [each.token_id for each in self.delegation_tokens]),
+        )
+        more = len(self.assigned_partitions) - len(self.partition_names)
+        return [f"{what} {_listed(names, more if what.endswith('partitions') else 0)}" for what, names in found if names]
+
+
+def _listed(names: list[str], more: int) -> str:
+    more += max(0, len(names) - _NAMES_MAX)
+    return ", ".join(names[:_NAMES_MAX]) + (f" and {more} more" if more else "")
+
+
+def find_losses(state: MetadataState, level: int) -> Sliced[Losses]:
+    """Returns what metadata.version `level`, which is lower than the present one, cannot express."""
+    losses = Losses(level)
+    if state.metadata_version >= metadata_version.DIRECTORY_ASSIGNMENT_LEVEL > level:
+        brokers = state.brokers.values()
+        losses.brokers_with_directories = [each for each in brokers if each.directories or each.lost_directories]
+        number = 0
+        for topic in state.topics.values():
+            for index, partition in topic.partitions.items():
+                if any(directory_id != MIGRATING for directory_id in partition.directories):
+                    losses.assigned_partitions.append(TopicIdPartition(topic.id, index))
+                    if len(losses.partition_names) < _NAMES_MAX:
+                        losses.partition_names.append(f"{topic.name}-{index}")
+                if ends_slice(number):
+                    yield
+                number += 1
+    if level < metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL:
+        losses.brokers_in_controlled_shutdown = [each for each in state.brokers.values() if each.in_controlled_shutdown]
+    if level < metadata_version.SCRAM_LEVEL:
+        losses.scram_credentials = [
+            each
+            for each in _kept(state, MetadataRecordType.USER_SCRAM_CREDENTIAL_RECORD)
+            if isinstance(each, UserScramCredentialRecord)
+        ]
+    if level < metadata_version.DELEGATION_TOKEN_LEVEL:
+        losses.delegation_tokens = [
+            each
+            for each in _kept(state, MetadataRecordType.DELEGATION_TOKEN_RECORD)
+            if isinstance(each, DelegationTokenRecord)
+        ]
+    return losses
+
+
+def _kept(state: MetadataState, record_type: MetadataRecordType) -> Iterable[KnownRecord]:
+    return state.kept_records.get(record_type, {}).values()
+
+
+def generate_records_before(state: MetadataState, losses: Losses) -> Sliced[list[ApiMessageAndVersion]]:
+    """Returns the records that must precede the record of the lower level: they need the present one."""
+    records: list[ApiMessageAndVersion] = []
+    version = metadata_version.partition_change_record_version(state.metadata_version)
+    for number, key in enumerate(losses.assigned_partitions):
+        partition = state.partition(*key)
+        assert partition is not None
+        change = PartitionChangeRecord(
+            partition_id=key.partition, topic_id=key.topic_id, directories=[MIGRATING] * len(partition.replicas)
+        )
+        records.append(ApiMessageAndVersion(change, version))
+        if ends_slice(number):
+            yield
+    for scram in losses.scram_credentials:
+        gone = RemoveUserScramCredentialRecord(name=scram.name, mechanism=scram.mechanism)
+        records.append(ApiMessageAndVersion(gone, 0))
+    records += [
+        ApiMessageAndVersion(RemoveDelegationTokenRecord(token_id=token.token_id), 0) for token in losses.delegation_tokens
+    ]
+    return records
+
+
+def generate_records_after(state: MetadataState, losses: Losses) -> list[ApiMessageAndVersion]:
+    """Returns the records that must follow the record of the lower level: registrations as that level can express them."""
+    brokers = {each.broker_id: each for each in losses.brokers_with_directories}
+    brokers |= {each.broker_id: each for each in losses.brokers_in_controlled_shutdown}
+    version = metadata_version.register_broker_record_version(losses.level)
+    return [ApiMessageAndVersion(_registration(brokers[id_], losses.level), version) for id_ in sorted(brokers)]
+
+
+def _registration(broker: BrokerRegistration, level: int) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            BrokerEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+            for each in broker.endpoints
+        ],
+        features=[
+            BrokerFeature(name=each.name, min_supported_version=each.min_version, max_supported_version=each.max_version)
+            for each in broker.features
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown and level >= metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL,
+    )

@@ -1,0 +1,255 @@
+"""UpdateFeatures: every reason to refuse an update, and what downgrades keep, lose and refuse to lose."""
+
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+
+from common.ids import BrokerId, Offset, TopicId, TopicIdPartition
+from common.metadata.directory_ids import MIGRATING
+from common.metadata.metadata_version import (
+    DIRECTORY_NUMBERING_FEATURE,
+    LATEST_LEVEL,
+    METADATA_VERSION_FEATURE,
+    MINIMUM_BOOTSTRAP_LEVEL,
+)
+from common.metadata.record_reader import MetadataRecordReader
+from common.metadata.snapshot import generate_snapshot_records
+from common.metadata.state import MetadataState
+from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    UpgradeType,
+)
+from common.protocol.numbering import Numbering
+from common.records.metadata_frame import ApiMessageAndVersion, encode_record
+from common.records.metadata_records import (
+    DelegationTokenRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    UserScramCredentialRecord,
+)
+from controller.core.result import ControllerResult
+from controller.core.update_features import update_features
+from tests.unit.controller.core.context import ControllerContext, directory
+
+LEVELS = range(MINIMUM_BOOTSTRAP_LEVEL, LATEST_LEVEL + 1)
+
+
+def update(
+    context: ControllerContext,
+    level: int,
+    kind: int = UpgradeType.UPGRADE,
+    *,
+    feature: str = METADATA_VERSION_FEATURE,
+    dry_run: bool = False,
+) -> UpdateFeaturesResponse:
+    key = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
+    request = UpdateFeaturesRequest(feature_updates=[key], validate_only=dry_run)
+    return context.apply(update_features(context.turn(), request))
+
+
+def refused(
+    context: ControllerContext, level: int, kind: int = UpgradeType.UPGRADE, *, feature: str = METADATA_VERSION_FEATURE
+) -> str:
+    """Returns the error's text without what every text begins with."""
+    before = len(context.log)
+    with pytest.raises(ApiError) as caught:
+        update(context, level, kind, feature=feature)
+    assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    assert len(context.log) == before
+    start = (
+        "The update failed for all features since the following feature had an error: "
+        f"Invalid update version {level} for feature {feature}. "
+    )
+    assert caught.value.message is not None
+    assert caught.value.message.startswith(start)
+    return caught.value.message.removeprefix(start)
+
+
+def test_an_upgrade_writes_the_new_level() -> None:
+    """Only the feature's record is written. A dry run writes nothing, and neither does an update to the present level."""
+    context = ControllerContext(level=16)
+    context.start(1)
+    for dry_run, level in (True, 17), (False, 16):
+        assert update(context, level, dry_run=dry_run).error_code == ErrorCode.NONE
+        assert context.last_records == []
+    response = update(context, 17)
+    assert [each.feature for each in response.results] == [METADATA_VERSION_FEATURE]
+    assert [each.record for each in context.last_records] == [
+        FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=17)
+    ]
+    assert context.event("feature_updated") == {
+        "feature": METADATA_VERSION_FEATURE,
+        "level_before": 16,
+        "level": 17,
+        "lost": [],
+    }
+    assert context.state.metadata_version == 17
+
+
+REFUSALS: Sequence[tuple[str, int, int, str]] = (
+    (METADATA_VERSION_FEATURE, 22, 7, "The controller does not support the given upgrade type."),
+    (METADATA_VERSION_FEATURE, -1, 1, "A feature version cannot be less than 0."),
+    (METADATA_VERSION_FEATURE, 99, 1, "Unknown metadata.version."),
+    (METADATA_VERSION_FEATURE, 0, 3, "Unknown metadata.version."),
+    (METADATA_VERSION_FEATURE, 23, 1, "Local controller only supports versions 1-22"),
+    (METADATA_VERSION_FEATURE, 3, 3, "Unable to set a metadata.version less than 3.3-IV0"),
+    (
+        METADATA_VERSION_FEATURE,
+        20,
+        1,
+        "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.",
+    ),
+    (METADATA_VERSION_FEATURE, 22, 2, "Can't downgrade to a newer version."),
+    (METADATA_VERSION_FEATURE, 22, 3, "Can't downgrade to a newer version."),
+    ("kraft.version", 1, 1, "Local controller does not support this feature."),
+    ("group.version", 1, 1, "Local controller does not support this feature."),
+    (
+        DIRECTORY_NUMBERING_FEATURE,
+        0,
+        3,
+        "The numbering of directory ids is chosen when the cluster is formatted and cannot be changed.",
+    ),
+)
+
+
+@pytest.mark.parametrize(("feature", "level", "kind", "reason"), REFUSALS)
+def test_an_update_that_is_never_possible(feature: str, level: int, kind: int, reason: str) -> None:
+    """The texts are Kafka's, except for the feature of our own."""
+    assert refused(ControllerContext(level=21), level, kind, feature=feature) == reason
+
+
+def test_a_broker_that_cannot_speak_the_new_level() -> None:
+    """The refusal names the broker, fenced or not, and its range."""
+    context = ControllerContext(level=16)
+    context.start(1)
+    context.register(2, features=[(METADATA_VERSION_FEATURE, 1, 16), (DIRECTORY_NUMBERING_FEATURE, 0, 1)])
+    assert refused(context, 17) == "Broker 2 only supports versions 1-16"
+
+
+def test_all_updates_take_effect_or_none() -> None:
+    """The second update is refused, so the first one has no effect either. A feature named twice is malformed."""
+    context = ControllerContext(level=16)
+    updates = [
+        FeatureUpdateKey(feature=METADATA_VERSION_FEATURE, max_version_level=17),
+        FeatureUpdateKey(feature="kraft.version", max_version_level=1),
+    ]
+    for request, code in (
+        (updates, ErrorCode.INVALID_UPDATE_VERSION),
+        ([updates[0], updates[0]], ErrorCode.INVALID_REQUEST),
+    ):
+        with pytest.raises(ApiError) as caught:
+            context.apply(update_features(context.turn(), UpdateFeaturesRequest(feature_updates=request)))
+        assert caught.value.code is code
+    assert context.state.metadata_version == 16
+
+
+def test_version_0_asks_for_a_safe_downgrade() -> None:
+    """Its flag takes the place of the upgrade type."""
+    context = ControllerContext(level=21)
+    key = FeatureUpdateKey(feature=METADATA_VERSION_FEATURE, max_version_level=20, allow_downgrade=True)
+    context.apply(update_features(context.turn(), UpdateFeaturesRequest(feature_updates=[key])))
+    assert context.state.metadata_version == 20
+
+
+# --- downgrades ------------------------------------------------------------------------------------------------------
+
+
+def full_context(level: int) -> tuple[ControllerContext, TopicId]:
+    """Returns a cluster that holds everything that this level can express and some lower one cannot."""
+    context = ControllerContext(level=level)
+    has_directories = level >= 17
+    for broker_id in (1, 2, 3):
+        context.start(broker_id, [f"{broker_id}a", f"{broker_id}b"] if has_directories else [])
+    topic_id = context.topic("t", [[1, 2], [2, 3], [3, 1]])
+    if has_directories:
+        context.assign(1, {"1a": [TopicIdPartition(topic_id, 0)]})
+        context.heartbeat(2, offline=["2b"])
+    context.heartbeat(3, want_shut_down=True, metadata_offset=0)
+    assert context.state.brokers[BrokerId(3)].in_controlled_shutdown is (level >= 7)
+    kept = [
+        *([ApiMessageAndVersion(UserScramCredentialRecord(name="u", mechanism=1), 0)] if level >= 11 else []),
+        *([ApiMessageAndVersion(DelegationTokenRecord(token_id="k"), 0)] if level >= 14 else []),
+    ]
+    context.apply(ControllerResult(kept, None))
+    return context, topic_id
+
+
+def rebuilt(state: MetadataState) -> MetadataState:
+    """Returns what a node gets that loads a snapshot of the state."""
+    reader = MetadataRecordReader()
+    copy = MetadataState()
+    for offset, written in enumerate(generate_snapshot_records(state)):
+        frame = encode_record(written.record, written.version, Numbering.KIP858)
+        copy.replay(reader.decode(frame), offset=Offset(offset))
+    return copy
+
+
+@pytest.mark.parametrize(("level", "lower"), [(one, other) for one, other in product(LEVELS, LEVELS) if other < one])
+def test_a_snapshot_after_every_downgrade(level: int, lower: int) -> None:
+    """From every level to every lower one: a safe downgrade loses nothing, or is refused and changes nothing; an unsafe one
+    always works. Snapshots can be written before and after, and rebuild the same state."""
+    context, _ = full_context(level)
+    assert rebuilt(context.state) == context.state
+    loses = any(lower < boundary <= level for boundary in (7, 11, 14, 17))
+    if loses:
+        assert "it might delete metadata information" in refused(context, lower, UpgradeType.SAFE_DOWNGRADE)
+    kind = UpgradeType.UNSAFE_DOWNGRADE if loses else UpgradeType.SAFE_DOWNGRADE
+    assert update(context, lower, kind).error_code == ErrorCode.NONE
+    assert context.state.metadata_version == lower
+    assert rebuilt(context.state) == context.state
+    assert (len(context.last_records) > 1) is loses
+    assert bool(context.event("feature_updated")["lost"]) is loses
+
+
+def test_a_refused_downgrade_names_what_it_would_lose() -> None:
+    """Each kind of loss is named with its brokers, partitions, users and tokens."""
+    context, _ = full_context(21)
+    assert refused(context, 4, UpgradeType.SAFE_DOWNGRADE) == (
+        "Refusing to perform the requested downgrade because it might delete metadata information: metadata.version 3.3-IV0 "
+        "cannot express the registered directories of brokers 1, 2, 3; the directories of partitions t-0, t-1, t-2; "
+        "the controlled shutdown of brokers 3; the SCRAM credentials of users u; the delegation tokens k. "
+        "An unsafe downgrade deletes it."
+    )
+
+
+def test_an_unsafe_downgrade_loses_exactly_the_directories() -> None:
+    """Below 17 nobody knows directories, lost ones included. Everything else about brokers and partitions stays, and nobody
+    is fenced."""
+    context, topic_id = full_context(21)
+    brokers = dict(context.state.brokers)
+    before = context.partition(topic_id)
+    update(context, 16, UpgradeType.UNSAFE_DOWNGRADE)
+    kinds = [type(each.record) for each in context.last_records]
+    assert kinds == [*[PartitionChangeRecord] * 3, FeatureLevelRecord, *[RegisterBrokerRecord] * 3]
+    after = context.partition(topic_id)
+    assert after.directories == (MIGRATING, MIGRATING)
+    assert (after.leader, after.isr, after.leader_epoch) == (before.leader, before.isr, before.leader_epoch)
+    for broker_id, broker in brokers.items():
+        now = context.state.brokers[broker_id]
+        assert (now.directories, now.lost_directories) == ((), ())
+        assert (now.epoch, now.incarnation_id, now.fenced, now.in_controlled_shutdown) == (
+            broker.epoch,
+            broker.incarnation_id,
+            broker.fenced,
+            broker.in_controlled_shutdown,
+        )
+
+
+def test_directories_come_back_with_the_level() -> None:
+    """After an unsafe downgrade and an upgrade, the brokers register again with their directories, and assign again."""
+    context, topic_id = full_context(21)
+    update(context, 16, UpgradeType.UNSAFE_DOWNGRADE)
+    update(context, 17)
+    epoch = context.epoch(1)
+    context.register(1, ["1a", "1b"])
+    broker = context.state.brokers[BrokerId(1)]
+    assert broker.epoch == epoch
+    assert not broker.fenced
+    assert broker.directories == tuple(sorted([directory("1a"), directory("1b")]))
+    context.assign(1, {"1b": [TopicIdPartition(topic_id, 0)]})
+    assert context.partition(topic_id).directory(BrokerId(1)) == directory("1b")

@@ -1,0 +1,67 @@
+"""What `version-mapping` and `feature-dependencies` print, for kafka-features and kafka-storage alike (shell).
+
+Counterpart of the commands of these names in Kafka's FeatureCommand and StorageTool. They show the features of this release,
+which all work at any metadata.version.
+"""
+
+from collections.abc import Sequence
+
+from common.metadata.metadata_version import (
+    DEFAULT_LEVEL,
+    KRAFT_VERSION_FEATURE,
+    LATEST_LEVEL,
+    LEVEL_NAMES,
+    METADATA_VERSION_FEATURE,
+    MINIMUM_BOOTSTRAP_LEVEL,
+    SUPPORTED_FEATURES,
+    UnknownMetadataVersion,
+    level_name,
+    parse_level,
+)
+from tools.errors import ToolError
+
+
+def print_version_mapping(release: str | None) -> None:
+    """Prints the level that each feature has in this release. Raises ToolError."""
+    level = DEFAULT_LEVEL if release is None else release_level(release)
+    print(f"{METADATA_VERSION_FEATURE}={level} ({level_name(level)})")
+    print(f"{KRAFT_VERSION_FEATURE}=0")
+
+
+def print_feature_dependencies(features: Sequence[str]) -> None:
+    """Prints for each NAME=LEVEL which other features it requires. Raises ToolError."""
+    for text in features:
+        name, level = parse_name_and_level(text)
+        if name == METADATA_VERSION_FEATURE:
+            if level not in LEVEL_NAMES:
+                raise ToolError(f"Unknown metadata.version {level}")
+            print(f"{name}={level} ({level_name(level)}) has no dependencies.")
+            continue
+        if name not in SUPPORTED_FEATURES:
+            raise ToolError(f"Unknown feature: {name}")
+        if level not in SUPPORTED_FEATURES[name]:
+            raise ToolError(f"No feature:{name} with feature level {level}")
+        print(f"{name}={level} has no dependencies.")
+
+
+def release_level(text: str) -> int:
+    """Returns the metadata.version of a release, or of a name like 3.9-IV0. Raises ToolError."""
+    try:
+        return parse_level(text)
+    except UnknownMetadataVersion:
+        low, high = level_name(MINIMUM_BOOTSTRAP_LEVEL), level_name(LATEST_LEVEL)
+        raise ToolError(f"Unknown release version '{text}'. Supported versions are: {low} to {high}") from None
+
+
+def parse_name_and_level(text: str) -> tuple[str, int]:
+    """Parses NAME=LEVEL. Raises ToolError with Kafka's text."""
+    name, separator, level = text.partition("=")
+    if not separator:
+        raise ToolError(f"Can't parse feature=level string {text}: equals sign not found.")
+    try:
+        number = int(level)
+    except ValueError:
+        number = 1 << 15
+    if not -(1 << 15) <= number < 1 << 15:
+        raise ToolError(f"Can't parse feature=level string {text}: unable to parse {level.strip()} as a short.")
+    return name.strip(), number
