@@ -479,7 +479,12 @@ class QuorumController:
         bootstrap = [
             each.record for each in self._driver.load_bootstrap_records() if isinstance(each.record, FeatureLevelRecord)
         ]
-        records = generate_activation_records(feed.state, bootstrap, is_transaction_open=feed.transactions.is_open)
+        records = generate_activation_records(
+            feed.state,
+            bootstrap,
+            is_transaction_open=feed.transactions.is_open,
+            is_zk_migration_enabled=self._settings.is_zk_migration_enabled,
+        )
         feed.is_ahead = True
         self._term = term
         self.new_active_count += 1

@@ -49,6 +49,9 @@ TOPIC_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "unclean.leader.election.enable": (
             "Whether a replica that is not in sync may become leader if no other can. Acknowledged records may be lost."
         ),
+        "zookeeper.metadata.migration.enable": (
+            "Whether brokers in ZooKeeper mode may register at this controller. Nothing is read from ZooKeeper."
+        ),
     }
 )
 

@@ -279,6 +279,7 @@ class ServerConfig:
     min_insync_replicas: int = integer(1, at_least=1, at_most=INT_MAX)
     num_partitions: int = integer(1, at_least=1, at_most=INT_MAX)
     unclean_leader_election_enable: bool = boolean(False)
+    zookeeper_metadata_migration_enable: bool = boolean(False)
 
     # Logs.
     log_cleaner_backoff_ms: int = integer(15_000, at_least=0)

@@ -71,6 +71,8 @@ class BrokerRegistration:
     # the same incarnation registers again, the directories that were online and are missing from the new registration are
     # added, and the directories that it lists are removed.
     lost_directories: tuple[DirectoryId, ...] = ()
+    # Whether the broker still runs in ZooKeeper mode and is to be migrated (KIP-866). Changes with a registration only.
+    is_migrating_zk_broker: bool = False
 
     def has_online_directory(self, directory_id: DirectoryId) -> bool:
         """Whether a replica assigned to this directory of this broker counts as online.

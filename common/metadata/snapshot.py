@@ -14,6 +14,7 @@ from common.metadata.metadata_version import (
     DIRECTORY_NUMBERING_FEATURE,
     IN_CONTROLLED_SHUTDOWN_LEVEL,
     METADATA_VERSION_FEATURE,
+    ZK_MIGRATION_LEVEL,
     is_directory_assignment_supported,
     partition_record_version,
     register_broker_record_version,
@@ -128,8 +129,11 @@ def _broker_record(broker: BrokerRegistration, level: int) -> RegisterBrokerReco
         raise UnwritableMetadata(f"broker {broker.broker_id} is shutting down, which metadata.version {level} cannot say")
     if (broker.directories or broker.lost_directories) and not is_directory_assignment_supported(level):
         raise UnwritableMetadata(f"broker {broker.broker_id} has directories, which metadata.version {level} cannot name")
+    if broker.is_migrating_zk_broker and level < ZK_MIGRATION_LEVEL:
+        raise UnwritableMetadata(f"broker {broker.broker_id} is migrating, which metadata.version {level} cannot say")
     return RegisterBrokerRecord(
         broker_id=broker.broker_id,
+        is_migrating_zk_broker=broker.is_migrating_zk_broker,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
         end_points=[

@@ -74,6 +74,7 @@ from common.records.metadata_records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
     ZkMigrationRecord,
+    ZkMigrationState,
 )
 
 _NO_CONFIGS: Final = MappingProxyType[str, str]({})
@@ -83,6 +84,7 @@ _INTERNED_MAX: Final = 100_000
 # How many topics are copied before the event loop may run other tasks.
 _TOPICS_PER_SLICE: Final = 200
 _RECOVERY_STATES: Final = tuple(map(int, LeaderRecoveryState))
+_ZK_MIGRATION_STATES: Final = tuple(map(int, ZkMigrationState))
 
 
 class ReplayError(Exception):
@@ -117,9 +119,9 @@ class MetadataState:
         self.metadata_version = MINIMUM_LEVEL
         # The first producer id that no broker has yet. Only rises, so no id is ever given out twice.
         self.next_producer_id = 0
-        # The ZooKeeper migration state, which can only be 0 (NONE); None if the log has no record of it. Kept for Apache's
-        # nodes, which look for the record in our snapshots.
-        self.zk_migration_state: int | None = None
+        # The state of a migration from ZooKeeper; None if the log has no record of it. A log has the record even if nothing
+        # was ever migrated, because Apache's nodes look for it in our snapshots.
+        self.zk_migration_state: ZkMigrationState | None = None
         # The records that nothing acts on, by record type and key (`kept_records`). Invariant: no inner dict is empty, and
         # the records in it are never changed.
         self.kept_records: dict[int, KeptTable] = {}
@@ -332,6 +334,7 @@ class MetadataState:
             in_controlled_shutdown=record.in_controlled_shutdown,
             directories=directories,
             lost_directories=lost,
+            is_migrating_zk_broker=record.is_migrating_zk_broker,
         )
         self._put_broker(registration, delta)
         self.registration_offsets[broker_id] = offset
@@ -517,9 +520,9 @@ class MetadataState:
         keep(self.kept_records, record)
 
     def _replay_zk_migration(self, record: ZkMigrationRecord, offset: Offset, _delta: MetadataDelta | None) -> None:
-        if record.zk_migration_state != 0:
-            _fail(offset, f"the cluster is in ZooKeeper migration state {record.zk_migration_state}, not supported here")
-        self.zk_migration_state = record.zk_migration_state
+        if record.zk_migration_state not in _ZK_MIGRATION_STATES:
+            _fail(offset, f"there is no ZooKeeper migration state {record.zk_migration_state}")
+        self.zk_migration_state = ZkMigrationState(record.zk_migration_state)
 
     def _replay_nothing(self, record: KnownRecord, offset: Offset, delta: MetadataDelta | None) -> None:
         """Ignores records that change nothing in this state, such as no-ops and transaction markers."""
@@ -677,6 +680,7 @@ def _changed(
         in_controlled_shutdown,
         directories,
         lost_directories,
+        broker.is_migrating_zk_broker,
     )
 
 

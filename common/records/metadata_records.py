@@ -78,6 +78,18 @@ class FencingChange(IntEnum):
     FENCE = 1
 
 
+class ZkMigrationState(IntEnum):
+    """The values of ZkMigrationRecord.zk_migration_state: how far a migration from ZooKeeper has got (KIP-866)."""
+
+    NONE = 0
+    # The controllers wait for the ZooKeeper brokers, and for the metadata that is still in ZooKeeper.
+    PRE_MIGRATION = 1
+    # The metadata is here. Brokers in ZooKeeper mode are restarted one by one.
+    MIGRATION = 2
+    # The migration has ended and cannot be taken back.
+    POST_MIGRATION = 3
+
+
 class ControlledShutdownChange(IntEnum):
     """The values of BrokerRegistrationChangeRecord.in_controlled_shutdown. A broker leaves controlled shutdown only by
     registering as a new incarnation."""
@@ -372,9 +384,10 @@ class NoOpRecord(Struct):
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.ZK_MIGRATION_STATE_RECORD, versions="0", flexible="0+")
 class ZkMigrationRecord(Struct):
-    """The state of a migration from ZooKeeper. Written once, as NONE, because Diskraft never migrates."""
+    """The state of a migration from ZooKeeper. A new log begins with NONE. Diskraft copies no metadata from ZooKeeper, so
+    PRE_MIGRATION and MIGRATION come from controllers of Apache Kafka."""
 
-    zk_migration_state: Int8 = 0
+    zk_migration_state: Int8 = ZkMigrationState.NONE
 
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.BEGIN_TRANSACTION_RECORD, versions="0", flexible="0+")

@@ -2,9 +2,10 @@
 
 Counterpart of Kafka's ActivationRecordsGenerator. An empty log gets the bootstrap records in one transaction: first
 metadata.version, then the other finalized features, then ZkMigrationState NONE. Apache Kafka's nodes expect to find that
-last record once. If the log ends in an open transaction, an abort record comes first, since the controller that began the
-transaction is gone. One feature determines how the reserved directory ids are numbered on the wire, so the features must
-precede any record that names a directory.
+last record once. A migration from ZooKeeper ends with the first controller that does not have
+`zookeeper.metadata.migration.enable`. If the log ends in an open transaction, an abort record comes first, since the
+controller that began the transaction is gone. One feature determines how the reserved directory ids are numbered on the
+wire, so the features must precede any record that names a directory.
 """
 
 from collections.abc import Sequence
@@ -22,13 +23,16 @@ from common.records.metadata_records import (
     EndTransactionRecord,
     FeatureLevelRecord,
     ZkMigrationRecord,
+    ZkMigrationState,
 )
-
-ZK_MIGRATION_NONE = 0
 
 
 def generate_activation_records(
-    state: MetadataState, bootstrap: Sequence[FeatureLevelRecord], *, is_transaction_open: bool
+    state: MetadataState,
+    bootstrap: Sequence[FeatureLevelRecord],
+    *,
+    is_transaction_open: bool,
+    is_zk_migration_enabled: bool = False,
 ) -> list[ApiMessageAndVersion]:
     """Returns the first records of this controller's term; an empty list if the log needs none. Raises ValueError if the log
     has no metadata.version and the bootstrap records lack it too."""
@@ -38,6 +42,8 @@ def generate_activation_records(
         records.append(ApiMessageAndVersion(abort, 0))
     if METADATA_VERSION_FEATURE not in state.features:
         records += _bootstrap(bootstrap)
+    if state.zk_migration_state is ZkMigrationState.MIGRATION and not is_zk_migration_enabled:
+        records.append(ApiMessageAndVersion(ZkMigrationRecord(zk_migration_state=ZkMigrationState.POST_MIGRATION), 0))
     return records
 
 
@@ -48,7 +54,7 @@ def _bootstrap(features: Sequence[FeatureLevelRecord]) -> list[ApiMessageAndVers
         raise ValueError(f"the bootstrap records name no {METADATA_VERSION_FEATURE}")
     records = [ApiMessageAndVersion(record, 0) for record in ordered]
     if level >= ZK_MIGRATION_LEVEL:
-        records.append(ApiMessageAndVersion(ZkMigrationRecord(zk_migration_state=ZK_MIGRATION_NONE), 0))
+        records.append(ApiMessageAndVersion(ZkMigrationRecord(zk_migration_state=ZkMigrationState.NONE), 0))
     if level >= TRANSACTIONS_LEVEL:
         begin = ApiMessageAndVersion(BeginTransactionRecord(name="Bootstrap records"), 0)
         records = [begin, *records, ApiMessageAndVersion(EndTransactionRecord(), 0)]

@@ -8,6 +8,8 @@ Counterpart of registerBroker in Kafka's ClusterControlManager, with the rules o
    that the new request leaves out counts as a reported failure, and a directory that was lost before stays lost.
 3. The epoch is the offset of the first record of the batch, so it is unique and always rises. But a broker is caught up only
    once it has applied its registration record, which may come later in the batch.
+4. A broker that still runs in ZooKeeper mode registers as a migrating one, with its directories, if the controller allows it
+   (`zookeeper.metadata.migration.enable`). Until the metadata has been copied from ZooKeeper, no other broker may register.
 """
 
 from collections.abc import Sequence
@@ -22,7 +24,7 @@ from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from common.records.metadata_frame import ApiMessageAndVersion
-from common.records.metadata_records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
+from common.records.metadata_records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord, ZkMigrationState
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.directory_failure import DirectoryFailure, directory_failure_events, handle_directory_failure
 from controller.core.eligibility import Eligibility
@@ -54,8 +56,7 @@ def handle_broker_registration(
         )
     if previous is not None and not is_same_incarnation:
         _validate_predecessor_is_gone(previous, turn.sessions, turn.now_ns)
-    if request.is_migrating_zk_broker:
-        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "there is no ZooKeeper cluster to migrate from")
+    _validate_migration(turn, request)
     _validate_size(request)
     directories = _validated_directories(state, request)
     _validate_features(state, request)
@@ -75,6 +76,25 @@ def _validate_predecessor_is_gone(previous: BrokerRegistration, sessions: Broker
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"broker {previous.broker_id} is running as another incarnation, {uuid_text(previous.incarnation_id)}",
         )
+
+
+def _validate_migration(turn: Turn, request: BrokerRegistrationRequest) -> None:
+    state = turn.state
+    reason = ""
+    if not request.is_migrating_zk_broker:
+        if state.zk_migration_state is ZkMigrationState.PRE_MIGRATION:
+            reason = (
+                "the metadata is still in ZooKeeper; until it has been migrated only brokers of that cluster may register"
+            )
+    elif not turn.settings.is_zk_migration_enabled:
+        reason = "brokers in ZooKeeper mode need zookeeper.metadata.migration.enable=true on every controller"
+    elif state.metadata_version < metadata_version.ZK_MIGRATION_LEVEL:
+        reason = (
+            f"brokers in ZooKeeper mode need metadata.version 3.4-IV0, this cluster has "
+            f"{metadata_version.level_name(state.metadata_version)}"
+        )
+    if reason:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, reason)
 
 
 def _validate_size(request: BrokerRegistrationRequest) -> None:
@@ -226,6 +246,7 @@ class _Terms:
 def _register_broker_record(state: MetadataState, request: BrokerRegistrationRequest, terms: _Terms) -> ApiMessageAndVersion:
     record = RegisterBrokerRecord(
         broker_id=request.broker_id,
+        is_migrating_zk_broker=request.is_migrating_zk_broker,
         incarnation_id=IncarnationId(request.incarnation_id),
         broker_epoch=terms.epoch,
         end_points=[

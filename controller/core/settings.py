@@ -23,6 +23,8 @@ class ControllerSettings:
     num_partitions: int = 1
     default_replication_factor: int = 1
     is_topic_deletion_enabled: bool = True
+    # Whether brokers in ZooKeeper mode may register.
+    is_zk_migration_enabled: bool = False
 
 
 def controller_settings(config: ServerConfig, properties: Mapping[str, str], cluster_id: str) -> ControllerSettings:
@@ -35,4 +37,5 @@ def controller_settings(config: ServerConfig, properties: Mapping[str, str], clu
         num_partitions=config.num_partitions,
         default_replication_factor=config.default_replication_factor,
         is_topic_deletion_enabled=config.delete_topic_enable,
+        is_zk_migration_enabled=config.zookeeper_metadata_migration_enable,
     )

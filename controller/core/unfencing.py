@@ -8,7 +8,8 @@ unfenced before that (`broker/core/unfence_gate.py`), those of Apache Kafka do. 
    is known or it is no longer placed on the broker. Replicas that are placed later never count.
 2. Once unfenced, an incarnation is never kept fenced again for this reason.
 3. A broker that asks to be unfenced for UNFENCING_PATIENCE_NS while the set does not shrink is unfenced. In the same batch
-   what is left becomes LOST, so that no replica leads from a directory that nobody knows.
+   what is left becomes LOST, so that no replica leads from a directory that nobody knows. A broker in ZooKeeper mode is not:
+   it serves there meanwhile, and its replicas are MIGRATING until it has been restarted.
 
 This is soft state of the active controller. A new one derives it from the metadata: there a fenced broker is one that was
 not unfenced yet, and whatever is UNASSIGNED or MIGRATING on it was there before. This can only keep a broker fenced longer.
@@ -122,7 +123,9 @@ class AwaitedReplicas:
             awaited.asking_since_ns = now_ns
         awaited.last_asked_ns = now_ns
         is_patient = now_ns - awaited.asking_since_ns < UNFENCING_PATIENCE_NS
-        return Unfencing.REFUSED if is_patient else Unfencing.WITH_LOSSES
+        if is_patient or self._state.brokers[broker_id].is_migrating_zk_broker:
+            return Unfencing.REFUSED
+        return Unfencing.WITH_LOSSES
 
     def note(self, record: KnownRecord) -> None:
         """Follows a record that the state has just replayed."""

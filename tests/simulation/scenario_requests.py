@@ -117,7 +117,8 @@ async def send_isr(run: ScenarioRun, arguments: Arguments) -> list[str]:
 
 @command("send registration")
 async def send_registration(run: ScenarioRun, arguments: Arguments) -> list[str]:
-    """send registration broker=9 dirs=b2/d1: BrokerRegistration of a new incarnation. `dirs=` registers no directory."""
+    """send registration broker=9 dirs=b2/d1 [migrating]: BrokerRegistration of a new incarnation. `dirs=` registers no
+    directory, `migrating` a broker in ZooKeeper mode."""
     request = BrokerRegistrationRequest(
         broker_id=arguments.broker(),
         cluster_id=CLUSTER_ID,
@@ -126,6 +127,7 @@ async def send_registration(run: ScenarioRun, arguments: Arguments) -> list[str]
             Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
             for name, levels in SUPPORTED_FEATURES.items()
         ],
+        is_migrating_zk_broker="migrating" in arguments.rest(),
         log_dirs=[*_directory_ids(run, arguments.option("dirs"))],
     )
     return await _send(run, request)

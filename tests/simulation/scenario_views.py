@@ -152,6 +152,8 @@ def registration_line(names: Names, state: MetadataState, broker_id: int) -> str
     if registration is None:
         return "not registered"
     words = ["fenced" if registration.fenced else "unfenced"]
+    if registration.is_migrating_zk_broker:
+        words.append("migrating from ZooKeeper")
     if registration.in_controlled_shutdown:
         words.append("in controlled shutdown")
     words.append(f"online {names.directories(registration.directories)}")
@@ -178,7 +180,8 @@ def record_line(names: Names, record: Struct) -> str | None:
     """Formats a record about brokers, topics or partitions. Returns None for any other record."""
     match record:
         case RegisterBrokerRecord():
-            return f"RegisterBroker broker={record.broker_id} LogDirs={names.directories(record.log_dirs)}"
+            mode = " migrating" if record.is_migrating_zk_broker else ""
+            return f"RegisterBroker broker={record.broker_id}{mode} LogDirs={names.directories(record.log_dirs)}"
         case UnregisterBrokerRecord():
             return f"UnregisterBroker broker={record.broker_id}"
         case BrokerRegistrationChangeRecord():

@@ -39,10 +39,12 @@ def register(
     fenced: bool = False,
     in_controlled_shutdown: bool = False,
     rack: str | None = None,
+    is_migrating: bool = False,
 ) -> RegisterBrokerRecord:
     """Builds a registration, unfenced by default."""
     return RegisterBrokerRecord(
         broker_id=broker_id,
+        is_migrating_zk_broker=is_migrating,
         incarnation_id=uuid(1_000_000 + incarnation),
         broker_epoch=epoch,
         end_points=[BrokerEndpoint(name="PLAINTEXT", host=f"host{broker_id}", port=9092, security_protocol=0)],

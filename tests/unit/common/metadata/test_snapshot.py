@@ -25,6 +25,7 @@ from common.records.metadata_records import (
     TopicRecord,
     UserScramCredentialRecord,
     ZkMigrationRecord,
+    ZkMigrationState,
 )
 from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id
 from tests.unit.common.metadata.invariants import check_indexes
@@ -136,11 +137,23 @@ def test_a_zk_migration_state_stays_in_snapshots() -> None:
     """Apache Kafka's nodes expect the record once. A snapshot has it if the log has it, and so has the next snapshot."""
     without = replay(level(21))
     assert [each.record for each in generate_snapshot_records(without)] == [level(21)]
-    state = replay(level(21), ZkMigrationRecord())
+    for migration in ZkMigrationState:
+        state = replay(level(21), ZkMigrationRecord(zk_migration_state=migration))
+        records = list(generate_snapshot_records(state))
+        assert [each.record for each in records] == [level(21), ZkMigrationRecord(zk_migration_state=migration)]
+        assert list(generate_snapshot_records(load(records, Numbering.APACHE))) == records
+        assert state != without
+
+
+def test_a_migrating_broker_stays_one_in_snapshots() -> None:
+    """The flag is written from level 8 on. Below, there is no field for it, so the writer refuses."""
+    state = replay(level(8), register(1, is_migrating=True), register(2))
     records = list(generate_snapshot_records(state))
-    assert [each.record for each in records] == [level(21), ZkMigrationRecord()]
-    assert list(generate_snapshot_records(load(records, Numbering.APACHE))) == records
-    assert state != without
+    assert load(records, Numbering.APACHE) == state
+    assert [broker.is_migrating_zk_broker for broker in load(records, Numbering.APACHE).brokers.values()] == [True, False]
+    state.metadata_version = 7
+    with pytest.raises(UnwritableMetadata, match="broker 1 is migrating"):
+        list(generate_snapshot_records(state))
 
 
 @pytest.mark.parametrize(("number", "versions"), [(21, {3, 1}), (17, {3, 1}), (16, {2, 0}), (4, {0})])

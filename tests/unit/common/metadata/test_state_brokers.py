@@ -17,6 +17,7 @@ from common.records.metadata_records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
     ZkMigrationRecord,
+    ZkMigrationState,
 )
 from tests.unit.common.metadata.builders import directory, register, replay, uuid
 
@@ -111,6 +112,24 @@ def test_old_fencing_records() -> None:
     assert state.brokers[ONE].directories == (A,)
 
 
+def test_a_broker_migrates_until_it_registers_otherwise() -> None:
+    """Nothing but a registration changes whether the broker runs in ZooKeeper mode."""
+    state = replay(register(1, directories=[A, B], is_migrating=True))
+    replay(change(fenced=1), change(A), into=state)
+    assert state.brokers[ONE].is_migrating_zk_broker
+    replay(register(1, directories=[A], incarnation=2), into=state)
+    assert not state.brokers[ONE].is_migrating_zk_broker
+
+
+def test_every_state_of_a_migration_is_replayed() -> None:
+    """Apache's controllers may have written them. Without a record there is no state."""
+    state = replay(register(1))
+    assert state.zk_migration_state is None
+    for each in ZkMigrationState:
+        replay(ZkMigrationRecord(zk_migration_state=each), into=state)
+        assert state.zk_migration_state is each
+
+
 @pytest.mark.parametrize(
     "record",
     [
@@ -125,7 +144,8 @@ def test_old_fencing_records() -> None:
         BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=100, fenced=1),
         FenceBrokerRecord(id=1, epoch=1),
         UnfenceBrokerRecord(id=3, epoch=100),
-        ZkMigrationRecord(zk_migration_state=1),
+        ZkMigrationRecord(zk_migration_state=4),
+        ZkMigrationRecord(zk_migration_state=-1),
     ],
 )
 def test_contradictions(record: KnownRecord) -> None:

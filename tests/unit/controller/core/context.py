@@ -129,7 +129,7 @@ def resolver(properties: Mapping[str, str]) -> ConfigResolver:
 class ControllerContext:
     """The state, soft state and clock of one active controller."""
 
-    def __init__(self, *, level: int = 21, unclean: bool = False, seed: int = 1) -> None:
+    def __init__(self, *, level: int = 21, unclean: bool = False, seed: int = 1, migration: bool = False) -> None:
         self.state = MetadataState()
         self.sessions = BrokerSessions(SESSION_TIMEOUT_NS)
         self.awaited = AwaitedReplicas(self.state)
@@ -137,6 +137,7 @@ class ControllerContext:
             cluster_id=CLUSTER_ID,
             session_timeout_ns=SESSION_TIMEOUT_NS,
             resolver=resolver({"unclean.leader.election.enable": "true"} if unclean else {}),
+            is_zk_migration_enabled=migration,
         )
         self.now_ns = NS_PER_S
         self.rng = random.Random(seed)

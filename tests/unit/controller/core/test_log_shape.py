@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.ids import ZERO_UUID
+from common.ids import ZERO_UUID, Offset
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
@@ -17,6 +17,7 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
     ZkMigrationRecord,
+    ZkMigrationState,
 )
 from controller.core.activation import generate_activation_records
 from controller.core.transactions import Append, plan_append
@@ -91,6 +92,19 @@ def test_a_bootstrap_without_metadata_version_is_refused(bootstrap: list[Feature
     """Without metadata.version, the versions of all later records would be undefined."""
     with pytest.raises(ValueError, match=r"metadata\.version"):
         records(MetadataState(), bootstrap)
+
+
+@pytest.mark.parametrize("migration", ZkMigrationState)
+def test_a_migration_ends_where_it_is_no_longer_enabled(migration: ZkMigrationState) -> None:
+    """As in Kafka, only a migration that has copied the metadata is ended, and only without
+    zookeeper.metadata.migration.enable."""
+    state = MetadataState()
+    state.replay(feature(METADATA_VERSION_FEATURE, 19), offset=Offset(0))
+    state.replay(ZkMigrationRecord(zk_migration_state=migration), offset=Offset(1))
+    enabled = generate_activation_records(state, [], is_transaction_open=False, is_zk_migration_enabled=True)
+    assert enabled == []
+    ended = [ZkMigrationRecord(zk_migration_state=3)] if migration is ZkMigrationState.MIGRATION else []
+    assert records(state, []) == ended
 
 
 def test_a_log_in_order_gets_nothing_and_an_open_transaction_is_aborted() -> None:
