@@ -5,7 +5,8 @@ Counterpart of registerBroker in Kafka's ClusterControlManager, with the rules o
 1. A new incarnation gets a new epoch and starts fenced. The same batch first takes its predecessor out of every leadership,
    and out of every ISR that has another member, exactly as fencing would.
 2. The same incarnation keeps its epoch, its fencing and its controlled shutdown. It can only lose directories: a directory
-   that the new request leaves out counts as a reported failure, and a directory that was lost before stays lost.
+   that the new request leaves out counts as a reported failure, and none is added: a directory that was lost before stays
+   lost. Only a registration that named none, below metadata.version 17, may be followed by one with directories.
 3. The epoch is the offset of the first record of the batch, so it is unique and always rises. But a broker is caught up only
    once it has applied its registration record, which may come later in the batch.
 4. A broker that still runs in ZooKeeper mode registers as a migrating one, with its directories, if the controller allows it
@@ -195,7 +196,10 @@ def _register_again(
 ) -> Sliced[ControllerResult[BrokerRegistrationResponse]]:
     state = turn.state
     lost = {*previous.lost_directories}
-    recorded = tuple(each for each in sent if each not in lost)
+    # A request that was sent before a directory failed may come after the one that leaves the directory out. The broker
+    # names no directory as failed that its registration left out, so this one must not bring it in.
+    is_first = not (lost or previous.directories)
+    recorded = tuple(each for each in sent if is_first or each in previous.directories)
     if sent and not recorded:
         # Do not record an empty list. It would mean "a broker without registered directories", for which every directory
         # counts as online.

@@ -225,6 +225,16 @@ def test_a_directory_left_out_by_the_same_incarnation_is_a_reported_failure() ->
     assert controller.event("leaders_moved")["directory_id"] == directory("b")
 
 
+def test_a_late_registration_brings_in_no_directory_that_a_later_one_left_out() -> None:
+    """The first request names both directories and is late; then one directory fails. The second request names the other one
+    only, and with it this failure counts as reported: no heartbeat will name it. Then the first one arrives."""
+    controller = ControllerContext()
+    controller.register(1, ["a"])
+    before = controller.state.brokers[ONE]
+    assert controller.register(1, ["a", "b"]).broker_epoch == before.epoch
+    assert controller.state.brokers[ONE] == before
+
+
 def test_the_same_incarnation_may_not_register_lost_directories_only() -> None:
     """A record without directories would make every directory count as online."""
     controller = ControllerContext()
