@@ -65,7 +65,7 @@ demo-report: $(VENV)/.analytics
 	@$(BIN)/diskraft demo --report $(ARGS)
 
 test: $(VENV)/.dev
-	$(BIN)/pytest tests/architecture tests/unit tests/property tests/simulation --reruns $(RERUNS) --numprocesses 2 --dist loadfile
+	$(BIN)/pytest tests/architecture tests/unit tests/property tests/model tests/simulation --reruns $(RERUNS) --numprocesses 2 --dist loadfile
 	@$(BIN)/python -m analytics.requirements | sed 's/^/make test SKIPPED tests of the export and the reports: /' >&2
 
 check: $(VENV)/.dev
