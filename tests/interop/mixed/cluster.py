@@ -4,6 +4,7 @@ A node is described by the software that it runs. That can change while the node
 server.properties and the same directories. Readiness is seen from outside, in what the other nodes answer.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -202,6 +203,15 @@ class MixedCluster:
         response: DescribeQuorumResponse = admin.send(describe_request())
         return response.topics[0].partitions[0].leader_id
 
+    def failures(self) -> list[str]:
+        """Returns the events with which a daemon of ours ends, and those that carry an exception."""
+        found: list[str] = []
+        for node in self.nodes.values():
+            # Where the software has changed, lines of Apache Kafka stand between the events.
+            events = [json.loads(line) for line in Path(node.files.log).read_text().splitlines() if line.startswith("{")]
+            found += [str(event) for event in events if event["level"] == "critical" or "exception" in event]
+        return found
+
     def tell(self) -> None:
         """Prints the end of every node's log, for the report of a failed test."""
         for node in self.nodes.values():
@@ -233,6 +243,7 @@ def mixed_cluster(
         try:
             cluster.start()
             yield cluster
+            assert cluster.failures() == []
             is_fine = True
         finally:
             with uninterrupted():

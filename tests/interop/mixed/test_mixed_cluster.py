@@ -5,6 +5,7 @@ with acks=all, and every record that was acknowledged must be there at the end, 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,8 @@ OVERRIDES = {
     "diskraft.log.dir.free.bytes.floor": "0",
 }
 OURS, THEIRS = 1, 3
+# Java's exit status after a shutdown in order on SIGTERM.
+TERMINATED = 143
 STORY_SECONDS = 600
 
 pytestmark = [
@@ -47,12 +50,13 @@ pytestmark = [
 ]
 
 
-def test_apache_brokers_under_our_controller(newest: Release, tmp_path: Path) -> None:
-    """The controller is killed in between."""
+def test_apache_brokers_under_our_controller(newest: Release, older: Release, tmp_path: Path) -> None:
+    """There are two, of two releases, and one of ours. The controller is killed in between."""
     nodes = [Node(101, "controller", disks=0), *brokers(newest)]
+    nodes[2] = replace(nodes[2], release=older)
     with mixed_cluster(tmp_path, nodes, overrides=OVERRIDES) as cluster:
         play(cluster, lambda: restart_our_controller(cluster))
-        assert cluster.stop() == {1: 0, 2: 0, 3: 143, 101: 0}
+        assert cluster.stop() == {1: 0, 2: TERMINATED, 3: TERMINATED, 101: 0}
 
 
 def test_our_brokers_under_apache_controllers(newest: Release, tmp_path: Path) -> None:
@@ -61,7 +65,7 @@ def test_our_brokers_under_apache_controllers(newest: Release, tmp_path: Path) -
     nodes += brokers(newest, apache_role="broker,controller")
     with mixed_cluster(tmp_path, nodes, overrides=OVERRIDES) as cluster:
         play(cluster, lambda: restart_active_controller(cluster))
-        assert cluster.stop() == {1: 0, 2: 0, 3: 143, 101: 143, 102: 143}
+        assert cluster.stop() == {1: 0, 2: 0, 3: TERMINATED, 101: TERMINATED, 102: TERMINATED}
 
 
 def brokers(release: Release, *, apache_role: str = "broker") -> list[Node]:
@@ -74,6 +78,7 @@ def brokers(release: Release, *, apache_role: str = "broker") -> list[Node]:
 
 
 def play(cluster: MixedCluster, restart_controllers: Callable[[], None]) -> None:
+    """Goes through all stages, each from a cluster whose replicas are in sync, under one writer."""
     create_topic(
         cluster.bootstrap,
         TOPIC,
