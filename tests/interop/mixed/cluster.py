@@ -28,6 +28,8 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 # The level that both sides know and that Diskraft's nodes have by default.
 COMMON_LEVEL = "3.9"
 READY_SECONDS = 120.0
+# Java's exit status after a shutdown in order on SIGTERM.
+TERMINATED = 143
 DISK_MIB = 64
 END_LINES = 30
 
@@ -42,6 +44,7 @@ class Node:
     disks: int = 1
     loop: bool = False
     format_options: tuple[str, ...] = ()
+    starts: bool = True
 
 
 class MixedCluster:
@@ -50,6 +53,8 @@ class MixedCluster:
     def __init__(self, folder: Path, nodes: Sequence[Node], overrides: Mapping[str, str], level: str) -> None:
         self.folder = folder
         self._level = level
+        self.expected_ends: set[int] = set()
+        self._members = [node.node_id for node in nodes if node.starts]
         self.nodes: dict[int, LocalNode] = {}
         self._ports = {node.node_id: free_ports(2) for node in nodes}
         self._voters = ",".join(
@@ -113,24 +118,24 @@ class MixedCluster:
         self.nodes[files.node_id] = node
         return node
 
-    def format(self, node_id: int, *more: str) -> None:
+    def format(self, node_id: int, *options: str) -> None:
         """Formats the node's empty directories with the tool of the software that it runs."""
         node = self.nodes[node_id]
-        options = ("--ignore-formatted", "--release-version", self._level, *more)
+        level = ("--release-version", self._level)
         if isinstance(node, ApacheNode):
-            node.release.format(node.files.config, CLUSTER_ID, *options)
+            node.release.format(node.files.config, CLUSTER_ID, "--ignore-formatted", *level, *options)
             return
-        # A broker's directories say nothing about the numbering.
-        numbering = ("--directory-numbering", "apache") if "controller" in node.files.role else ()
-        flags = ("--config", node.files.config, "--cluster-id", CLUSTER_ID)
-        done = run_tool("storage", "format", *flags, *options, *numbering)
+        # What the directories of a mere broker say about levels and numbering is never read.
+        chosen = (*level, "--directory-numbering", "apache") if "controller" in node.files.role else ()
+        flags = ("--config", node.files.config, "--cluster-id", CLUSTER_ID, "--ignore-formatted")
+        done = run_tool("storage", "format", *flags, *chosen, *options)
         assert done.status == 0, done
 
     # --- running -------------------------------------------------------------------------------------------------
 
     def start(self, *node_ids: int) -> None:
-        """Starts these nodes, all if none is named, and waits until every broker that runs is unfenced and lists all."""
-        for node_id in node_ids or self.nodes:
+        """Starts these nodes, or all members. Waits until every broker that runs is unfenced and lists all of them."""
+        for node_id in node_ids or self._members:
             self.nodes[node_id].start()
         self.until_running()
 
@@ -156,6 +161,15 @@ class MixedCluster:
             node = self.nodes[number]
             assert node.pid is not None, f"{node.files.name} ended: {node.last_line()}"
 
+    def kill(self, node_id: int) -> None:
+        """Kills the node's process."""
+        self.nodes[node_id].kill()
+
+    def shut_down(self, node_id: int) -> int | None:
+        """Shuts the node down in order and returns its exit status."""
+        self.nodes[node_id].signal(signal.SIGTERM)
+        return self.nodes[node_id].wait_until_ended(seconds=READY_SECONDS)
+
     def stop(self) -> dict[int, int | None]:
         """Shuts every node down in order: the brokers, then the controllers at once. Returns their exit statuses by id."""
         statuses: dict[int, int | None] = {}
@@ -165,7 +179,7 @@ class MixedCluster:
             }
             for node in stopping.values():
                 node.signal(signal.SIGTERM)
-            statuses |= {number: node.wait_until_ended(seconds=READY_SECONDS) for number, node in stopping.items()}
+            statuses |= {number: self.nodes[number].wait_until_ended(seconds=READY_SECONDS) for number in stopping}
         return statuses
 
     # --- asking --------------------------------------------------------------------------------------------------
@@ -185,7 +199,7 @@ class MixedCluster:
                 return {index: found[index].leader_id for index in wanted}
             return None
 
-        return until(look, f"{topic} has the ISRs {dict(wanted)}")
+        return until(look, f"{topic} has the ISRs {dict(wanted)}", seconds=READY_SECONDS)
 
     def places(self, topic: str, node_id: int) -> dict[int, str]:
         """Returns the directory of each of the topic's partitions on a broker."""
@@ -206,9 +220,11 @@ class MixedCluster:
     def failures(self) -> list[str]:
         """Returns the events with which a daemon of ours ends, and those that carry an exception."""
         found: list[str] = []
-        for node in self.nodes.values():
+        for node in (node for number, node in self.nodes.items() if number not in self.expected_ends):
             # Where the software has changed, lines of Apache Kafka stand between the events.
-            events = [json.loads(line) for line in Path(node.files.log).read_text().splitlines() if line.startswith("{")]
+            log = Path(node.files.log)
+            lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+            events = [json.loads(line) for line in lines if line.startswith("{")]
             found += [str(event) for event in events if event["level"] == "critical" or "exception" in event]
         return found
 

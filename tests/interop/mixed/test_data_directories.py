@@ -18,7 +18,6 @@ from tests.interop.mixed.cluster import MixedCluster, Node, mixed_cluster
 from tests.interop.mixed.releases import Release
 from tests.interop.our_tools import run_tool
 from tests.interop.topics import create_topic
-from tools.lab.local_cluster import LocalNode
 
 TOPIC, PARTITIONS = "t", 4
 COUNT = 400
@@ -88,16 +87,22 @@ def create_enough(cluster: MixedCluster, name: str, before: Path | None) -> Path
     return found
 
 
-def changes(newest: Release) -> list[tuple[Callable[[LocalNode], object], Release | None]]:
+def changes(newest: Release) -> list[tuple[Callable[[MixedCluster, int], object], Release | None]]:
     """How the process ends, and what takes its place. A node of Apache Kafka is the first."""
-    return [(LocalNode.stop, None), (LocalNode.kill, newest), (LocalNode.kill, None), (LocalNode.stop, newest)]
+    return [
+        (MixedCluster.shut_down, None),
+        (MixedCluster.kill, newest),
+        (MixedCluster.kill, None),
+        (MixedCluster.shut_down, newest),
+    ]
 
 
-def change_hands(cluster: MixedCluster, node_id: int, end: Callable[[LocalNode], object], release: Release | None) -> None:
+def change_hands(
+    cluster: MixedCluster, node_id: int, end: Callable[[MixedCluster, int], object], release: Release | None
+) -> None:
     """Ends the node's process and starts the other software on the same files."""
-    node = cluster.nodes[node_id]
-    end(node)
-    cluster.use(node.files, release)
+    end(cluster, node_id)
+    cluster.use(cluster.nodes[node_id].files, release)
     cluster.start(node_id)
 
 

@@ -18,7 +18,7 @@ from tests.blocking_admin import BlockingAdmin
 from tests.integration.cluster import until
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
-from tests.interop.mixed.cluster import MixedCluster, Node, make_empty_disk, mixed_cluster
+from tests.interop.mixed.cluster import READY_SECONDS, TERMINATED, MixedCluster, Node, make_empty_disk, mixed_cluster
 from tests.interop.mixed.releases import Release
 from tests.interop.topics import create_topic, delete_topic
 from tools.lab.disk_lab import kill_disk
@@ -31,15 +31,13 @@ TOPIC_CONFIG = {"min.insync.replicas": "2", "segment.bytes": "1048576"}
 OVERRIDES = {
     "broker.heartbeat.interval.ms": "500",
     # Long enough for a machine that stands still, short enough for a test that kills a broker.
-    "broker.session.timeout.ms": "6000",
+    "broker.session.timeout.ms": "9000",
     # For this long after a follower's disk has died, a leader of Apache Kafka acknowledges nothing: the broker is alive and
     # was caught up, so the leader waits for it to rejoin the ISR.
     "replica.lag.time.max.ms": "5000",
     "diskraft.log.dir.free.bytes.floor": "0",
 }
 OURS, THEIRS = 1, 3
-# Java's exit status after a shutdown in order on SIGTERM.
-TERMINATED = 143
 STORY_SECONDS = 600
 
 pytestmark = [
@@ -120,7 +118,7 @@ def until_whole(cluster: MixedCluster) -> None:
             admin.send(request, Role.CONTROLLER)
         return {index: part.leader_id for index, part in cluster.partitions(TOPIC).items()} == preferred_leaders()
 
-    until(elect, "every preferred leader leads")
+    until(elect, "every preferred leader leads", seconds=READY_SECONDS)
 
 
 def preferred_leaders() -> dict[int, int]:
@@ -130,7 +128,7 @@ def preferred_leaders() -> dict[int, int]:
 def lose_a_disk(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
     """What this broker has on one disk leaves the ISRs and is led by others; its other replicas stay as they are. Then the
     broker is shut down in order and gets an empty disk, on which its replicas are copied again."""
-    node, places = cluster.nodes[broker_id], cluster.places(TOPIC, broker_id)
+    places = cluster.places(TOPIC, broker_id)
     led = [index for index, leader in preferred_leaders().items() if leader == broker_id]
     # With a leader in it.
     lost_dir = places[led[0]]
@@ -141,7 +139,7 @@ def lose_a_disk(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
     kept = {index: leader for index, leader in preferred_leaders().items() if index not in lost or leader != broker_id}
     assert {index: leaders[index] for index in kept} == kept
     writer.wait_for_acks()
-    node.stop()
+    cluster.shut_down(broker_id)
     make_empty_disk(Path(lost_dir))
     cluster.format(broker_id)
     cluster.start(broker_id)
@@ -149,7 +147,7 @@ def lose_a_disk(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
 
 def shut_down_in_order(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
     """The controllers move the broker's leaders before it ends."""
-    cluster.nodes[broker_id].stop()
+    cluster.shut_down(broker_id)
     leaders = cluster.until_isr(TOPIC, dict.fromkeys(ASSIGNMENTS, EVERYWHERE - {broker_id}))
     assert broker_id not in leaders.values()
     writer.wait_for_acks()
@@ -158,7 +156,7 @@ def shut_down_in_order(cluster: MixedCluster, writer: Writer, broker_id: int) ->
 
 def kill_a_broker(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
     """Its session ends, or it is back before that. It finds its logs as the kill left them."""
-    cluster.nodes[broker_id].kill()
+    cluster.kill(broker_id)
     cluster.until_isr(TOPIC, dict.fromkeys(ASSIGNMENTS, EVERYWHERE - {broker_id}))
     writer.wait_for_acks()
     cluster.start(broker_id)
@@ -166,7 +164,7 @@ def kill_a_broker(cluster: MixedCluster, writer: Writer, broker_id: int) -> None
 
 def restart_our_controller(cluster: MixedCluster) -> None:
     """It is killed, and replays what it wrote about brokers of both kinds."""
-    cluster.nodes[101].kill()
+    cluster.kill(101)
     cluster.start(101)
     prove_that_it_decides(cluster)
 
@@ -175,7 +173,7 @@ def restart_active_controller(cluster: MixedCluster) -> None:
     """Another one takes over while it is down. If it is the broker's too, the broker is down as well."""
     with BlockingAdmin(cluster.bootstrap) as admin:
         killed = cluster.leader_of_quorum(admin)
-    cluster.nodes[killed].kill()
+    cluster.kill(killed)
     prove_that_it_decides(cluster)
     cluster.start(killed)
 

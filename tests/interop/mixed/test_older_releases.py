@@ -10,7 +10,6 @@ from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, START_SECONDS_MAX
 from tests.interop.mixed.cluster import MixedCluster, Node, mixed_cluster
 from tests.interop.mixed.releases import Release
 from tests.interop.topics import create_topic
-from tools.lab.local_cluster import LocalNode
 
 LEVEL = "3.6"
 TOPIC, COUNT = "t", 200
@@ -28,8 +27,8 @@ def test_a_release_without_directory_ids_opens_our_directories(before_directory_
         before = meta_properties(cluster)
         assert all(b"directory.id=" in content for content in before)
         promises = write_some(cluster.bootstrap, TOPIC, partitions=1, count=COUNT)
-        for end, release in ((LocalNode.stop, before_directory_ids), (LocalNode.kill, None)):
-            end(cluster.nodes[1])
+        for end, release in ((MixedCluster.shut_down, before_directory_ids), (MixedCluster.kill, None)):
+            end(cluster, 1)
             cluster.use(cluster.nodes[1].files, release)
             cluster.start(1)
             assert_nothing_lost(cluster.bootstrap, TOPIC, promises, partitions=[0])

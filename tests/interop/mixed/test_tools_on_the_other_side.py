@@ -16,7 +16,7 @@ from tests.integration.cluster import directory_id, until
 from tests.integration.traffic import QUIET
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, START_SECONDS_MAX
 from tests.interop.metadata_files import copy_metadata
-from tests.interop.mixed.cluster import Node, mixed_cluster
+from tests.interop.mixed.cluster import READY_SECONDS, TERMINATED, MixedCluster, Node, mixed_cluster
 from tests.interop.mixed.releases import Release
 from tests.interop.our_tools import Done, run_diskraft, run_tool
 from tests.interop.topics import create_topic
@@ -43,13 +43,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + 3 * S
 def test_our_tools_on_a_cluster_of_apache_kafka(newest: Release, tmp_path: Path) -> None:
     """A broker has left the ISR and is an eligible leader replica. Both tools print the same, and read the same records in
     the metadata log. The export has a row for each of them, unknown ones included, and the report runs."""
-    nodes = [Node(1, "broker,controller", newest, disks=2), Node(2, "broker", newest, disks=1)]
+    nodes = [Node(1, "broker,controller", newest, disks=2), Node(2, "broker", newest), Node(3, "broker", starts=False)]
     with mixed_cluster(tmp_path, nodes, overrides=ALONE, level=NEWEST_LEVEL) as cluster:
         server = ("--bootstrap-server", cluster.nodes[1].files.address)
         configs = {"min.insync.replicas": "2"}
         create_topic(cluster.bootstrap, TOPIC, partitions=2, replication_factor=2, configs=configs)
         write_idempotently(cluster.bootstrap)
-        cluster.nodes[2].stop()
+        refuse_our_broker(cluster)
+        cluster.shut_down(2)
         cluster.until_isr(TOPIC, {0: {1}, 1: {1}})
         described = (*server, "--describe", "--topic", TOPIC)
         theirs = newest.run(TOPICS, *described)
@@ -60,11 +61,20 @@ def test_our_tools_on_a_cluster_of_apache_kafka(newest: Release, tmp_path: Path)
         status = run_tool("metadata_quorum", *server, "describe", "--status")
         assert (status.status, status.lines[1].split()) == (0, ["LeaderId:", "1"]), status
         assert run_tool("storage", "info", "--config", cluster.nodes[1].files.config).status == 0
-        assert cluster.stop() == {1: 143, 2: 143}  # Java's status after SIGTERM
+        assert cluster.stop() == {1: TERMINATED, 2: TERMINATED, 3: 1}
         metadata = Path(cluster.nodes[1].files.metadata_dir)
         read_their_metadata(newest, metadata, tmp_path / "copy")
         if missing_package("pyarrow") is None:
             export(metadata, tmp_path / "export")
+
+
+def refuse_our_broker(cluster: MixedCluster) -> None:
+    """A broker of ours does not know the level, ends, and says so in one line."""
+    node = cluster.nodes[3]
+    cluster.expected_ends.add(3)
+    node.start()
+    assert node.wait_until_ended(seconds=READY_SECONDS) == 1
+    assert "metadata.version" in node.last_line(), node.last_line()
 
 
 def write_idempotently(bootstrap: str) -> None:
