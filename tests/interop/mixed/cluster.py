@@ -44,6 +44,7 @@ class Node:
     disks: int = 1
     loop: bool = False
     format_options: tuple[str, ...] = ()
+    # Whether the node is started with the others.
     starts: bool = True
 
 
@@ -53,6 +54,7 @@ class MixedCluster:
     def __init__(self, folder: Path, nodes: Sequence[Node], overrides: Mapping[str, str], level: str) -> None:
         self.folder = folder
         self._level = level
+        # The nodes of ours that may end by themselves.
         self.expected_ends: set[int] = set()
         self._members = [node.node_id for node in nodes if node.starts]
         self.nodes: dict[int, LocalNode] = {}
@@ -157,6 +159,7 @@ class MixedCluster:
         until(is_running, f"brokers {sorted(wanted)} are unfenced", seconds=READY_SECONDS)
 
     def fail_if_ended(self, node_ids: set[int]) -> None:
+        """Fails with the last line of a node that has ended."""
         for number in node_ids:
             node = self.nodes[number]
             assert node.pid is not None, f"{node.files.name} ended: {node.last_line()}"
