@@ -1,18 +1,22 @@
-"""Deletes the logs of deleted topics: renames them at once and removes them later (shell).
+"""Deletes logs: renames them at once and removes them later (shell).
 
 Counterpart of Kafka's LogManager.asyncDelete. The folder becomes <name>.<unique>-delete and is removed after
 file.delete.delay.ms. The rename runs in the same lane as the creation of logs, and is retried within the same job while the
 process lacks file descriptors or memory. If another job ran between two attempts, it could create the log of a new topic of
 the same name, and the late rename would take away the new log's folder.
+
+A folder is removed only if the metadata no longer places its replica here, or the replica has another log. The old log of a
+move becomes the only one again if the directory of the new log fails meanwhile. Then it stays, and a later start decides.
 """
 
 from collections.abc import Callable
 
+from broker.core.future_at_start import is_deletion_due
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.named_timers import NamedTimers
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
-from common.ids import uuid_text
+from common.ids import TopicIdPartition, uuid_text
 from common.storage.empty_log import remove_empty_log, remove_folder
 from common.storage.log import Log
 from common.time_units import NS_PER_MS, NS_PER_S
@@ -21,18 +25,26 @@ _RETRY_NS = NS_PER_S
 
 
 class LogDeletion:
-    """See the module docstring. `default_delay_ms` returns the broker's own file.delete.delay.ms."""
+    """See the module docstring. `default_delay_ms` returns the broker's own file.delete.delay.ms. `is_placed_here` tells
+    whether the metadata places a replica on this broker."""
 
     def __init__(
-        self, env: Environment, hosted: Hosted, timers: NamedTimers, *, default_delay_ms: Callable[[], int]
+        self,
+        env: Environment,
+        hosted: Hosted,
+        timers: NamedTimers,
+        *,
+        default_delay_ms: Callable[[], int],
+        is_placed_here: Callable[[TopicIdPartition], bool],
     ) -> None:
         self._env = env
         self._hosted = hosted
         self._timers = timers
         self._default_delay_ms = default_delay_ms
+        self._is_placed_here = is_placed_here
 
-    async def delete(self, log: Log, delay_ms: int, directory: HostedDirectory) -> None:
-        """Deletes a log. Run it as a job of the directory's work lane. Raises LogDirError and LogClosed."""
+    async def delete(self, log: Log, key: TopicIdPartition, delay_ms: int, directory: HostedDirectory) -> None:
+        """Deletes a log of this replica. Run it as a job of the directory's work lane. Raises LogDirError and LogClosed."""
         name = log.name
         # Stay in this job however long it takes: the next job may create the log of a new topic of the same name.
         while (folder := await self._rename(log)) is None:
@@ -40,7 +52,7 @@ class LogDeletion:
             if self._timers.is_stopped or self._hosted.online_directory(directory.directory_id) is None:
                 return
         self._env.log.info("log_deleted", partition=name, log_dir=directory.log_dir.path, folder=folder)
-        self.remove_later(directory, folder, delay_ms)
+        self.remove_later(directory, folder, key, delay_ms)
 
     async def _rename(self, log: Log) -> str | None:
         """Returns the folder's new name, or None if the process lacks file descriptors or memory."""
@@ -51,22 +63,37 @@ class LogDeletion:
                 raise
             return None
 
-    def remove_later(self, directory: HostedDirectory, folder: str, delay_ms: int | None = None) -> None:
-        """Removes a folder that is no longer served, after `delay_ms`. If `delay_ms` is None, the broker's default
-        applies."""
+    def remove_later(
+        self,
+        directory: HostedDirectory,
+        folder: str,
+        key: TopicIdPartition | None,
+        delay_ms: int | None = None,
+    ) -> None:
+        """Removes a folder that is no longer served, after `delay_ms`, unless it is the only log of this replica by then.
+        `key` is None if the replica is unknown. If `delay_ms` is None, the broker's default applies."""
 
         async def remove() -> None:
+            if key is not None and not self._is_due(key):
+                self._env.log.warning("log_deletion_withheld", log_dir=directory.log_dir.path, folder=folder)
+                return
             try:
                 await remove_folder(directory.log_dir, folder)
             except LogDirError as error:
                 if classify(error) is Verdict.PROCESS_TROUBLE:
-                    self.remove_later(directory, folder)
+                    self.remove_later(directory, folder, key)
                 raise
 
         if delay_ms is None:
             delay_ms = self._default_delay_ms()
         timer = f"remove {uuid_text(directory.directory_id)}/{folder}"
         self._timers.after(timer, delay_ms * NS_PER_MS, lambda: directory.upkeep.submit(remove))
+
+    def _is_due(self, key: TopicIdPartition) -> bool:
+        partition = self._hosted.partitions.get(key)
+        # A partition stays in the table for a moment after its directory has failed.
+        has_log = partition is not None and self._hosted.directory_of(partition) is not None
+        return is_deletion_due(is_placed_here=self._is_placed_here(key), has_log=has_log)
 
     def remove_unfinished(self, directory: HostedDirectory, folder: str) -> None:
         """Removes what is left of a log whose creation failed."""

@@ -230,7 +230,7 @@ class Moves:
 
     def _delete(self, log: Log, partition: Partition, target: HostedDirectory) -> None:
         delay_ms = partition.config.file_delete_delay_ms
-        target.work.submit(lambda: self._deletion.delete(log, delay_ms, target))
+        target.work.submit(lambda: self._deletion.delete(log, partition.key, delay_ms, target))
 
     def _is_live(self, move: _Move) -> bool:
         partition = move.copy.partition
@@ -462,7 +462,8 @@ class Moves:
                 self._create_later(move)
             return
         if not self._is_live(move):
-            await self._deletion.delete(log, copy.partition.config.file_delete_delay_ms, copy.target)
+            delay_ms = copy.partition.config.file_delete_delay_ms
+            await self._deletion.delete(log, copy.partition.key, delay_ms, copy.target)
             return
         copy.partition.future = PlacedLog(copy.target.directory_id, log)
         self._wake(move)
@@ -512,6 +513,7 @@ class Moves:
 
         async def remove_old() -> None:
             await old.close()
-            self._deletion.remove_later(copy.source, folder, partition.config.file_delete_delay_ms)
+            delay_ms = partition.config.file_delete_delay_ms
+            self._deletion.remove_later(copy.source, folder, partition.key, delay_ms)
 
         copy.source.upkeep.submit(remove_old)

@@ -179,6 +179,7 @@ class Replicas:
             self._hosted,
             self._timers,
             default_delay_ms=lambda: configuration.server.log_segment_delete_delay_ms,
+            is_placed_here=lambda key: self._known.placed_here(key) is not None,
         )
         self._fetchers = Fetchers(
             env,
@@ -236,7 +237,7 @@ class Replicas:
             directory.files.loaded(content.checkpoints)
             await in_slices(self._host_all(content.logs, directory))
             for folder in content.deleted_folders:
-                self._deletion.remove_later(directory, folder.name)
+                self._deletion.remove_later(directory, folder.name, folder.key)
             creation = LogCreation(directory.work, partial(self._create_logs, directory))
             self._creations[directory.directory_id] = creation
             self._task_group.create_task(directory.work.run())
@@ -641,15 +642,15 @@ class Replicas:
                     self._retry_later(key)
             return
         unwanted = [
-            (topic, log)
+            (key, topic, log)
             for (key, topic), log in zip(topics.items(), logs, strict=True)
             if not self._host_created(key, topic, directory, log)
         ]
         # Notify even if there is no assignment to report: the unfence gate may be waiting for these logs.
         self._wishes_changed()
-        for topic, log in unwanted:
+        for key, topic, log in unwanted:
             # Delete it within this job: the next job may create the log of a new topic of the same name in this folder.
-            await self._deletion.delete(log, self._configuration.topic(topic).file_delete_delay_ms, directory)
+            await self._deletion.delete(log, key, self._configuration.topic(topic).file_delete_delay_ms, directory)
 
     def _host_created(self, key: TopicIdPartition, topic: str, directory: HostedDirectory, log: Log) -> bool:
         """Hosts the replica whose log was created. Returns False if the log must be deleted, because the metadata no longer
@@ -790,7 +791,7 @@ class Replicas:
             directory.replicas.remove(partition.key)
             # Capture the log now: if a swap is under way, `partition.log` may be the other log when the job runs.
             log, delay_ms = partition.log, partition.config.file_delete_delay_ms
-            directory.work.submit(lambda: self._deletion.delete(log, delay_ms, directory))
+            directory.work.submit(lambda: self._deletion.delete(log, partition.key, delay_ms, directory))
 
     # --- failing directories -------------------------------------------------------------------------------------
 

@@ -80,6 +80,14 @@ async def target_lost_after_the_swap(cluster: SimulatedCluster, target: str) -> 
     await cluster.world.sleep(5)
 
 
+async def target_lost_while_the_old_log_waits(cluster: SimulatedCluster, target: str) -> None:
+    """Fails the target disk after the move, while the old log is still there, marked for deletion. A probe finds the failure
+    before the old log is due."""
+    await undisturbed(cluster, target)
+    cluster.world.disk(target).fail_with(errno.EIO)
+    await cluster.world.sleep(5)
+
+
 async def restart(cluster: SimulatedCluster) -> None:
     cluster.crash(1)
     cluster.start_node(1)
@@ -102,7 +110,8 @@ async def restart(cluster: SimulatedCluster) -> None:
             "a move that failed keeps its assignment",
             "reports it in a directory that is offline",
         ),
-        (target_lost_after_the_swap, "the only copy is deleted as planned", "it had no other log of t-0"),
+        (target_lost_while_the_old_log_waits, "the only copy is deleted as planned", "has no other log of t-0"),
+        (target_lost_after_the_swap, "the only copy is deleted as planned", "has no other log of t-0"),
     ],
 )
 @pytest.mark.parametrize("is_planted", [False, True])
@@ -131,7 +140,7 @@ def _violation(seed: int, course: Course) -> str | None:
 
 
 async def move(world: SimulatedWorld, course: Course) -> None:
-    cluster = SimulatedCluster(world, brokers=1, disks=2, overrides={"log.segment.delete.delay.ms": "500"})
+    cluster = SimulatedCluster(world, brokers=1, disks=2, overrides={"log.segment.delete.delay.ms": "3000"})
     await cluster.start()
     checkers = Checkers(cluster, History())
     checkers.install()

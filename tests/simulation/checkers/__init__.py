@@ -204,7 +204,7 @@ class Checkers:
         if self._is_over:
             return
         if kind == "remove":
-            self._guarded(lambda: self.moves.removed(path, name, self.image.image))
+            self._guarded(lambda: self.moves.removed(path, name, self.brokers(), self.image.image))
         elif kind == "rename":
             self._guarded(lambda: self.moves.renamed(path, name, self.brokers()))
 

@@ -2,8 +2,9 @@
 
 Shell of the tests. At the end of a move the checker compares what is durable on the disks, not what the broker believes.
 After a power cut at that moment there must be exactly one current log, and it must have the leader epochs of the old log. It
-must also end where the old log ended: followers may have every record of the old log, acknowledged or not. When a broker has
-started, the checker looks for -delete folders of replicas that have no current log. Such a folder may be the only copy.
+must also end where the old log ended: followers may have every record of the old log, acknowledged or not. When the removal
+of a -delete folder begins, and the metadata places the replica there, the broker must have a current log of the replica on a
+disk that it takes for healthy. Otherwise the folder may be the only copy.
 """
 
 import re
@@ -60,11 +61,8 @@ class MoveChecker:
         self._disk_at = disk_at
         self._moves: dict[Replica, _Move] = {}
         self._wrong_since: dict[tuple[BrokerDaemon, TopicIdPartition], int] = {}
-        # By broker id: the daemon whose start has already been checked.
-        self._started: dict[int, BrokerDaemon] = {}
-        # The -delete folders that were a replica's only log when its broker started. Maps the directory's path and the
-        # folder to the replica.
-        self._only_copies: dict[tuple[str, str], Replica] = {}
+        # The -delete folders that the brokers have begun to remove: the path of the directory, and the folder.
+        self._begun: set[tuple[str, str]] = set()
 
     # --- acknowledgement and swap --------------------------------------------------------------------------------
 
@@ -150,9 +148,6 @@ class MoveChecker:
         """Checks the brokers that are alive and not paused. Raises InvariantViolated."""
         before, self._wrong_since = self._wrong_since, {}
         for broker_id, broker in brokers.items():
-            if broker.replicas._is_loaded and self._started.get(broker_id) is not broker:
-                self._started[broker_id] = broker
-                self._find_only_copies(broker_id, broker, image)
             offline = {each.directory_id for each in broker._directories.known.offline} - {None}
             for key, partition in broker.replicas._partitions.items():
                 move = self._moves.get((broker_id, key))
@@ -168,23 +163,24 @@ class MoveChecker:
 
     # --- deletion of the only copy -------------------------------------------------------------------------------
 
-    def _find_only_copies(self, broker_id: int, broker: BrokerDaemon, image: ImageModel) -> None:
-        self._only_copies = {place: each for place, each in self._only_copies.items() if each[0] != broker_id}
-        found = [(path, folder) for path in _online(broker) for folder in _partition_folders(self._disk_at(path))]
-        current = {folder.key for _, folder in found if not folder.mark}
-        for path, folder in found:
-            if folder.mark == "delete" and folder.key not in current and _is_placed(image, broker_id, folder.key):
-                self._only_copies[path, folder.name] = broker_id, folder.key
-
-    def removed(self, path: str, name: str, image: ImageModel) -> None:
+    def removed(self, path: str, name: str, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
         """Checks that the file or folder `name` may be removed from the disk at `path`. Raises InvariantViolated."""
-        folder = name.partition("/")[0]
-        replica = self._only_copies.get((path, folder))
-        if replica is not None and _is_placed(image, *replica):
-            raise InvariantViolated(
-                "I15",
-                f"broker {replica[0]} removes {path}/{folder}; it had no other log of {image.name(replica[1])} at its start",
-            )
+        folder = next(
+            (each for each in _partition_folders(self._disk_at(path)) if each.name == name.partition("/")[0]), None
+        )
+        if folder is None or folder.mark != "delete" or (path, folder.name) in self._begun:
+            return
+        self._begun.add((path, folder.name))
+        for broker_id, broker in brokers.items():
+            online = _online(broker)
+            if path not in online or not _is_placed(image, broker_id, folder.key):
+                continue
+            found = [each for other in online for each in _partition_folders(self._disk_at(other))]
+            if not any(each.key == folder.key and not each.mark for each in found):
+                raise InvariantViolated(
+                    "I15",
+                    f"broker {broker_id} removes {path}/{folder.name} and has no other log of {image.name(folder.key)}",
+                )
 
 
 def _online(broker: BrokerDaemon) -> list[str]:

@@ -91,6 +91,24 @@ def test_a_replica_moves_and_keeps_serving() -> None:
     run(scenario)
 
 
+def test_the_old_log_is_kept_if_the_disk_of_the_new_one_fails_before_it_is_removed() -> None:
+    """After the move the old log is marked for deletion. When its time has come, it is the only log that the replica has."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        await cluster.until(lambda: folders(cluster, "a") == ["t-0-delete"])
+        cluster.world.disk(path(1, "b")).fail_with(errno.EIO)
+        assert (await cluster.produce(1, "two")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await cluster.world.event("log_deletion_withheld")
+        assert folders(cluster, "a") == ["t-0-delete"]
+
+    run(scenario, log_segment_delete_delay_ms="500")
+
+
 def test_an_assignment_of_an_earlier_incarnation_does_not_acknowledge() -> None:
     """The metadata already names the target before the copy has caught up. This happens after a crash between
     acknowledgement and swap. The broker must first report the old directory again."""
