@@ -45,7 +45,8 @@ WRITE_BACK_BYTES = 16 << 20
 # How long a swap may hold appends back before it renames anything. After that it is given up for now, so that a slow target
 # costs the clients only a short pause.
 COMPLETION_MAX_NS = 500 * NS_PER_MS
-_RETRY_NS = NS_PER_S
+_RENAME_RETRY_MIN_NS = 10 * NS_PER_MS
+_RENAME_RETRY_MAX_NS = NS_PER_S
 
 Pace = Callable[[int], Awaitable[None]]
 """Waits until this many bytes may be copied."""
@@ -259,7 +260,8 @@ class ReplicaCopy:
 
     async def _rename(self, log: Log, folder: str) -> None:
         """Retries the rename until it succeeds or the directory is offline, because a swap must not end between its two
-        renames."""
+        renames. Clients wait meanwhile, so it is retried soon, and then less and less often."""
+        retry_ns = _RENAME_RETRY_MIN_NS
         while True:
             try:
                 if log.name != folder:
@@ -269,7 +271,8 @@ class ReplicaCopy:
             except LogDirError as error:
                 if classify(error) is not Verdict.PROCESS_TROUBLE:
                     raise
-            await self._env.sleep_until(self._env.now_ns() + _RETRY_NS)
+            await self._env.sleep_until(self._env.now_ns() + retry_ns)
+            retry_ns = min(2 * retry_ns, _RENAME_RETRY_MAX_NS)
 
 
 async def _first_batch_offset(log: Log) -> Offset:

@@ -286,6 +286,23 @@ def test_produces_wait_while_the_logs_are_swapped() -> None:
     run(scenario)
 
 
+def test_a_swap_that_is_short_of_file_descriptors_costs_clients_a_few_milliseconds() -> None:
+    """The second rename fails twice, and is repeated soon each time."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.world.disk(path(1, "b")).fail_next("rename", errno.EMFILE, times=2)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        moved = await cluster.world.event("move_finished")
+        assert 30 <= moved.fields["pause_ms"] < 100
+        assert await cluster.read_all(1) == ["one"]
+
+    run(scenario)
+
+
 def test_a_follower_that_truncates_cuts_its_copy_too() -> None:
     """The copy has a record that the new leader does not have. After the truncation, log and copy agree again."""
 
