@@ -357,7 +357,7 @@ class CheckpointFiles:
     async def expect(
         self,
         name: TopicPartition,
-        partitions: Sequence[Partition],
+        partitions: Callable[[], Sequence[Partition]],
         *,
         recovery_point: Offset,
         log_start_offset: Offset,
@@ -365,7 +365,9 @@ class CheckpointFiles:
         first_dirty_offset: Offset,
     ) -> None:
         """Stores the offsets of a log that is about to get the partition's name in this directory, so that they are used if
-        there is a crash right after the rename. They stay in the files at least until `arrived` is called."""
+        there is a crash right after the rename. They stay in the files at least until `arrived` is called. `partitions`
+        returns all partitions in the directory. It is called right before each store: between two stores a replica may come,
+        or leave and be created again."""
         for file, offset in (
             (RECOVERY_POINT_CHECKPOINT_FILE, recovery_point),
             (LOG_START_OFFSET_CHECKPOINT_FILE, log_start_offset),
@@ -373,27 +375,27 @@ class CheckpointFiles:
             (CLEANER_CHECKPOINT_FILE, first_dirty_offset),
         ):
             self._expected.setdefault(file, {})[name] = offset
-        await self.store_recovery_points(partitions)
-        await self.store_log_starts(partitions)
-        await self.store_high_watermarks(partitions)
-        await self.store_first_dirty_offsets(partitions)
+        await self.store_recovery_points(partitions())
+        await self.store_log_starts(partitions())
+        await self.store_high_watermarks(partitions())
+        await self.store_first_dirty_offsets(partitions())
 
     def arrived(self, name: TopicPartition) -> None:
         """Ends `expect`: either the log is now one of the directory's own logs, or its move has ended without a swap."""
         for expected in self._expected.values():
             expected.pop(name, None)
 
-    async def forget(self, names: Collection[TopicPartition], partitions: Sequence[Partition]) -> None:
+    async def forget(self, names: Collection[TopicPartition], partitions: Callable[[], Sequence[Partition]]) -> None:
         """Removes the entries of earlier logs before new logs take their names. Otherwise, after a crash, the old offsets
-        would be applied to the new logs. `partitions` are all partitions in the directory."""
+        would be applied to the new logs. `partitions` returns all partitions in the directory."""
         if self._names_any(RECOVERY_POINT_CHECKPOINT_FILE, names):
-            await self.store_recovery_points(partitions)
+            await self.store_recovery_points(partitions())
         if self._names_any(LOG_START_OFFSET_CHECKPOINT_FILE, names):
-            await self.store_log_starts(partitions)
+            await self.store_log_starts(partitions())
         if self._names_any(HIGH_WATERMARK_CHECKPOINT_FILE, names):
-            await self.store_high_watermarks(partitions)
+            await self.store_high_watermarks(partitions())
         if self._names_any(CLEANER_CHECKPOINT_FILE, names):
-            await self.store_first_dirty_offsets(partitions)
+            await self.store_first_dirty_offsets(partitions())
 
     def _names_any(self, file: str, names: Collection[TopicPartition]) -> bool:
         content = self._content.get(file, {})

@@ -479,7 +479,7 @@ class Moves:
     async def _swap(self, move: _Move) -> None:
         """Makes the copy the current log. If that would hold appends back for too long, gives up and retries later."""
         copy, partition = move.copy, move.copy.partition
-        await copy.prepare(self._hosted.in_directory(copy.target.directory_id))
+        await copy.prepare(lambda: self._hosted.in_directory(copy.target.directory_id))
         if not (self._is_live(move) and copy.is_usable and copy.is_aligned) or partition.is_restructuring:
             # If the log was truncated meanwhile, the end of the truncation triggers another turn.
             return

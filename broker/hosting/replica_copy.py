@@ -200,9 +200,9 @@ class ReplicaCopy:
 
     # --- swapping ------------------------------------------------------------------------------------------------
 
-    async def prepare(self, placed_in_target: Sequence[Partition]) -> None:
+    async def prepare(self, placed_in_target: Callable[[], Sequence[Partition]]) -> None:
         """Syncs both logs and stores the checkpoints of the target directory, so that a swap has little left to do while it
-        holds appends back. `placed_in_target` are the partitions whose current log is in the target directory.
+        holds appends back. `placed_in_target` returns the partitions whose current log is in the target directory.
 
         When the swap comes, the offsets in the checkpoints may be too low. That is harmless, as for every log: after a
         crash, recovery starts there. They must not be beyond the end of the copy, so the caller must check `is_aligned`

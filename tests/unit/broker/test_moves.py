@@ -12,16 +12,19 @@ import pytest
 
 from broker.hosting import moves, replica_copy
 from broker.hosting.moves import Moves
+from broker.hosting.partition import Partition
 from broker.hosting.replica_copy import ReplicaCopy
 from common.environment.interface import LogDirError
-from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
+from common.ids import DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import FeatureLevelRecord
+from common.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT_FILE
 from common.storage.log import Log
 from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run
 
 KEY = TopicIdPartition(TOPIC, 0)
+OTHER_TOPIC = TopicId(Uuid(b"U" * 16))
 
 
 def alter(cluster: Cluster, destination: str, *, topic: str = "t", index: int = 0) -> ErrorCode:
@@ -282,6 +285,86 @@ def test_produces_wait_while_the_logs_are_swapped() -> None:
         assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 3
         assert partition.directory_id == directory(1, "b")
         assert sorted(await cluster.read_all(1)) == ["0", "1", "2", "3"]
+
+    run(scenario)
+
+
+async def hold_the_swap(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Lets a move that has caught up go on to the flushes before its swap. Returns the event that ends them."""
+    flush = ReplicaCopy.flush
+    flushing, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def flush_and_wait(copy: ReplicaCopy) -> None:
+        await flush(copy)
+        flushing.set()
+        await goes_on.wait()
+
+    await cluster.world.sleep(1)
+    monkeypatch.setattr(ReplicaCopy, "flush", flush_and_wait)
+    cluster.controller.change(directories=[directory(1, "b")])
+    await flushing.wait()
+    return goes_on
+
+
+async def create_in_b(cluster: Cluster, topic_id: TopicId) -> Partition:
+    """Creates the topic u, and returns its partition in directory b, with a record."""
+    cluster.controller.create_topic([1], [1], name="u", topic_id=topic_id)
+    for index in range(2):
+        await cluster.started(index, topic_id)
+    partitions = [cluster[1].partition(index, topic_id) for index in range(2)]
+    [partition] = [each for each in partitions if each.directory_id == directory(1, "b")]
+    assert (await cluster.produce(1, "value", topic="u", index=partition.index)).error_code == ErrorCode.NONE
+    return partition
+
+
+async def raise_log_start(cluster: Cluster, partition: Partition) -> None:
+    """Deletes the record of a partition in directory b, and stores the log starts as the upkeep does."""
+    partition.raise_log_start(Offset(1))
+    hosted = cluster[1].replicas._hosted
+    in_b = hosted.online_directory(directory(1, "b"))
+    assert in_b is not None
+    await in_b.files.store_log_starts(hosted.in_directory(directory(1, "b")))
+
+
+def log_starts_in_b(cluster: Cluster) -> list[str]:
+    return cluster.world.disk(path(1, "b")).files()[LOG_START_OFFSET_CHECKPOINT_FILE].decode().splitlines()[2:]
+
+
+def test_a_replica_that_comes_before_a_swap_keeps_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is created in the target directory while the swap waits for its flushes. What the swap stores afterwards must name
+    it, too."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        goes_on = await hold_the_swap(cluster, monkeypatch)
+        partition = await create_in_b(cluster, OTHER_TOPIC)
+        await raise_log_start(cluster, partition)
+        goes_on.set()
+        await finished(cluster)
+        assert f"u {partition.index} 1" in log_starts_in_b(cluster)
+
+    run(scenario)
+
+
+def test_a_replica_that_is_created_again_before_a_swap_gets_no_old_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic in the target directory is deleted while the swap waits for its flushes, and another one of the same name is
+    created there. After a crash, the offsets of the former one would hide records of the new one."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        former = await create_in_b(cluster, OTHER_TOPIC)
+        await raise_log_start(cluster, former)
+        goes_on = await hold_the_swap(cluster, monkeypatch)
+        cluster.controller.remove_topic(OTHER_TOPIC)
+        partition = await create_in_b(cluster, TopicId(Uuid(b"V" * 16)))
+        assert partition.name == former.name
+        goes_on.set()
+        await finished(cluster)
+        assert f"u {partition.index} 1" not in log_starts_in_b(cluster)
 
     run(scenario)
 
