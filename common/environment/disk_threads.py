@@ -31,6 +31,9 @@ GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
 # How long finished appends may wait for the rest of their batch before they are handed back to the event loop.
 _HAND_BACK_NS: Final = NS_PER_MS
 _BATCH_MAX: Final = 4096
+# An append that comes so soon after another one is probably of the same turn of the event loop. If it is not, it leaves one
+# turn later than it could.
+_TOGETHER_NS: Final = 100_000
 
 Job = Callable[[], object]
 
@@ -280,8 +283,10 @@ class DiskThreads:
         self._all_left = all_left
         # What each thread is to run, by lane. None asks the thread to leave.
         self._queues: tuple[SimpleQueue[Queued | list[Append] | Job | None], ...] = tuple(SimpleQueue() for _ in Lane)
-        # The appends of this turn of the event loop that the writer does not have yet. None if there was none in this turn.
-        self._later: list[Append] | None = None
+        # Appends that leave for the writer at the end of this turn of the event loop.
+        self._later: list[Append] = []
+        # When the last append was queued.
+        self._append_ns = 0
         # Whether `abandon` was called; never reset. If True, the threads start no operation that is still queued.
         self._abandoned = False
         # Events on which the writer may be waiting for the reader. `abandon` sets them all, so that the writer can leave.
@@ -307,23 +312,21 @@ class DiskThreads:
         self._put(queued.lane, queued)
 
     def queue_append(self, append: Append) -> None:
-        """Queues the append for the writer. The first one of each turn of the event loop leaves at once, the others together
-        at the end of the turn: waking a thread takes longer than the rest of a small append."""
-        if self._later is not None:
+        """Queues the append for the writer. An append that soon follows another one leaves at the end of the event loop's
+        turn, together with all others of the turn: waking a thread takes longer than the rest of a small append."""
+        before_ns, self._append_ns = self._append_ns, append.queued_ns
+        if self._later:
             self._later.append(append)
+        elif append.queued_ns - before_ns < _TOGETHER_NS:
+            self._later.append(append)
+            self._loop.call_soon(self._put_later)
         else:
             self._queues[Lane.WRITER].put(append)
-            self._later = []
-            self._loop.call_soon(self._end_turn)
-
-    def _end_turn(self) -> None:
-        self._put_later()
-        self._later = None
 
     def _put_later(self) -> None:
         if self._later:
-            self._queues[Lane.WRITER].put(self._later)
-            self._later = []
+            later, self._later = self._later, []
+            self._queues[Lane.WRITER].put(later)
 
     def _put(self, lane: Lane, queued: Queued | Job | None) -> None:
         """Queues for the thread what must not overtake the appends before it. Called on the event loop."""

@@ -318,6 +318,10 @@ class Connection(ABC):
         aborted.
         """
 
+    def send_now(self, parts: Sequence[Part]) -> None:
+        """Like `send`, for a caller that has nothing more to send in this turn of the event loop. May call `writable`."""
+        self.send(parts)
+
     @abstractmethod
     def take_buffer(self) -> None:
         """Keeps the view passed to `data_received` valid; the connection continues with a new buffer.

@@ -224,8 +224,19 @@ class RealConnection(Connection):
 
     # --- sending -------------------------------------------------------------------------------------------------
     def send(self, parts: Sequence[Part]) -> None:
+        # Flush at the end of this event loop step, so that responses that are ready together go out in one call.
+        if self._enqueue(parts):
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush_soon)
+
+    def send_now(self, parts: Sequence[Part]) -> None:
+        if self._enqueue(parts):
+            self._flush()
+
+    def _enqueue(self, parts: Sequence[Part]) -> bool:
+        """Queues the parts. Returns whether a flush is needed."""
         if self._closing or self._sock is None:
-            return
+            return False
         queue = self._queue
         size = 0
         for part in parts:
@@ -237,10 +248,7 @@ class RealConnection(Connection):
                 queue.append(part if copy is None else copy)
                 size += part_size
         self._queued_bytes += size
-        # Flush at the end of this event loop step, so that responses that are ready together go out in one call.
-        if not self._flush_scheduled and not self._writing and self._region_read is None and queue:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush_soon)
+        return not self._flush_scheduled and not self._writing and self._region_read is None and bool(queue)
 
     def _flush_soon(self) -> None:
         self._flush_scheduled = False

@@ -93,8 +93,11 @@ class RealFileRegion(FileRegion):
             return False
         # A truncation counts as soon as it is queued, so no truncation can run while a sendfile still uses the range.
         # Truncations from before the region was created do not count, because its bytes were written after them.
+        truncations = self.file.truncations
+        if len(truncations) == self._truncations_before:
+            return True
         end = self.position + self.size
-        return all(end <= size for size in self.file.truncations[self._truncations_before :])
+        return all(end <= size for size in truncations[self._truncations_before :])
 
 
 class RealLogDir(LogDir):

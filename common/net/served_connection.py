@@ -555,7 +555,7 @@ class ServedConnection:
             self._last_use_ns = self._env.now_ns()
             self._response_bytes -= size
             self._sent_bytes += size
-            self._connection.send(parts)
+            self._connection.send_now(parts)
         return True
 
     def _refuse(self, reason: str) -> None:

@@ -3,12 +3,19 @@ takes over."""
 
 import asyncio
 import errno
+from typing import Any
 
+import pytest
+
+from broker.core.partition_replica import Effect, PartitionReplica
 from broker.hosting.partition import PlacedLog
+from broker.hosting.readable_bytes import ReadIsolation
 from common.ids import Offset, TopicIdPartition
 from common.protocol.errors import ErrorCode
 from common.storage.log import Log
+from tests.simulation.log_dir import SimulatedLogDir
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
+from tests.unit.common.storage.batches import batch
 
 
 async def leader_with_waiting_produces(cluster: Cluster, *values: str) -> list[asyncio.Task[ErrorCode]]:
@@ -125,5 +132,54 @@ def test_a_future_replica_is_described_in_its_own_directory_with_its_distance_to
         partition.end_restructuring()
         assert [each.is_future for each in replicas.describe(directory(1, "b"))] == [False]
         assert replicas.describe_future(directory(1, "b")) == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("acks", ["1", "all"])
+def test_appends_that_are_written_together_are_taken_over_together(monkeypatch: pytest.MonkeyPatch, acks: str) -> None:
+    """The high watermark and the waiting fetches are looked at once for all of them. All are acknowledged in order, and all
+    their bytes count as readable."""
+    held: list[tuple[Any, ...]] = []
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        partition = cluster[1].partition()
+        looks: list[Offset] = []
+        written = PartitionReplica.written
+
+        def counted(replica: PartitionReplica, end_offset: Offset, now_ns: int) -> list[Effect]:
+            looks.append(end_offset)
+            return written(replica, end_offset, now_ns)
+
+        monkeypatch.setattr(PartitionReplica, "written", counted)
+        monkeypatch.setattr(SimulatedLogDir, "start_append", lambda *arguments: held.append(arguments))
+        ended: list[object] = []
+
+        def acknowledge(end_offset: Offset) -> None:
+            if acks == "1":
+                ended.append(end_offset)
+            else:
+                partition.wait_until_replicated(end_offset, lambda error: ended.append((end_offset, error)))
+
+        size = 0
+        for _ in range(3):
+            header, view = batch(size=50)
+            size += header.size
+            partition.append_as_leader([(header, view)], on_written=acknowledge, on_failed=lambda: ended.append("failed"))
+        for log_dir, file, position, buffers, _ in held:
+            await log_dir.append(file, position, buffers)
+        assert ended == []
+        before = partition.readable_bytes(ReadIsolation.HIGH_WATERMARK)
+        for arguments in held:
+            arguments[-1].set_result(None)
+        await asyncio.sleep(0)
+        assert ended == ([1, 2, 3] if acks == "1" else [(end, ErrorCode.NONE) for end in (1, 2, 3)])
+        assert looks == [3]
+        assert partition.high_watermark == 3
+        for isolation in ReadIsolation:
+            assert partition.readable_bytes(isolation) - before == size
 
     run(scenario)
