@@ -21,10 +21,10 @@ class Settled(Protocol):
 class PendingWrite(ABC):
     """One append. The log directory calls `written` or `failed`, once, in a later turn of the event loop."""
 
-    __slots__ = ("_is_done",)
+    __slots__ = ("_is_settled",)
 
     def __init__(self) -> None:
-        self._is_done = False
+        self._is_settled = False
 
     @abstractmethod
     def written(self) -> None:
@@ -36,21 +36,21 @@ class PendingWrite(ABC):
 
     # --- for the log directory -----------------------------------------------------------------------------------
     def done(self) -> bool:
-        return self._is_done
+        return self._is_settled
 
     def set_result(self, result: None, /) -> None:
-        self._is_done = True
+        self._is_settled = True
         self.written()
 
     def set_exception(self, error: Exception, /) -> None:
         # A directory that goes offline fails its appends one after the other, and a refused append fails inside the call.
         # Neither must go on in the owner's code.
-        self._is_done = True
+        self._is_settled = True
         asyncio.get_running_loop().call_soon(self.failed, error)
 
     def cancel(self) -> None:
         """Gives the append up, because the process is shutting down."""
-        self._is_done = True
+        self._is_settled = True
         self.failed(None)
 
     def exception(self) -> None:

@@ -72,7 +72,7 @@ class _Append(PendingWrite):
         on_written: OnWritten,
         on_failed: OnFailed,
     ) -> None:
-        self._is_done = False
+        super().__init__()
         self.pipeline = pipeline
         self.segment = segment
         self.end_position = end_position

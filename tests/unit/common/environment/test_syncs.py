@@ -15,7 +15,7 @@ from common.environment import disk_operations
 from common.environment.disk_operations import HeldDirectory
 from common.environment.interface import LogDirError
 from common.environment.real import RealEnvironment
-from common.environment.real_log_dir import RealLogDir
+from common.environment.real_log_dir import RealLogDir, RealLogFile
 from tests.unit.common.environment.conftest import MakeLogDir, Reports
 
 # Before a fixture replaces it.
@@ -170,10 +170,11 @@ async def test_cached_data_is_sent_during_a_sync(
     monkeypatch.setattr("common.environment.real_log_dir._SUSPICIOUS_AGE_NS", 1)
     file = await log_dir.open("a", create=True)
     await log_dir.append(file, 0, [b"x"])
-    region = log_dir.region(file, 0, 1)
     sync = log_dir.fsync(file)
     await asyncio.to_thread(held_sync.entered.wait)
-    assert log_dir._is_responsive(region.file)  # type: ignore[attr-defined]
+    assert isinstance(file, RealLogFile)
+    assert file.open_file is not None
+    assert log_dir._is_responsive(file.open_file)
     held_sync.release.set()
     await sync
 
