@@ -9,7 +9,8 @@ until the high watermark passes them. Each listener has a feed in one of two sta
 catching up (just registered, or after a snapshot) the batches are read from disk. `keep_up` must not await between finding
 that nothing is missing and declaring the feed live. Otherwise a batch committed in between would be lost.
 
-A live listener that needs more than one step for a batch is catching up from then on, too.
+A live listener that needs more than one step for a batch is catching up from then on, too. So is every listener of a node
+that fetched more than RECORDS_PER_STEP records at once.
 """
 
 import asyncio
@@ -31,8 +32,8 @@ from common.storage.errors import OffsetOutOfRange
 
 # How much of the log to read at once for a listener that is catching up.
 _CATCH_UP_BYTES = 256 * 1024
-# Batches with more records than this together are not delivered to a listener that is catching up in one event loop step.
-# These are about 4 ms. A single batch may have more.
+# Batches with more records than this together are not read and delivered in one event loop step. These are about 4 ms. A
+# single batch may have more.
 RECORDS_PER_STEP = 1_000
 
 
@@ -116,8 +117,18 @@ class CommitQueue:
 
         Raises what a listener raises.
         """
+        fetched_count = 0
         while self._uncommitted and _last_offset(self._uncommitted[0]) < high_watermark:
-            self._deliver(self._decoded(self._uncommitted.popleft()))
+            batch = self._uncommitted.popleft()
+            if not isinstance(batch, CommittedBatch):
+                header, _ = batch
+                is_first = not fetched_count
+                fetched_count += header.record_count
+                if fetched_count > RECORDS_PER_STEP and not is_first:
+                    # Every listener falls behind, and gets the rest from disk in several steps.
+                    self.committed_bytes += header.size
+                    continue
+            self._deliver(self._decoded(batch))
         if self._uncommitted:
             high_watermark = min(high_watermark, _base_offset(self._uncommitted[0]))
         self.committed_offset = max(self.committed_offset, high_watermark)

@@ -24,7 +24,7 @@ from broker.controller_link import metadata_follower
 from broker.controller_link.metadata_follower import MetadataFollower
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import load_server_config
-from common.environment.entry import freeze_loaded_objects
+from common.environment.entry import GC_THRESHOLDS, freeze_loaded_objects
 from common.environment.real import RealEnvironment
 from common.ids import BrokerId, DirectoryId, IncarnationId, TopicId, Uuid
 from common.metadata.delta import MetadataDelta
@@ -255,7 +255,7 @@ def no_channel(host: str, port: int) -> NodeChannel:
 def run(partitions: int) -> Figures:
     """Measures in a fresh log, on the daemons' event loop."""
     # As the daemons do.
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*GC_THRESHOLDS)
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         figures = runner.run(measured(partitions, folder))
     gc.unfreeze()

@@ -1,5 +1,6 @@
 """Observers of a quorum of one, over simulated connections: catching up, divergence, long polls, snapshots, leaders."""
 
+import asyncio
 import errno
 from asyncio import TaskGroup
 from collections.abc import Callable, Coroutine
@@ -21,18 +22,19 @@ from common.protocol.messages.fetch_snapshot import (
 )
 from common.protocol.numbering import Numbering
 from common.protocol.schema import Struct
+from common.raft import commit_queue
 from common.raft.core.leader_endpoints import QuorumEndpoint
 from common.raft.core.offsets import ORIGIN, OffsetAndEpoch
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.quorum_messages import fetch_request, fetch_snapshot_request
-from common.raft.core.record_batches import encode_batches
+from common.raft.core.record_batches import CommittedBatch, encode_batches
 from common.raft.core.replica_progress import ReplicaKey
 from common.raft.errors import QuorumFailure
 from common.time_units import NS_PER_S
 from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.unit.common.net.worlds import RawPeer, SimulatedTestWorld, request_bytes
-from tests.unit.common.raft.nodes import MEBIBYTE, PORT, Config, QuorumNode, topic
+from tests.unit.common.raft.nodes import MEBIBYTE, PORT, Config, QuorumNode, RecordingListener, topic
 
 SEGMENT = "00000000000000000000.log"
 
@@ -106,6 +108,45 @@ def test_an_observer_that_lags_is_not_stopped_by_what_it_has_missed() -> None:
         await world.until(is_complete)
         assert len(moments) >= 4
         assert other.listener.topics == one.listener.topics
+
+    run(scenario)
+
+
+def test_what_was_fetched_at_once_is_delivered_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live observer is stopped, and gets what was committed meanwhile with one fetch. No step of its event loop delivers
+    more than a few records, except for a batch that is larger. Afterwards it is called directly again."""
+    monkeypatch.setattr(commit_queue, "RECORDS_PER_STEP", 2)
+    steps: list[list[str]] = []
+
+    class Counting(RecordingListener):
+        def handle_commit(self, batch: CommittedBatch) -> Coroutine[Any, Any, None] | None:
+            asyncio.get_running_loop().call_soon(self._end_of_step)
+            return super().handle_commit(batch)
+
+        def _end_of_step(self) -> None:
+            if not steps or steps[-1] != self.topics:
+                steps.append(self.topics)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        other = await observer(world)
+        counting = Counting()
+        other.driver.register(counting)
+        await one.add("a")
+        await world.until(lambda: counting.topics == ["a"])
+        steps.clear()
+        fetched = other.driver._bytes_since_snapshot()
+        world.pause("observer-101")
+        for names in ("b", "c", "d", "efgh", "i", "j"):
+            await one.add(*names)
+        world.resume("observer-101")
+        await world.until(lambda: counting.topics == [*"abcdefghij"])
+        assert steps == [[*"abc"], [*"abcd"], [*"abcdefgh"], [*"abcdefghij"]]
+        assert other.listener.batches == one.listener.batches
+        assert other.driver._bytes_since_snapshot() - fetched == sum(batch.size for batch in one.listener.batches[2:])
+        await one.add("k")
+        await other.has(*"abcdefghijk")
+        assert steps[-1] == [*"abcdefghijk"]
 
     run(scenario)
 
