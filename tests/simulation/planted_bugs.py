@@ -3,6 +3,9 @@
 Each is a plausible mistake in a place where the design avoids it. Its story says what the author might have thought. A bug
 that another rule makes harmless does not belong here. If the simulator does not find a bug, then a fault, a piece of
 workload or a checker is missing, or the bug is harmless.
+
+DIRECTED_BUGS need more partitions or a slower disk than a seed has, or a moment that seeds do not hit. A test made for the
+rule finds each of them (`test_directed_bugs`), and `make simulate-mutants` leaves them out.
 """
 
 from broker.controller_link.assignments_sender import AssignmentsSender
@@ -27,9 +30,12 @@ from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
 from broker.requests import fetched_partitions, produce
 from broker.requests.groups import GroupRequests
+from common.configuration import description
 from common.environment import disk_errors
 from common.log_dirs import probe
 from common.metadata.state import MetadataState
+from common.net.request_memory import RequestMemory
+from common.raft.commit_queue import CommitQueue
 from common.raft.driver import QuorumDriver
 from common.records import batch
 from common.storage import clean_shutdown, new_log
@@ -50,7 +56,9 @@ from controller.core import (
     partition_change,
     reassignment,
     registration,
+    transactions,
 )
+from controller.core.broker_sessions import BrokerSessions
 from tests.simulation.planting import Edit, PlantedBug
 
 
@@ -804,6 +812,90 @@ _COMPACTION = (
         ),
     ),
 )
+
+_REQUEST_MEMORY = (
+    _bug(
+        "a directory may fill the memory for requests",
+        "A limit is a limit: what counts is that the broker does not run out of memory.",
+        Edit(RequestMemory._share_bytes, "max(", "max(self._limit_bytes, "),
+    ),
+    _bug(
+        "a full directory takes every request",
+        "Its connections stop reading, that is enough.",
+        Edit(RequestMemory.has_room_for, "self._waiting_bytes.get(directory_id, 0) <=", "True or 0 <="),
+    ),
+)
+
+_REPEATED_HEARTBEATS = (
+    _bug(
+        "a lost directory is looked at once",
+        "There was nothing to repair in it, and it is lost for good.",
+        Edit(BrokerSessions.is_settled, "session.settled.get(what) == election_changes", "what in session.settled"),
+    ),
+    _bug(
+        "a replica that comes into a lost directory changes nothing",
+        "Only a partition without a leader needs another look.",
+        Edit(
+            MetadataState._put_partition,
+            "partition.leader == NO_LEADER or self._may_have_to_leave_isr(partition)",
+            "partition.leader == NO_LEADER",
+        ),
+    ),
+)
+
+_SLICES = (
+    _bug(
+        "a heartbeat is answered from what may be lost",
+        "The state has the registration, so the broker is registered.",
+        Edit(
+            quorum_controller.QuorumController._early_response,
+            "if under_way.offset > self._feed.committed_offset:",
+            "if False:",
+        ),
+    ),
+    _bug(
+        "a heartbeat between two slices comes in time",
+        "The broker is alive, as its heartbeat shows.",
+        Edit(
+            heartbeat.answer_between_slices,
+            "or not turn.sessions.is_valid(registration.broker_id, turn.now_ns)\n",
+            "\n",
+        ),
+    ),
+    _bug(
+        "a heartbeat overtakes the operation that is about its broker",
+        "The registration is there, before the operation as after it.",
+        Edit(
+            heartbeat.answer_between_slices,
+            "or registration is not turn.state.brokers.get(registration.broker_id)\n",
+            "\n",
+        ),
+    ),
+    _bug(
+        "a replica that left between two slices is configured",
+        "It was served when the work began.",
+        Edit(Replicas._each_served, "if self._served(partition.key) is partition:", "if True:"),
+    ),
+    _bug(
+        "a description reads what changes between two slices",
+        "Copies of the configuration of thousands of topics cost memory.",
+        Edit(description._Configs.__init__, "key: dict(configs) for", "key: configs for"),
+    ),
+    _bug(
+        "a transaction's records are replayed as they come",
+        "The rest of it is in the next batch.",
+        Edit(
+            transactions.plan_append, "Append([begin, *records, end], is_atomic=False)", "Append(records, is_atomic=False)"
+        ),
+    ),
+    _bug(
+        "a listener gets all that was fetched in one step",
+        "It is only one fetch.",
+        Edit(CommitQueue.advance, "if fetched_count > RECORDS_PER_STEP and not is_first:", "if False:"),
+    ),
+)
+
+DIRECTED_BUGS: tuple[PlantedBug, ...] = (*_REQUEST_MEMORY, *_REPEATED_HEARTBEATS, *_SLICES)
 
 PLANTED_BUGS: tuple[PlantedBug, ...] = (
     *_DISKS,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.simulation.mutants import Found, Hunter, Run, failure_of
-from tests.simulation.planted_bugs import PLANTED_BUGS
+from tests.simulation.planted_bugs import DIRECTED_BUGS, PLANTED_BUGS
 from tests.simulation.planting import DoesNotFit, Edit, PlantedBug
 
 
@@ -13,7 +13,7 @@ def right(number: int) -> int:
     return number + 1
 
 
-@pytest.mark.parametrize("bug", PLANTED_BUGS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [*PLANTED_BUGS, *DIRECTED_BUGS], ids=lambda bug: bug.name)
 def test_every_bug_can_be_planted_and_taken_out(bug: PlantedBug) -> None:
     """Each edit finds its place in the production code, changes it, and is undone afterwards."""
     before = [edit.function.__code__ for edit in bug.edits]

@@ -4,28 +4,13 @@ import asyncio
 
 import pytest
 
-from common.net.request_memory import RequestMemory
 from common.protocol.errors import ErrorCode
-from tests.simulation.planting import Edit, PlantedBug
 from tests.unit.broker.cluster import Cluster, path, run
 from tests.unit.broker.test_directory_failure import on_disk, two_disks
 
 LIMIT = 4_000_000
 PRODUCERS = 60
 BATCH = "x" * 190_000
-
-BUGS = [
-    PlantedBug(
-        "a directory may fill the memory for requests",
-        "A limit is a limit: what counts is that the broker does not run out of memory.",
-        (Edit(RequestMemory._share_bytes, "max(", "max(self._limit_bytes, "),),
-    ),
-    PlantedBug(
-        "a full directory takes every request",
-        "Its connections stop reading, that is enough.",
-        (Edit(RequestMemory.has_room_for, "self._waiting_bytes.get(directory_id, 0) <=", "True or 0 <="),),
-    ),
-]
 
 
 async def produce_to_a_slow_disk(cluster: Cluster) -> None:
@@ -64,11 +49,3 @@ async def produce_to_a_slow_disk(cluster: Cluster) -> None:
 @pytest.mark.slow
 def test_a_slow_disk_does_not_hold_up_the_producers_of_the_others() -> None:
     run(produce_to_a_slow_disk, diskraft_log_dir_operation_timeout_ms="30000")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_without_the_budget_a_slow_disk_holds_up_the_others(bug: PlantedBug) -> None:
-    """The test above notices when a part of the budget is missing."""
-    with bug.planted(), pytest.raises(AssertionError, match="held up"):
-        run(produce_to_a_slow_disk, diskraft_log_dir_operation_timeout_ms="30000")

@@ -218,10 +218,12 @@ def test_a_repeated_shutdown_repairs_what_is_still_there(is_fenced: bool) -> Non
 
 def test_a_repeated_report_repairs_what_is_still_there() -> None:
     """The next report removes any leader or ISR entry from a lost directory, however it got there (here by records of a
-    controller without these rules)."""
+    controller without these rules), although the report before found nothing to repair."""
     controller = three_brokers()
     topic_id = controller.topic("t", [[1, 2], [2, 1]], {1: "a"})
     controller.heartbeat(1, offline=["a"])
+    controller.heartbeat(1, offline=["a"])
+    assert controller.records == []
     for index, leader in ((0, 1), (1, 2)):
         record = PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=[2, 1], leader=leader)
         controller.state.replay(record, offset=controller.next_write_offset)

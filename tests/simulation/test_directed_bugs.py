@@ -1,0 +1,78 @@
+"""The tests of single rules notice when the rule is broken.
+
+Each of DIRECTED_BUGS fails a test that passes without it. The functions of FOUND_BY call these tests, whose own modules run
+them without the bug.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation.planted_bugs import DIRECTED_BUGS
+from tests.unit.broker import test_slow_disks
+from tests.unit.broker.hosting import test_replicas
+from tests.unit.broker.requests import test_describe_configs
+from tests.unit.common.raft import test_observers
+from tests.unit.controller import test_quorum_controller
+from tests.unit.controller.core import test_heartbeat
+
+BUGS = {bug.name: bug for bug in DIRECTED_BUGS}
+
+
+def observers(monkeypatch: pytest.MonkeyPatch) -> None:
+    test_observers.test_what_was_fetched_at_once_is_delivered_in_several_steps(monkeypatch)
+
+
+def slow_disk(_: pytest.MonkeyPatch) -> None:
+    test_slow_disks.test_a_slow_disk_does_not_hold_up_the_producers_of_the_others()
+
+
+def repeated_report(_: pytest.MonkeyPatch) -> None:
+    test_heartbeat.test_a_repeated_report_repairs_what_is_still_there()
+
+
+def early_heartbeats(_: pytest.MonkeyPatch) -> None:
+    test_heartbeat.test_a_broker_whose_registration_is_about_to_change_waits()
+
+
+def uncommitted_heartbeats(_: pytest.MonkeyPatch) -> None:
+    test_quorum_controller.test_a_heartbeat_is_not_answered_from_what_may_be_lost()
+
+
+def former_self(_: pytest.MonkeyPatch) -> None:
+    test_replicas.test_a_replica_that_leaves_and_comes_back_is_not_changed_by_its_former_self()
+
+
+def description(_: pytest.MonkeyPatch) -> None:
+    test_describe_configs.test_many_resources_are_described_in_slices_as_they_were()
+
+
+def transaction(_: pytest.MonkeyPatch) -> None:
+    test_quorum_controller.test_more_than_one_batch_becomes_a_transaction()
+
+
+FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "a directory may fill the memory for requests": slow_disk,
+    "a full directory takes every request": slow_disk,
+    "a lost directory is looked at once": repeated_report,
+    "a replica that comes into a lost directory changes nothing": repeated_report,
+    "a heartbeat is answered from what may be lost": uncommitted_heartbeats,
+    "a heartbeat between two slices comes in time": early_heartbeats,
+    "a heartbeat overtakes the operation that is about its broker": early_heartbeats,
+    "a replica that left between two slices is configured": former_self,
+    "a description reads what changes between two slices": description,
+    "a transaction's records are replayed as they come": transaction,
+    "a listener gets all that was fetched in one step": observers,
+}
+
+
+def test_every_directed_bug_has_its_test() -> None:
+    assert FOUND_BY.keys() == BUGS.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUND_BY)
+def test_a_directed_test_finds_the_bug(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the bug, the test passes in its own module."""
+    with BUGS[name].planted(), pytest.raises((AssertionError, ExceptionGroup)):
+        FOUND_BY[name](monkeypatch)
