@@ -1,0 +1,93 @@
+"""Bugs in the rules about feature levels. The recorded migration of a cluster without JBOD must find each of them.
+
+The drawn plans of the simulator change no levels, so these bugs are not among those that its seeds must find.
+"""
+
+import pytest
+
+from broker.daemon import BrokerDaemon
+from common.metadata.state import MetadataState
+from controller.core import feature_losses, registration, update_features
+from tests.simulation.planting import Edit, PlantedBug
+from tests.simulation.scenario import ScenarioFailed, play, scenario_files
+
+SCENARIO = "migration-cluster_without_jbod"
+
+BUGS = (
+    PlantedBug(
+        "a broker registers once in its life",
+        "Its directories have not changed, so there is nothing to say.",
+        (Edit(BrokerDaemon._lacks_directories, "not registration.directories", "False"),),
+    ),
+    PlantedBug(
+        "every registration fences the broker",
+        "A broker that registers is starting.",
+        (
+            Edit(
+                registration._register_again,
+                "_Terms(previous.epoch, previous.fenced,",
+                "_Terms(previous.epoch, True,",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "every registration takes a new epoch",
+        "An epoch is the offset of a registration.",
+        (
+            Edit(
+                registration._register_again,
+                "_Terms(previous.epoch, previous.fenced,",
+                "_Terms(BrokerEpoch(turn.next_write_offset), previous.fenced,",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a safe downgrade is not refused",
+        "Whoever asks for a downgrade will know what is lost.",
+        (Edit(update_features.update_features, "if losses and ", "if False and "),),
+    ),
+    PlantedBug(
+        "an unsafe downgrade keeps the directories of partitions",
+        "The lower level does not look at them.",
+        (Edit(feature_losses.generate_records_before, "enumerate(losses.assigned_partitions)", "enumerate(())"),),
+    ),
+    PlantedBug(
+        "an unsafe downgrade keeps the registered directories",
+        "The lower level does not look at them.",
+        (
+            Edit(
+                feature_losses.generate_records_after,
+                "for id_ in sorted(brokers)]",
+                "for id_ in sorted(brokers) if False]",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a registration without directories loses them all",
+        "What a registration leaves out is lost.",
+        (
+            Edit(
+                MetadataState._knows_directories,
+                "bool(record.log_dirs) or is_directory_assignment_supported(self.metadata_version)",
+                "True",
+            ),
+        ),
+    ),
+)
+
+
+def recorded() -> str:
+    (path,) = (each for each in scenario_files() if each.stem == SCENARIO)
+    return path.read_text()
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_the_recorded_migration_finds(bug: PlantedBug) -> None:
+    """With the bug, the scenario fails or shows something else."""
+    expected = recorded()
+    with bug.planted():
+        try:
+            shown = play(expected, seed=1)
+        except (ScenarioFailed, ExceptionGroup, AssertionError):
+            return
+    assert shown != expected
