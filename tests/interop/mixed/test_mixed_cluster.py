@@ -32,11 +32,14 @@ OVERRIDES = {
     "broker.heartbeat.interval.ms": "500",
     # Long enough for a machine that stands still, short enough for a test that kills a broker.
     "broker.session.timeout.ms": "9000",
-    # For this long after a follower's disk has died, a leader of Apache Kafka acknowledges nothing: the broker is alive and
-    # was caught up, so the leader waits for it to rejoin the ISR.
+    # For this long after a follower's disk has died, the high watermark of a leader of Apache Kafka stands still: the broker
+    # is alive and was caught up, so the leader waits for it to rejoin the ISR.
     "replica.lag.time.max.ms": "5000",
     "diskraft.log.dir.free.bytes.floor": "0",
 }
+# ... and it moves on only with the next append, which the same connection holds back until this has passed (Apache Kafka
+# answers the requests of a connection one after the other).
+CLIENT = {"request.timeout.ms": 3000}
 OURS, THEIRS = 1, 3
 STORY_SECONDS = 600
 
@@ -87,7 +90,7 @@ def play(cluster: MixedCluster, restart_controllers: Callable[[], None]) -> None
     )
     for broker_id in (1, 2, 3):
         assert len(set(cluster.places(TOPIC, broker_id).values())) == 2, "each hosts replicas in both of its directories"
-    with Writer(cluster.bootstrap, TOPIC, partitions=len(ASSIGNMENTS)) as writer:
+    with Writer(cluster.bootstrap, TOPIC, partitions=len(ASSIGNMENTS), options=CLIENT) as writer:
         stages: list[Callable[[], None]] = [
             lambda: lose_a_disk(cluster, writer, THEIRS),
             lambda: lose_a_disk(cluster, writer, OURS),
