@@ -26,6 +26,7 @@ from controller.core.result import ControllerResult
 from controller.core.settings import ControllerSettings
 from controller.core.slices import Sliced, decide_at_once
 from controller.core.turn import Turn
+from controller.core.unfencing import AwaitedReplicas
 
 CLUSTER_ID = "model"
 TOPIC_ID = TopicId(Uuid(b"the-only-topic.."))
@@ -152,6 +153,8 @@ def operate(logs: Logs, controller: Controller, operation: Operation, request: A
     turn = Turn(
         state=controller.log.state,
         sessions=sessions,
+        # Found anew, as after each operation a new controller became active. This can only keep a broker fenced longer.
+        awaited=AwaitedReplicas(controller.log.state),
         settings=_SETTINGS,
         now_ns=0,
         next_write_offset=controller.log.end_offset,
