@@ -8,8 +8,8 @@ unfenced before that (`broker/core/unfence_gate.py`), those of Apache Kafka do. 
    is known or it is no longer placed on the broker. Replicas that are placed later never count.
 2. Once unfenced, an incarnation is never kept fenced again for this reason.
 3. A broker that asks to be unfenced for UNFENCING_PATIENCE_NS while the set does not shrink is unfenced. In the same batch
-   what is left becomes LOST, so that no replica leads from a directory that nobody knows. A broker in ZooKeeper mode is not:
-   it serves there meanwhile, and its replicas are MIGRATING until it has been restarted.
+   what is left becomes LOST, so that no replica leads from a directory that nobody knows. A broker in ZooKeeper mode is
+   not unfenced: it serves there meanwhile, and its replicas are MIGRATING until it has been restarted.
 
 This is soft state of the active controller. A new one derives it from the metadata: there a fenced broker is one that was
 not unfenced yet, and whatever is UNASSIGNED or MIGRATING on it was there before. This can only keep a broker fenced longer.
@@ -18,7 +18,7 @@ The set follows the replayed records, so a heartbeat costs the same however many
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, Final
@@ -57,15 +57,18 @@ class Unfencing(Enum):
 class _Awaited:
     """What one fenced broker waits for."""
 
-    # The partitions of each topic. Invariant: none is empty, and each replica is UNASSIGNED or MIGRATING. Only shrinks.
-    partitions: dict[TopicId, dict[int, None]]
+    # The partitions of each topic. Invariant: none is empty, and each replica is UNASSIGNED or MIGRATING. Only shrinks, once
+    # it is filled.
+    partitions: dict[TopicId, dict[int, None]] = field(default_factory=dict)
+    # How many partitions these are, counted because every heartbeat asks.
+    count: int = 0
     # When the broker began to ask in vain; None if it has not asked since the set last shrank.
     asking_since_ns: int | None = None
     last_asked_ns: int = 0
 
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.partitions.values()))
+    def add(self, replica: TopicIdPartition) -> None:
+        self.partitions.setdefault(replica.topic_id, {})[replica.partition] = None
+        self.count += 1
 
     def drop(self, topic_id: TopicId, indexes: Sequence[int]) -> None:
         """Takes these partitions out, which are in the set. That is progress."""
@@ -74,6 +77,7 @@ class _Awaited:
             del partitions[index]
         if not partitions:
             del self.partitions[topic_id]
+        self.count -= len(indexes)
         self.asking_since_ns = None
 
 
@@ -178,8 +182,7 @@ class AwaitedReplicas:
                 key for directory_id in _UNKNOWN for key in self._state.partitions_in_directory(broker_id, directory_id)
             ]
             for key in replicas:
-                awaited = self._awaited.setdefault(broker_id, _Awaited({}))
-                awaited.partitions.setdefault(key.topic_id, {})[key.partition] = None
+                self._awaited.setdefault(broker_id, _Awaited()).add(key)
 
     def _drop(self, broker_id: BrokerId, topic_id: TopicId, indexes: Sequence[int]) -> None:
         awaited = self._awaited[broker_id]
