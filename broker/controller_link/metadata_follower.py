@@ -24,6 +24,8 @@ from common.records.metadata_records import RegisterBrokerRecord, RemoveTopicRec
 # The number of records replayed without a pause while a snapshot or a long transaction is applied. The pauses let the event
 # loop send heartbeats.
 REPLAY_SLICE = 2_000
+# So many partitions of the image are copied in the time that it takes to replay a record.
+COPIED_PARTITIONS_PER_RECORD = 5
 
 
 class MetadataFollower:
@@ -85,12 +87,18 @@ class MetadataFollower:
             # A control batch has no records but must advance the offset. Otherwise the broker would never appear to have
             # caught up with it.
             self._transactions.reset(batch.last_offset)
-        # The records of one batch are few enough for one step. Only the end of a transaction releases more.
-        if len(ready) > max(REPLAY_SLICE, len(batch.records)):
+        if self._is_long(ready, batch):
             return self._replay_in_slices(batch, ready)
         self._replay(ready, self._state, self._delta)
         self._end_batch(batch)
         return None
+
+    def _is_long(self, ready: Sequence[RecordAndOffset], batch: CommittedBatch) -> bool:
+        """Whether the records are too many for one step. The end of a transaction may release any number of them. Those of
+        one batch are at most 10,000: to copy a far larger image for them would only make them wait."""
+        if len(ready) <= REPLAY_SLICE:
+            return False
+        return len(ready) > len(batch.records) or self._state.partition_count <= COPIED_PARTITIONS_PER_RECORD * len(ready)
 
     async def _replay_in_slices(self, batch: CommittedBatch, ready: Sequence[RecordAndOffset]) -> None:
         image = await self._copied_image()

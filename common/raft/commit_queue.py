@@ -10,7 +10,7 @@ catching up (just registered, or after a snapshot) the batches are read from dis
 that nothing is missing and declaring the feed live. Otherwise a batch committed in between would be lost.
 
 A live listener that needs more than one step for a batch is catching up from then on, too. So is every listener of a node
-that fetched more than RECORDS_PER_STEP records at once.
+that fetched more than RECORDS_PER_STEP records at once, in one batch or in several.
 """
 
 import asyncio
@@ -23,17 +23,18 @@ from common.ids import BrokerId, LeaderEpoch, Offset
 from common.metadata.record_reader import MetadataRecordReader
 from common.raft.core.offsets import OffsetAndEpoch
 from common.raft.core.quorum import LeaderAndEpoch
-from common.raft.core.record_batches import CommittedBatch, UnreadableBatch, decode_batch
+from common.raft.core.record_batches import CommittedBatch, UnreadableBatch, decode_batch, decode_batch_in_slices
 from common.raft.errors import NotLeader, QuorumFailure
 from common.raft.listener import LoadedSnapshot, MetadataListener
 from common.raft.metadata_log import MetadataLog
 from common.records.batch import BatchHeader
+from common.slices import result_in_slices
 from common.storage.errors import OffsetOutOfRange
 
 # How much of the log to read at once for a listener that is catching up.
 _CATCH_UP_BYTES = 256 * 1024
-# Batches with more records than this together are not read and delivered in one event loop step. These are about 4 ms. A
-# single batch may have more.
+# Batches with more records than this together are not decoded and delivered in one event loop step. These are about 4 ms. A
+# single batch may have more; it is decoded in several steps and delivered in one, and its listener may replay it in several.
 RECORDS_PER_STEP = 1_000
 
 
@@ -122,9 +123,8 @@ class CommitQueue:
             batch = self._uncommitted.popleft()
             if not isinstance(batch, CommittedBatch):
                 header, _ = batch
-                is_first = not fetched_count
                 fetched_count += header.record_count
-                if fetched_count > RECORDS_PER_STEP and not is_first:
+                if fetched_count > RECORDS_PER_STEP:
                     # Every listener falls behind, and gets the rest from disk in several steps.
                     self.committed_bytes += header.size
                     continue
@@ -151,6 +151,14 @@ class CommitQueue:
             return batch
         try:
             return decode_batch(*batch, self._reader)
+        except UnreadableBatch as error:
+            raise QuorumFailure(str(error)) from error
+
+    async def _decoded_in_steps(self, header: BatchHeader, view: memoryview) -> CommittedBatch:
+        if header.record_count <= RECORDS_PER_STEP:
+            return self._decoded((header, view))
+        try:
+            return await result_in_slices(decode_batch_in_slices(header, view, self._reader), items=RECORDS_PER_STEP)
         except UnreadableBatch as error:
             raise QuorumFailure(str(error)) from error
 
@@ -252,7 +260,10 @@ class CommitQueue:
             if feed.is_closed:
                 break
             in_step += header.record_count
-            rest = feed.deliver(self._decoded((header, view)))
+            batch = await self._decoded_in_steps(header, view)
+            if feed.is_closed:
+                break
+            rest = feed.deliver(batch)
             if rest is not None:
                 await rest
         return bool(batches)

@@ -891,7 +891,7 @@ _SLICES = (
     _bug(
         "a listener gets all that was fetched in one step",
         "It is only one fetch.",
-        Edit(CommitQueue.advance, "if fetched_count > RECORDS_PER_STEP and not is_first:", "if False:"),
+        Edit(CommitQueue.advance, "if fetched_count > RECORDS_PER_STEP:", "if False:"),
     ),
 )
 

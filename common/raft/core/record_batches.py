@@ -5,7 +5,7 @@ not at all, and listeners get it in one piece. Records that must become visible 
 they do not fit into one batch, `encode_batches` refuses them and the caller has to write a metadata transaction instead.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from common.ids import LeaderEpoch, Offset
@@ -108,14 +108,29 @@ def _split(values: Sequence[bytes], *, bytes_max: int, records_max: int) -> Iter
 
 def decode_batch(header: BatchHeader, view: memoryview, reader: MetadataRecordReader) -> CommittedBatch:
     """Decodes a batch of the metadata log. Raises UnreadableBatch."""
+    return _committed(header, () if header.is_control else decode_values(header, view, reader))
+
+
+def _committed(header: BatchHeader, records: Iterable[KnownRecord]) -> CommittedBatch:
     return CommittedBatch(
         base_offset=Offset(header.base_offset),
         last_offset=Offset(header.last_offset),
         epoch=LeaderEpoch(header.partition_leader_epoch),
         append_time_ms=header.max_timestamp,
-        records=() if header.is_control else tuple(decode_values(header, view, reader)),
+        records=tuple(records),
         size=header.size,
     )
+
+
+def decode_batch_in_slices(
+    header: BatchHeader, view: memoryview, reader: MetadataRecordReader
+) -> Generator[None, None, CommittedBatch]:
+    """`decode_batch` for a batch of many records: yields after each record."""
+    records: list[KnownRecord] = []
+    for record in () if header.is_control else decode_values(header, view, reader):
+        records.append(record)
+        yield
+    return _committed(header, records)
 
 
 def decode_values(header: BatchHeader, view: memoryview, reader: MetadataRecordReader) -> Iterator[KnownRecord]:

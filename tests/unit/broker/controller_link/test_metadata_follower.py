@@ -366,12 +366,43 @@ def test_a_large_snapshot_does_not_stop_the_loop() -> None:
     run(scenario, publishing=False)
 
 
+@pytest.mark.parametrize("is_image_large", [False, True])
+def test_a_batch_of_many_records_does_not_stop_the_loop(is_image_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is replayed in slices, and becomes visible at once, as a transaction does. If the image is so large that it
+    would take longer to copy it, the batch is replayed in one step."""
+    monkeypatch.setattr(metadata_follower, "REPLAY_SLICE", 2)
+
+    async def scenario(follower: Follower) -> None:
+        follower.commit(topic(1), partition(1, 0, [1]))
+        await follower.publish()
+        if is_image_large:
+            monkeypatch.setattr(metadata_follower, "COPIED_PARTITIONS_PER_RECORD", 0)
+        before = dict(follower.state.topics)
+        rest = follower.begin_commit(topic(2), *(partition(2, index, [1]) for index in range(5)))
+        assert (rest is None) == is_image_large
+        if rest is not None:
+            replaying = follower.world.loop.create_task(rest)
+            rounds = 0
+            while not replaying.done():
+                assert follower.state.topics == before
+                rounds += 1
+                await follower.world.sleep(0)
+            assert rounds >= 3
+        assert follower.state.partition_count == 6
+        check_indexes(follower.state)
+        await follower.publish()
+        assert len(follower.published[-1].changed_partitions) == 5
+        assert follower.follower.applied_offset == follower.next_offset - 1
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("is_long", [False, True])
 def test_a_long_transaction_does_not_stop_the_loop(is_long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The records are replayed in slices. Between slices, other tasks run and still see the image before the transaction,
     and the applied offset stays before it. The image, the delta and the previous directories are the same as after a short
     transaction."""
-    monkeypatch.setattr(metadata_follower, "REPLAY_SLICE", 2 if is_long else 100)
+    monkeypatch.setattr(metadata_follower, "REPLAY_SLICE", 3 if is_long else 100)
 
     async def scenario(follower: Follower) -> None:
         follower.commit(topic(1), partition(1, 0, [1]), register(1, directories=[D1]))
