@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from broker.core.alter_log_dir import Alteration, AlterationWanted, decide_alteration
@@ -63,6 +64,8 @@ from common.storage.names import (
 from common.storage.new_log import NewLog
 from common.time_units import NS_PER_MS, NS_PER_S
 
+# Describing so many replicas blocks the event loop for a few milliseconds.
+RESIZED_PER_CALL_MAX = 1_000
 _CREATION_RETRY_NS = NS_PER_S
 _WISHES_DELAY_NS = 10_000_000
 _FREE_INODES_MIN = 100
@@ -397,10 +400,12 @@ class Replicas:
 
     def take_resized(self) -> dict[TopicIdPartition, ReplicaDescription | None]:
         """Describes the current replicas whose logs may have changed in size since the last call; None for those that are
-        no longer here."""
+        no longer here. Leaves more than RESIZED_PER_CALL_MAX of them to the next calls, those that changed first coming
+        first: after a start these are all replicas."""
         self._hosted.are_sizes_read = True
-        keys = list(self._hosted.resized)
-        self._hosted.resized.clear()
+        keys = list(islice(self._hosted.resized, RESIZED_PER_CALL_MAX))
+        for key in keys:
+            del self._hosted.resized[key]
         found = {key: self._partitions.get(key) for key in keys}
         return {key: None if partition is None else _described(partition) for key, partition in found.items()}
 

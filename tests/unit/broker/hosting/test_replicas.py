@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 
 import pytest
 
+from broker.hosting import replicas as replicas_module
 from broker.hosting.directory_logs import DuplicateLog
 from common.ids import Offset, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.log_dirs.log_directories import SpaceSeen
@@ -216,6 +217,27 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
         await cluster.world.sleep(4)
         assert top_folders(cluster, "a") == ["t-0"]
         assert await cluster.read_all(1, topic_id=OTHER) == ["new"]
+
+    run(scenario)
+
+
+def test_the_sizes_of_many_replicas_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a start the sizes of all replicas are new. Each call describes the next few of them, and one that grows
+    meanwhile has to wait for its next turn."""
+    monkeypatch.setattr(replicas_module, "RESIZED_PER_CALL_MAX", 2)
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic(*([1] for _ in range(5)))
+        for index in range(5):
+            await cluster.started(index)
+        replicas = cluster[1].replicas
+        first = [key.partition for key in replicas.take_resized()]
+        await cluster.produce(1, "x", index=first[0])
+        then = [[key.partition for key in replicas.take_resized()] for _ in range(3)]
+        assert sorted([*first, *then[0], *then[1]]) == [0, 0, 1, 2, 3, 4]
+        assert then[1][-1] == first[0]
+        assert then[2] == []
 
     run(scenario)
 
