@@ -189,7 +189,7 @@ class Partition:
         if self.is_restructuring:
             self._waiting_metadata = registration
             return
-        before, leader_epoch = self._readers_view(), self.replica.leader_epoch
+        before, leader_epoch = self.readers_view(), self.replica.leader_epoch
         if registration.leader == self.replica.local_id:
             effects = self._become_leader(registration)
         else:
@@ -199,7 +199,7 @@ class Partition:
             self._replication_waiters.complete_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.replica.leader_epoch != leader_epoch:
             self.verification_guards.clear()
-        if self._readers_view() != before:
+        if self.readers_view() != before:
             # The waiting fetches were sent to this broker in another role or leader epoch, or while it was in the ISR.
             self.fetch_watchers.end_waits()
         else:
@@ -209,7 +209,7 @@ class Partition:
         self._note_low_watermark()
         self._on_role(self)
 
-    def _readers_view(self) -> tuple[Role, LeaderEpoch, bool]:
+    def readers_view(self) -> tuple[Role, LeaderEpoch, bool]:
         """Returns what decides who may fetch here."""
         return self.replica.role, self.replica.leader_epoch, self.replica.is_readable_follower
 

@@ -10,7 +10,9 @@ at those that have changed (`Partition.fetch_watchers`). All others would be ans
 3. A consumer that names its rack may be sent to a follower (KIP-392, `broker/core/replica_selector.py`). The follower serves
    it up to the high watermark that the follower knows, so with such a selector followers must learn it soon: the leader
    answers the fetch of an ISR member as soon as the high watermark is above the one it sent before (KAFKA-9731).
-4. A follower outside the ISR gets no records of a throttled partition while the leader's replication quota is exceeded
+4. A read may wait for its disk, and leaders may change meanwhile. What was looked up before counts only while the partition
+   is what it was then: a deposed leader must not answer with records that it has since got from its successor.
+5. A follower outside the ISR gets no records of a throttled partition while the leader's replication quota is exceeded
    (KIP-73). Such a fetch waits until the quota allows more, and new bytes of that partition do not end the wait.
 """
 
@@ -58,7 +60,19 @@ _NO_DATA = PartitionData()
 class FetchedPartition(PartitionWatcher):
     """One partition of a fetch or of a fetch session. `partition` is None if `data` holds an error."""
 
-    __slots__ = ("data", "is_cut", "is_left_out", "is_paced", "partition", "size", "told", "topic", "topic_id", "wanted")
+    __slots__ = (
+        "data",
+        "is_cut",
+        "is_left_out",
+        "is_paced",
+        "partition",
+        "size",
+        "told",
+        "topic",
+        "topic_id",
+        "view",
+        "wanted",
+    )
 
     def __init__(
         self, watched: "WatchedPartitions[FetchedPartition]", topic: str, topic_id: Uuid, wanted: FetchPartition
@@ -69,6 +83,8 @@ class FetchedPartition(PartitionWatcher):
         self.wanted = wanted
         self.data = _NO_DATA
         self.partition: Partition | None = None
+        # What the partition was for its readers when it was looked up (rule 4).
+        self.view: tuple[object, ...] = ()
         self.size = 0
         # Whether a limit or the end of a segment stopped the read before the end of the readable records.
         self.is_cut = False
@@ -85,6 +101,11 @@ class FetchedPartition(PartitionWatcher):
         """Whether the answer has no records, and stays the same until the partition changes."""
         is_whole = not (self.size or self.is_cut or self.is_left_out or self.is_held_back)
         return self.partition is not None and is_whole and not self.is_sent_away
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the partition has another role or leader than when it was looked up (rule 4)."""
+        return self.partition is not None and self.partition.readers_view() != self.view
 
     @property
     def is_sent_away(self) -> bool:
@@ -230,6 +251,7 @@ class Fetch:
         data.diverging_epoch = diverging_epoch
         data.preferred_read_replica = self._preferred_read_replica(found, wanted)
         item.watch(found)
+        item.view = found.readers_view()
         item.isolation = self._isolation
         item.seen_bytes = found.readable_bytes(self._isolation)
         item.ends_with_high_watermark = self._tells_high_watermark_of(found)
@@ -312,6 +334,8 @@ class Fetch:
         unread, self._unread = self._unread, []
         paced_bytes_max = self._quota.allowed_bytes(now_ns)
         for item in unread:
+            if item.is_outdated:
+                self._look_up_late(item)
             partition = item.partition
             if partition is None or item.is_sent_away:
                 continue
@@ -337,6 +361,16 @@ class Fetch:
             await self._read(item, partition, upper_offset=upper_offset, limit=limit, whole_batch=not self._size)
             self._size += item.size
             self._paced_size += item.size if item.is_paced else 0
+            if item.is_outdated:
+                self._look_up_late(item)
+                # The next fetch of the session reads it, if it can still be read.
+                item.is_left_out = True
+
+    def _look_up_late(self, item: FetchedPartition) -> None:
+        """Looks a partition up again during `read`. The offset of a follower is confirmed with its next fetch."""
+        self._look_up_one(item, confirms=False)
+        if self.is_follower:
+            self._unconfirmed[item] = None
 
     async def _read(
         self, item: FetchedPartition, partition: Partition, *, upper_offset: Offset, limit: int, whole_batch: bool

@@ -11,6 +11,7 @@ from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from common.storage.log import Log, LogRead
 from tests.unit.broker.cluster import TOPIC, Cluster, batch, path, run, values
 from tests.unit.broker.requests.contexts import context
 
@@ -173,6 +174,38 @@ def test_a_waiting_fetch_is_answered_when_a_part_of_what_the_log_held_is_committ
         await cluster.world.sleep(0.1)
         assert fetching.done()
         assert values((await fetching).records) == ["a"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("read_first", [0, 1])
+def test_a_leader_that_is_deposed_during_a_read_answers_with_an_error(
+    read_first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader of partition 1 changes while the fetch waits for the disk, to read partition 1 itself or another one before
+    it. By the time of the answer the log may hold records of the new leader."""
+    read = Log.read
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], [1, 2])
+        for index in (0, 1):
+            await cluster.started(index)
+            await cluster.produce(1, "a", index=index)
+
+        async def read_and_lose(log: Log, *arguments: Any, **options: Any) -> LogRead:
+            result = await read(log, *arguments, **options)
+            if log is cluster[1].partition(read_first).log and cluster[1].leads(1):
+                cluster.controller.change(1, leader=2)
+                await cluster.until(lambda: cluster[1].follows(1))
+            return result
+
+        monkeypatch.setattr(Log, "read", read_and_lose)
+        response = await cluster.request(1, request(wanted(0), wanted(1, current_leader_epoch=0), max_wait_ms=0))
+        kept, lost = response.responses[0].partitions
+        assert (kept.error_code, values(kept.records)) == (ErrorCode.NONE, ["a"])
+        assert (lost.error_code, values(lost.records)) == (ErrorCode.FENCED_LEADER_EPOCH, [])
 
     run(scenario)
 
