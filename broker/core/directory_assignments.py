@@ -3,7 +3,7 @@
 Counterpart of Kafka's AssignmentsManager (KIP-858). It is level-triggered: `wish` is called again for every replica whose
 metadata differs from its actual directory, so a lost or late response can delay agreement but not prevent it. Only the
 newest wish of a replica is sent. A replica may move again while its request is in flight; the response to that request must
-not clear the newer wish.
+not clear the newer wish, nor one that a later change of the metadata has brought back.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ class _Wish:
     failures: int = 0
     # Whether `settle` was called while the request was in flight. If that request fails, the wish is not sent again.
     is_settled: bool = False
+    # Whether `wish` was called while the request was in flight: the replica's metadata has changed and still differs. The
+    # change may be later than what the controller did for the request, so the answer does not settle the wish.
+    is_wished_again: bool = False
 
 
 class DirectoryAssignments:
@@ -69,14 +72,17 @@ class DirectoryAssignments:
         return any(wish.directory_id == directory_id for queue in (self._ready, self._in_flight) for wish in queue.values())
 
     def wish(self, wishes: Mapping[TopicIdPartition, DirectoryId], now_ns: int) -> None:
-        """Queues the directory to report for each replica. A replica whose newest wish already names the directory keeps its
-        place in the queue or in flight."""
+        """Queues the directory to report for each replica, because its metadata or its directory has changed.
+
+        A replica whose newest wish already names the directory keeps its place in the queue. If that wish is in flight, it
+        is sent once more after the answer, unless it is settled by then."""
         for replica, directory_id in wishes.items():
             queued = self._ready.get(replica) or self._in_flight.get(replica)
             if queued is None or queued.directory_id != directory_id:
                 self._ready[replica] = _Wish(directory_id, now_ns + BATCHING_DELAY_NS)
             else:
                 queued.is_settled = False
+                queued.is_wished_again = replica not in self._ready
 
     def settle(self, replicas: Sequence[TopicIdPartition]) -> None:
         """Drops the wishes of these replicas, because there is nothing left to report about them."""
@@ -104,6 +110,7 @@ class DirectoryAssignments:
         batch: dict[DirectoryId, list[TopicIdPartition]] = {}
         for replica in due[:ASSIGNMENTS_PER_REQUEST_MAX]:
             wish = self._ready.pop(replica)
+            wish.is_wished_again = False
             self._in_flight[replica] = wish
             batch.setdefault(wish.directory_id, []).append(replica)
         return batch
@@ -124,7 +131,11 @@ class DirectoryAssignments:
         in_flight, self._in_flight = self._in_flight, {}
         for replica, wish in in_flight.items():
             code = error_codes.get((wish.directory_id, replica), int(ErrorCode.UNKNOWN_SERVER_ERROR))
-            if code == ErrorCode.NONE or code in DROPPING_ERRORS or wish.is_settled:
+            if wish.is_settled:
+                continue
+            if code == ErrorCode.NONE or code in DROPPING_ERRORS:
+                if wish.is_wished_again:
+                    self._ready.setdefault(replica, _Wish(wish.directory_id, now_ns + BATCHING_DELAY_NS))
                 continue
             refused[replica] = code
             wish.failures += 1

@@ -145,6 +145,33 @@ def test_what_was_settled_while_its_request_was_under_way_is_not_repeated() -> N
         assert queue.next_batch(1000 * NS_PER_MS) == {D1: [P1]}
 
 
+def test_an_answer_does_not_settle_what_later_metadata_brought_back() -> None:
+    """The controller records the assignment, then a late request of this broker overwrites it. The broker applies both
+    before it gets the answer to the first: the metadata differs again, and the wish is sent once more."""
+    queue = assignments()
+    queue.wish({P0: D1}, 0)
+    queue.next_batch(100 * NS_PER_MS)
+    queue.settle([P0])
+    queue.wish({P0: D1}, 150 * NS_PER_MS)
+    assert queue.handle_answer({(D1, P0): ErrorCode.NONE}, 200 * NS_PER_MS) == {}
+    assert queue.size == 1
+    assert queue.next_batch(300 * NS_PER_MS) == {D1: [P0]}
+    queue.handle_answer({(D1, P0): ErrorCode.NONE}, 310 * NS_PER_MS)
+    assert queue.size == 0
+
+
+def test_what_is_settled_before_the_answer_is_not_sent_again() -> None:
+    """Another change of the partition comes while the request is in flight, then the one with the assignment."""
+    queue = assignments()
+    queue.wish({P0: D1}, 0)
+    queue.next_batch(100 * NS_PER_MS)
+    queue.wish({P0: D1}, 110 * NS_PER_MS)
+    queue.handle_answer({(D1, P0): ErrorCode.NONE}, 120 * NS_PER_MS)
+    queue.settle([P0])
+    assert queue.size == 0
+    assert queue.next_deadline_ns() is None
+
+
 def test_a_wish_that_comes_back_while_under_way_is_repeated() -> None:
     """A wish is settled and then made again, unchanged, before the answer arrives. If the request fails, the wish is sent
     again."""
