@@ -257,6 +257,27 @@ class Broker:
         running.fail_directory(number)
         return running.ended()
 
+    def begins_move(self, key: TopicIdPartition, number: int) -> tuple["Broker", list[Request]]:
+        """A client moves the replica to the disk with this number."""
+        running = _Running(self._copied())
+        running.process.known.movement.begin(key, self.disks[number].directory_id)
+        return running.ended()
+
+    def can_advance_copy(self, key: TopicIdPartition) -> bool:
+        """Whether there is something to do for the copy of a moving replica once it has caught up."""
+        assert self.process is not None
+        known = self.process.known
+        target = known.movement.target(key)
+        if target is None:
+            return False
+        return known.may_swap(key) or (known.movement.reported(key) is None and known.assigned(key) != target)
+
+    def advances_copy(self, key: TopicIdPartition) -> tuple["Broker", list[Request]]:
+        """The copy has caught up: the broker reports its directory, or the copy becomes the current log."""
+        running = _Running(self._copied())
+        running.advance_copy(key)
+        return running.ended()
+
     def hears(self, event: LifecycleEvent) -> tuple["Broker", list[Request]]:
         """The answer to a registration or a heartbeat, or the news that there is none."""
         running = _Running(self._copied())
@@ -346,6 +367,10 @@ class _Running:
             return
         directory_id = self.broker.disks[number].directory_id
         gone = [key for key, where in process.hosted.items() if where == directory_id]
+        for key in list(process.hosted):
+            if process.known.movement.target(key) == directory_id or key in gone:
+                process.known.movement.end(key)
+                self.reconcile(key)
         for key in gone:
             del process.hosted[key]
             process.known.log_went_offline(key, directory_id)
@@ -353,6 +378,17 @@ class _Running:
         for key in gone:
             self.reconcile(key)
         self.look_at_gate()
+
+    def advance_copy(self, key: TopicIdPartition) -> None:
+        """Counterpart of `Moves`, which copies and swaps."""
+        known, hosted = self.process.known, self.process.hosted
+        if not known.copy_caught_up(key):
+            target = known.movement.target(key)
+            assert target is not None
+            self.logs[self._number(target)][key] = self.logs[self._number(hosted[key])].pop(key)
+            hosted[key] = target
+            known.movement.end(key)
+        self.reconcile(key)
 
     def step(self, event: LifecycleEvent, now_ns: int = NOW_NS) -> None:
         for effect in self.process.lifecycle.step(event, now_ns):
@@ -417,12 +453,13 @@ def _key_of(process: Process) -> tuple[Any, ...]:
             tuple((each, failure.acknowledged) for each, failure in lifecycle._failures.items()),
         ),
         tuple(
-            tuple(sorted((key, wish.directory_id, wish.is_settled) for key, wish in wishes.items()))
+            tuple(sorted((key, wish.directory_id, wish.is_settled, wish.is_wished_again) for key, wish in wishes.items()))
             for wishes in (queue._ready, queue._in_flight)
         ),
         tuple(sorted(known._wishes.items())),
         tuple(sorted(known._went_offline_in.items())),
         tuple(sorted(known._newer)),
+        tuple((key, move.target, move.state.value) for key, move in sorted(known.movement._moves.items())),
         known._registered_at,
         tuple(known.previous_directories or ()),
         None if gate._waiting is None else tuple(sorted(gate._waiting)),

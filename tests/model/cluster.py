@@ -3,6 +3,7 @@
 A world is a tuple of small numbers, which name the parts. The parts repeat in very many worlds, so each decision is made
 once and remembered. What happens is either part of the protocol, or a fault. Faults have a budget, so the search has an end:
 
+* a client moves a replica to another disk of its broker, once both are online,
 * a disk fails; the broker notices at once, as after an I/O error,
 * a process is killed, and started again at any later time, with its dead disks as they are, or healed,
 * a request or its answer is lost; the sender gives up, and the request may still arrive later, after others.
@@ -39,11 +40,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often each fault may happen, and how many records are produced at most."""
+    """How often each fault may happen, and how many replicas are moved and records produced at most."""
 
     disks: int = 0
     kills: int = 0
     losses: int = 0
+    moves: int = 0
     records: int = 0
 
 
@@ -236,6 +238,7 @@ class Cluster:
         for kind, wire in enumerate((lifecycle_wire, assignment_wire)):
             if wire is not None:
                 yield from self._of_wire(world, index, kind, wire)
+        yield from self._of_moves(world, index, broker)
         if world.left.disks:
             for disk_number, disk in enumerate(broker.disks):
                 if not disk.is_dead:
@@ -247,6 +250,23 @@ class Cluster:
             left = replace(world.left, kills=world.left.kills - 1)
             killed = self._with_broker(world, index, (broker.killed(), []))
             yield Step(f"{name} is killed", replace(killed, left=left), is_fault=True)
+
+    def _of_moves(self, world: World, index: int, broker: Broker) -> Iterator[Step]:
+        assert broker.process is not None
+        number, name = world.brokers[index], f"broker {broker.broker_id}"
+        for key, where in broker.process.hosted.items():
+            if broker.can_advance_copy(key):
+                advanced = self._remembered(("copy", number, key), partial(broker.advances_copy, key))
+                yield Step(f"the copy of {key.partition} on {name} has caught up", self._with_broker(world, index, advanced))
+            if world.left.moves and key not in broker.process.known.movement:
+                for disk_number, disk in enumerate(broker.disks):
+                    if not disk.is_dead and disk.directory_id != where:
+                        begun = self._remembered(
+                            ("move", number, key, disk_number), partial(broker.begins_move, key, disk_number)
+                        )
+                        left = replace(world.left, moves=world.left.moves - 1)
+                        moving = replace(self._with_broker(world, index, begun), left=left)
+                        yield Step(f"{name} moves {key.partition} to disk {disk_number}", moving, is_fault=True)
 
     def _of_wire(self, world: World, index: int, kind: int, wire: Asked | Answered) -> Iterator[Step]:
         number = world.brokers[index]

@@ -165,4 +165,36 @@ BUGS = (
         Faults(disks=1, kills=1, losses=1),
         "0 of broker 1 is offline, and the controller takes it for online",
     ),
+    FoundBug(
+        PlantedBug(
+            "an answer settles what was wished meanwhile",
+            "The request in flight names the same directory, so its answer says that the controller knows.",
+            (
+                Edit(
+                    DirectoryAssignments.wish,
+                    "queued.is_wished_again = replica not in self._ready",
+                    "pass",
+                ),
+            ),
+        ),
+        ONE_BROKER,
+        Faults(moves=1, disks=1, losses=1),
+        "0 of broker 1 is offline, and the controller takes it for online",
+    ),
+    FoundBug(
+        PlantedBug(
+            "a move whose source fails is not taken back",
+            "KAFKA-16297: the heartbeat has named the directory, and the replica is assigned to the other one.",
+            (
+                Edit(
+                    reconcile._decide_failed,
+                    "if metadata_directory in (failed, LOST):",
+                    "if metadata_directory not in (UNASSIGNED, MIGRATING):",
+                ),
+            ),
+        ),
+        ONE_BROKER,
+        Faults(moves=1, disks=1),
+        "0 of broker 1 is offline, and the controller takes it for online",
+    ),
 )

@@ -12,6 +12,8 @@ STATES_MAX = 100_000
 SETTINGS = (
     (Setting("one broker, assigned", Size(brokers=1), Faults(disks=1, kills=1, losses=1), True), STATES_MAX),
     (Setting("one broker, new topic", Size(brokers=1), Faults(disks=1, losses=2, records=1), False), STATES_MAX),
+    (Setting("one broker, a move", Size(brokers=1), Faults(moves=1, disks=1, losses=1), True), STATES_MAX),
+    (Setting("two brokers, a move", Size(), Faults(moves=1, disks=1, kills=1), True), 20_000),
     (Setting("two partitions", Size(brokers=1, partitions=2), Faults(disks=1, kills=1), False), 20_000),
     (Setting("two brokers, assigned", Size(), Faults(disks=1, kills=1), True), STATES_MAX),
     (Setting("two brokers, two disks fail", Size(), Faults(disks=2, records=1), True), STATES_MAX),
