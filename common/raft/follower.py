@@ -232,7 +232,7 @@ class Follower:
             for header, view in batches:
                 self._queue.push_fetched(header, view)
         self._quorum.leader_reported(high_watermark, log_end_offset=self._log.end.offset)
-        if self._log.end.offset >= high_watermark:
+        if 0 <= high_watermark <= self._log.end.offset:
             self._note_answer(asked_ns)
 
     def _note_answer(self, asked_ns: int) -> None:

@@ -143,7 +143,7 @@ class QuorumRequests:
         if position.replica is None:
             return False
         progress = self._quorum.leader_progress().progress_of(position.replica)
-        return progress.sent_to != position.peer or progress.sent_high_watermark < self._quorum.high_watermark
+        return progress.sent_to != position.peer or progress.sent_high_watermark < self._quorum.reportable_high_watermark
 
     def _answer(
         self,
@@ -152,7 +152,9 @@ class QuorumRequests:
         verdict: Diverging | NeedsSnapshot | None = None,
         records: Sequence[Part] = (),
     ) -> FetchResponse:
-        high_watermark = self._quorum.high_watermark
+        # -1 until the leader knows of a commit in its epoch: what it remembers from before may be less than what a follower
+        # knows, and an Apache Kafka broker ends if a high watermark goes back.
+        high_watermark = self._quorum.reportable_high_watermark
         if position.replica is not None:
             progress = self._quorum.leader_progress().progress_of(position.replica)
             progress.sent_high_watermark, progress.sent_to = high_watermark, position.peer

@@ -229,6 +229,13 @@ class Quorum:
             raise QuorumViolation(f"node {self.node_id} does not lead epoch {self.epoch}")
         return self.progress
 
+    @property
+    def reportable_high_watermark(self) -> Offset:
+        """The high watermark for Fetch responses: -1 until a majority has stored a record of the leader's own epoch."""
+        progress = self.progress
+        is_known = progress is not None and progress.high_watermark > progress.epoch_start_offset
+        return self._high_watermark if is_known else Offset(-1)
+
     def replica_progressed(self) -> None:
         """Adopts the high watermark after a Fetch moved it in `leader_progress()`."""
         if self.progress is not None:

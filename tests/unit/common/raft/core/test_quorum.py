@@ -120,6 +120,16 @@ def test_one_voter_commits_what_it_flushed_once_its_epoch_began_durably() -> Non
     assert state.take_ready() == Ready()
 
 
+def test_a_new_leader_reports_no_high_watermark_before_its_first_commit() -> None:
+    """After a restart it remembers only the end of its snapshot. A broker of Apache Kafka that knows a later one ends if it
+    is told this one."""
+    state = quorum(high_watermark=10)
+    elect(state, log_end=20)
+    assert (state.high_watermark, state.reportable_high_watermark) == (10, -1)
+    state.log_flushed(Offset(21))
+    assert (state.high_watermark, state.reportable_high_watermark) == (21, 21)
+
+
 def test_three_voters_commit_with_the_second() -> None:
     """The high watermark is the median of the three voters' log ends. Observers do not count."""
     state = quorum(ONE, TWO, THREE)
