@@ -15,6 +15,7 @@ from analytics.errors import AnalyticsError
 from analytics.metadata_files import LogBatch, MetadataFiles, Snapshot
 from analytics.parquet_output import ParquetFolder, Progress, open_folder
 from analytics.record_rows import RecordRows, Row, UnknownNumbering
+from common.protocol.numbering import Numbering
 from common.records.batch import BatchError
 
 ROWS_PER_FILE = 1_000_000
@@ -28,6 +29,8 @@ class Summary:
     next_offset: int
     records: int = 0
     files: int = 0
+    numbering: Numbering = Numbering.APACHE
+    """The cluster's numbering of reserved directory ids, as of `next_offset`."""
 
 
 def export_metadata(
@@ -51,6 +54,7 @@ def export_metadata(
             summary.records += writer.row_count
             summary.files += bool(writer.row_count)
             summary.next_offset = folder.progress.next_offset
+        summary.numbering = folder.progress.numbering
         if export.damage is not None:
             raise export.damage
         return summary

@@ -43,6 +43,7 @@ def _export(metadata_log_dir: Path, out: Path) -> int:
     if summary.records:
         offsets = f"offsets {summary.first_offset} to {summary.next_offset - 1}"
         print(f"{summary.records} records ({offsets}) in {summary.files} new files in {out}")
+        print(f"directory numbering: {summary.numbering.value}")
     else:
         print(f"nothing new after offset {summary.next_offset - 1}" if summary.next_offset else "the log is empty")
     return 0

@@ -14,9 +14,11 @@ from common.protocol.numbering import Numbering
 from common.records.batch import iterate_values, split_batches
 from common.records.metadata_frame import decode_record
 from common.records.metadata_records import PartitionChangeRecord, PartitionRecord
+from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID, CONTROLLER_PORT, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.request_tap import TappedNetwork
+from tools.kafka.stored_numbering import stored_numbering
 
 # The numbers of UNASSIGNED and LOST in each numbering, as KIP-858 and Apache Kafka's DirectoryId have them.
 NUMBERS = {Numbering.KIP858: (0, 1), Numbering.APACHE: (1, 2)}
@@ -52,6 +54,7 @@ def test_disks_and_wire_have_the_numbers_of_the_cluster(numbering: Numbering) ->
             for state in (cluster.state, broker.state):
                 assert state.partition(cluster.topic_id("clean"), 0).directories == (LOST,)  # type: ignore[union-attr]
             assert (DIRECTORY_NUMBERING_FEATURE in cluster.state.features) is (numbering is Numbering.KIP858)
+            await _check_stored_numbering(world, numbering)
             await client.assert_nothing_lost()
             client.close()
 
@@ -61,6 +64,16 @@ def test_disks_and_wire_have_the_numbers_of_the_cluster(numbering: Numbering) ->
     assigned = [each for each in network.exchanges if isinstance(each.request, AssignReplicasToDirsRequest)]
     assert any(directory.id == lost for each in assigned for directory in _asked(each.request))
     assert any(directory.id == lost for each in assigned for directory in _answered(each.response))
+
+
+async def _check_stored_numbering(world: SimulatedWorld, numbering: Numbering) -> None:
+    """What `kafka-storage info` shows must not depend on bootstrap.checkpoint once the log has records."""
+    for path in ("/controller/metadata", "/b1/metadata"):
+        world.disk(path).delete("bootstrap.checkpoint")
+        log_dir = world.node(f"info{path}").log_dir(path, operation_timeout_ns=NS_PER_S)
+        await log_dir.attach()
+        assert await stored_numbering(log_dir) is numbering
+        await log_dir.close()
 
 
 async def _replace_disks(cluster: SimulatedCluster) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from admin.brokers import BrokerNode
 from admin.client import AdminClient
 from admin.errors import RequestFailed
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, numbering_of_level
 from tools.arguments import ToolParser, add_either_bootstrap
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
@@ -20,7 +21,12 @@ from tools.kafka.admin_run import run_admin
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
     arguments = command_line().parse_args(argv)
-    actions = {"cluster-id": _cluster_id, "unregister": _unregister, "list-endpoints": _list_endpoints}
+    actions = {
+        "cluster-id": _cluster_id,
+        "unregister": _unregister,
+        "list-endpoints": _list_endpoints,
+        "directory-numbering": _directory_numbering,
+    }
     return run_tool(lambda: actions[arguments.action](arguments))
 
 
@@ -36,7 +42,8 @@ def command_line() -> ToolParser:
     unregister.add_argument("-i", "--id", type=int, required=True, help="the broker to unregister")
     endpoints = commands.add_parser("list-endpoints", help="show the brokers, or the controllers, with their addresses")
     endpoints.add_argument("--include-fenced-brokers", action="store_true", help="show fenced brokers too")
-    for sub_parser in (cluster_id, unregister, endpoints):
+    numbering = commands.add_parser("directory-numbering", help="show the numbers of reserved directory ids that are used")
+    for sub_parser in (cluster_id, unregister, endpoints, numbering):
         sub_parser.add_argument("-c", "--config", metavar="FILE", help="properties file with settings of the admin client")
         add_either_bootstrap(sub_parser, "-b", "-C")
     return parser
@@ -45,6 +52,15 @@ def command_line() -> ToolParser:
 def _cluster_id(arguments: argparse.Namespace) -> int:
     async def work(admin: AdminClient) -> None:
         print(f"Cluster ID: {(await admin.describe_cluster()).cluster_id}")
+
+    _run(arguments, work)
+    return 0
+
+
+def _directory_numbering(arguments: argparse.Namespace) -> int:
+    async def work(admin: AdminClient) -> None:
+        level = (await admin.describe_features()).finalized.get(DIRECTORY_NUMBERING_FEATURE, 0)
+        print(f"Directory numbering: {numbering_of_level(level).value}")
 
     _run(arguments, work)
     return 0

@@ -45,6 +45,7 @@ from tools.arguments import ToolParser
 from tools.errors import ToolError, run_tool
 from tools.kafka.feature_levels import print_feature_dependencies, print_version_mapping
 from tools.kafka.initial_controllers import InitialController, parse_initial_controllers
+from tools.kafka.stored_numbering import stored_numbering
 from tools.node.configuration_file import load_config, read_properties
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
@@ -340,6 +341,8 @@ def _level(text: str) -> int:
 async def _info(arguments: argparse.Namespace) -> int:
     config = _load(arguments.config)
     found = await _look(RealEnvironment("kafka-storage"), config, create=False, lock=False)
+    metadata_dir = found.open.get(config.metadata_log_dir)
+    numbering = None if metadata_dir is None else await stored_numbering(metadata_dir)
     await found.close()
     problems = _problems(config, found)
     directories = sorted({*found.formatted, *found.empty, *found.unreadable})
@@ -348,6 +351,8 @@ async def _info(arguments: argparse.Namespace) -> int:
         print("".join(f"  {path}\n" for path in directories))
     if found.formatted:
         print(f"Found metadata: {next(iter(found.formatted.values()))}\n")
+    if numbering is not None:
+        print(f"Found directory numbering: {numbering.value}\n")
     if not problems:
         return 0
     print("Found problem:" if len(problems) == 1 else "Found problems:")

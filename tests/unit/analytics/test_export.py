@@ -250,6 +250,7 @@ def test_the_command_tells_what_it_did(made: MetadataDir, tmp_path: Path, capsys
     assert main(arguments) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"6 records (offsets 0 to 5) in 1 new files in {out}",
+        "directory numbering: kip-858",
         "nothing new after offset 5",
     ]
     assert main(["metadata", "export", "--metadata-log-dir", str(tmp_path), "--out", str(out)]) == 1

@@ -7,6 +7,7 @@ import pytest
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.api_versions import ApiVersionsResponse, FinalizedFeatureKey
 from common.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -46,6 +47,15 @@ def test_a_broker_is_unregistered_or_its_error_named(broker: FakeBroker, capsys:
     assert capsys.readouterr().out == "Broker 3 is no longer registered.\n"
     assert main(["unregister", "-b", str(broker.address), "-i", "4"]) == 1
     assert capsys.readouterr().err == "broker 4 cannot be unregistered: BROKER_ID_NOT_REGISTERED\n"
+
+
+def test_the_directory_numbering(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cluster without the feature has Apache Kafka's numbers."""
+    numbering = FinalizedFeatureKey(name="diskraft.directory.numbering", max_version_level=1, min_version_level=1)
+    for finalized, text in ([], "apache"), ([numbering], "kip-858"):
+        broker.features = ApiVersionsResponse(finalized_features=finalized, finalized_features_epoch=1)
+        assert main(["directory-numbering", "-b", str(broker.address)]) == 0
+        assert capsys.readouterr().out == f"Directory numbering: {text}\n"
 
 
 def test_the_addresses_of_the_brokers(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:

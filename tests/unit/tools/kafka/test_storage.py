@@ -337,6 +337,8 @@ def test_format_makes_the_directories_and_info_shows_them(tool: Tool) -> None:
             "",
             f"Found metadata: {{cluster.id={CLUSTER}, directory.id={directory_id}, node.id=1, version=1}}",
             "",
+            "Found directory numbering: kip-858",
+            "",
         ],
     )
 
@@ -404,6 +406,7 @@ def test_format_with_a_directory_numbering(tool: Tool, flags: list[str], numberi
     names = [entry.record.name for entry in records if isinstance(entry.record, FeatureLevelRecord)]
     assert (DIRECTORY_NUMBERING_FEATURE in names) is (numbering is Numbering.KIP858)
     assert numbering_of([entry.record for entry in records]) is numbering
+    assert f"Found directory numbering: {numbering.value}" in tool.info()[1]
 
 
 @pytest.mark.parametrize(
