@@ -208,6 +208,14 @@ class Lab:
         if self.cluster.has_lost_directories(fault.node):
             await self.stop(fault.node, by_force=fault.by_force)
 
+    async def add_disk(self, broker_id: int) -> None:
+        """Stops the broker in order. Its next life has a further disk, which is formatted before."""
+        self.hold_down(broker_id)
+        await self.stop(broker_id)
+        self.cluster.add_disk(broker_id)
+        self._to_format[broker_id] = None
+        self.let_go(broker_id)
+
     async def lose_disks(self, disks: Mapping[int, SimulatedDisk]) -> None:
         """Kills these brokers at the same moment. Each one comes back with an empty disk in place of its old one."""
         for broker_id in disks:

@@ -13,6 +13,7 @@ from common.configuration.server import RACK_AWARE_SELECTOR
 from common.metadata.metadata_version import (
     DEFAULT_LEVEL,
     DIRECTORY_ASSIGNMENT_LEVEL,
+    LATEST_LEVEL,
     is_directory_assignment_supported,
     level_name,
 )
@@ -20,6 +21,7 @@ from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS, METADATA, Fault, Target
 from tests.simulation.moments import AMOUNT_AT_ONCE_AT_THE_TARGET, HALF_COMPACTED, HALF_SWAPPED
+from tests.simulation.upgrades import Rise
 from tests.simulation.workload import WorkloadSettings
 
 CHAOS_SECONDS = 50.0
@@ -40,6 +42,11 @@ RACK_SHARE = 0.4
 # directory there, and registers none.
 LOW_LEVEL_SHARE = 0.09
 LOW_LEVELS = (7, DIRECTORY_ASSIGNMENT_LEVEL - 1)
+# Of these seeds, this share rises above that level, some of them during the trouble, and some of them fall again afterwards.
+RISE_SHARE = 0.9
+RISE_IN_TROUBLE_SHARE = 0.5
+FALL_SHARE = 0.4
+FURTHER_DISKS_MAX = 2
 # This share of the faults waits for an event. A randomly chosen time would rarely hit the middle of an operation.
 MOMENT_SHARE = 0.35
 MOMENTS = (
@@ -110,6 +117,8 @@ class Plan:
     """How long an append to one of these disks may take."""
     level: int = DEFAULT_LEVEL
     """The level of metadata.version with which the cluster is formatted."""
+    rise: Rise | None = None
+    """How the level rises. None: it stays as it is."""
 
     def __str__(self) -> str:
         return (
@@ -130,6 +139,7 @@ class Plan:
             )
             + (", and a feature that nobody knows" if self.outgrows else "")
             + (f", and metadata.version {level_name(self.level)}" if self.level != DEFAULT_LEVEL else "")
+            + (f" that rises to {level_name(self.rise.level)}" if self.rise is not None else "")
             + (
                 f", and {len(self.slow_disks)} disks with appends of up to {self.append_ms_max} ms"
                 if self.slow_disks
@@ -189,11 +199,24 @@ def draw_plan(seed: int) -> Plan:
         slow_disks=slow_disks,
         append_ms_max=append_ms_max,
         level=level,
+        rise=_draw_rise(random.Random(f"{seed}/rise"), level),
     )
 
 
 def _draw_level(rng: random.Random) -> int:
     return rng.randint(*LOW_LEVELS) if rng.random() < LOW_LEVEL_SHARE else DEFAULT_LEVEL
+
+
+def _draw_rise(rng: random.Random, level: int) -> Rise | None:
+    if is_directory_assignment_supported(level) or rng.random() > RISE_SHARE:
+        return None
+    is_in_trouble = rng.random() < RISE_IN_TROUBLE_SHARE
+    return Rise(
+        level=rng.randint(DIRECTORY_ASSIGNMENT_LEVEL, LATEST_LEVEL),
+        at_ns=round(rng.uniform(0.1, 0.8) * CHAOS_SECONDS * NS_PER_S) if is_in_trouble else None,
+        further_disks=rng.randint(0, FURTHER_DISKS_MAX),
+        falls=rng.random() < FALL_SHARE,
+    )
 
 
 def _draw_overrides(rng: random.Random) -> dict[str, str]:

@@ -23,6 +23,7 @@ from broker.core.directory_suspicion import DirectorySuspicion
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
 from broker.core.replica_movement import ReplicaMovement
+from broker.daemon import BrokerDaemon
 from broker.hosting.moves import Moves
 from broker.hosting.partition import Partition
 from broker.hosting.replica_copy import ReplicaCopy
@@ -897,6 +898,21 @@ _SLICES = (
 
 DIRECTED_BUGS: tuple[PlantedBug, ...] = (*_REQUEST_MEMORY, *_REPEATED_HEARTBEATS, *_SLICES)
 
+_LEVELS = (
+    _bug(
+        "no registration when the level rises",
+        "The broker has registered already.",
+        Edit(BrokerDaemon._lacks_directories, "not registration.directories", "False"),
+        seed=111,
+    ),
+    _bug(
+        "a downgrade leaves its directories lost",
+        "The registration does not list them any more.",
+        Edit(MetadataState._replay_register_broker, " and self._knows_directories(record)", ""),
+        seed=111,
+    ),
+)
+
 PLANTED_BUGS: tuple[PlantedBug, ...] = (
     *_DISKS,
     *_REPLICATION,
@@ -907,4 +923,5 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     *_GROUPS,
     *_TRANSACTIONS,
     *_COMPACTION,
+    *_LEVELS,
 )

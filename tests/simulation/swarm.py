@@ -16,6 +16,7 @@ from common.ids import TopicIdPartition
 from common.metadata.directory_ids import is_reserved
 from common.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION_FEATURE, is_directory_assignment_supported
 from common.net.node_channel import ChannelError
+from common.protocol.messages.update_features import UpgradeType
 from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.checkers import Checkers, InvariantViolated
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
@@ -27,6 +28,7 @@ from tests.simulation.moments import Moments
 from tests.simulation.plans import CHAOS_SECONDS, Plan, draw_plan
 from tests.simulation.transactional_producer import read_committed
 from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
+from tests.simulation.upgrades import LevelChanges
 from tests.simulation.workload import ALL, Workload, WorkloadClient
 
 # The time limit from the end of the repairs until the last replica is in sync.
@@ -105,12 +107,16 @@ class SeedRun:
             workload = Workload(self._cluster, self.history, self.plan.workload, group, guard=self._untouched)
             await workload.start()
             keepers = [group.create_task(self._lab.supervise()), group.create_task(self._watch())]
+            levels = LevelChanges(self._cluster, self._lab, group)
             self._lab.note("chaos")
-            await self._carry_out()
+            async with asyncio.TaskGroup() as trouble:
+                trouble.create_task(self._rise_in_trouble(levels))
+                await self._carry_out()
             self._lab.note("heal")
             await self._heal()
             self._lab.note("converge")
             await self._converge()
+            await self._rise_and_fall(levels)
             await workload.stop()
             # The workload may have created or deleted a topic just before it stopped.
             await self._converge()
@@ -136,6 +142,30 @@ class SeedRun:
             self._lab.note("outgrowth")
             await self._outgrow_every_node()
         self._count()
+
+    # --- levels --------------------------------------------------------------------------------------------------
+
+    async def _rise_in_trouble(self, levels: LevelChanges) -> None:
+        rise = self.plan.rise
+        if rise is not None and rise.at_ns is not None:
+            await self.world.loop.sleep_until(self.world.now_ns() + rise.at_ns)
+            await levels.update(rise.level, UpgradeType.UPGRADE)
+
+    async def _rise_and_fall(self, levels: LevelChanges) -> None:
+        """Rises where that has not happened yet, adds disks, falls and rises again, while clients work. After each step the
+        cluster must settle."""
+        rise = self.plan.rise
+        if rise is not None:
+            if rise.at_ns is None:
+                await levels.update(rise.level, UpgradeType.UPGRADE)
+                await self._converge()
+            for _ in range(rise.further_disks):
+                await levels.add_disks(self._converge)
+            if rise.falls:
+                for level, kind in ((self.plan.level, UpgradeType.UNSAFE_DOWNGRADE), (rise.level, UpgradeType.UPGRADE)):
+                    await levels.update(level, kind)
+                    await self._converge()
+        levels.close()
 
     def _slow_appends(self) -> None:
         for broker_id, number in self.plan.slow_disks:

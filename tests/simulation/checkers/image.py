@@ -178,7 +178,7 @@ class ImageModel:
             )
         directories = frozenset(record.log_dirs)
         lost = frozenset(record.lost_log_dirs)
-        if before is not None and same:
+        if before is not None and same and (directories or self.has_assignments):
             lost |= (before.lost | before.directories) - directories
         self.brokers[record.broker_id] = ModelBroker(
             record.broker_epoch,

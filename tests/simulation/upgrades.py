@@ -1,0 +1,77 @@
+"""A cluster that begins below the level of directory assignment and rises above it, in a run of the simulator.
+
+As KIP-858 describes it ("Migrating a cluster in KRaft without JBOD"): the level rises, every broker registers its only
+directory, and gets further ones at later restarts. Some clusters fall again by an unsafe downgrade, which forgets the
+directories, and rise once more: no broker with several directories can register in between.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from common.metadata.metadata_version import METADATA_VERSION_FEATURE
+from common.net.node_channel import ChannelError
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
+from common.time_units import NS_PER_S
+from tests.simulation.cluster import SimulatedClient, SimulatedCluster
+from tests.simulation.faults import Lab
+
+# How long one attempt may take, and all of them.
+ANSWER_SECONDS = 5.0
+BOUND_SECONDS = 90.0
+RETRY_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Rise:
+    """What a seed with a rise decides beforehand."""
+
+    level: int
+    at_ns: int | None
+    """When it happens during the trouble. None: when the cluster has settled after it."""
+    further_disks: int
+    falls: bool
+
+
+class LevelChanges:
+    """Changes the level of a running cluster, and gives its brokers further disks."""
+
+    def __init__(self, cluster: SimulatedCluster, lab: Lab, group: asyncio.TaskGroup) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._lab = lab
+        self._client = SimulatedClient(cluster, group)
+
+    async def update(self, level: int, kind: UpgradeType) -> None:
+        """Asks one broker after the other until the level is this. Raises AssertionError if the controller refuses it, or if
+        nobody answers in time."""
+        update = FeatureUpdateKey(feature=METADATA_VERSION_FEATURE, max_version_level=level, upgrade_type=kind)
+        request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=round(ANSWER_SECONDS * 1000))
+        deadline_ns = self._world.now_ns() + round(BOUND_SECONDS * NS_PER_S)
+        attempt = 0
+        while not await self._is_updated(self._cluster.broker_ids[attempt % len(self._cluster.broker_ids)], request):
+            attempt += 1
+            assert self._world.now_ns() < deadline_ns, f"metadata.version is not {level} after {attempt} attempts"
+            await self._world.sleep(RETRY_SECONDS)
+        self._lab.note("level_changed", level=level)
+
+    async def _is_updated(self, broker_id: int, request: UpdateFeaturesRequest) -> bool:
+        if self._cluster.env(broker_id).is_dead:
+            return False
+        try:
+            answer = await self._client.ask(broker_id, request, seconds=ANSWER_SECONDS)
+        except ChannelError:
+            return False
+        # A level that is reached already is no error: the answer to an earlier attempt was lost.
+        assert answer.error_code not in (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.INVALID_REQUEST), answer.error_message
+        return bool(answer.error_code == ErrorCode.NONE)
+
+    async def add_disks(self, converge: Callable[[], Awaitable[None]]) -> None:
+        """Gives each broker one more disk, one broker after the other."""
+        for broker_id in self._cluster.broker_ids:
+            await self._lab.add_disk(broker_id)
+            await converge()
+
+    def close(self) -> None:
+        self._client.close()
