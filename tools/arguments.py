@@ -72,10 +72,12 @@ def add_bootstrap(parser: argparse.ArgumentParser, *, or_controllers: bool = Fal
     parser.add_argument("--command-config", metavar="FILE", help="properties file with settings of the admin client")
 
 
-def add_either_bootstrap(parser: argparse.ArgumentParser, server: str = "", controller: str = "") -> None:
-    """Adds --bootstrap-server and --bootstrap-controller, exactly one of which must be given. `server` and `controller` are
-    their short forms, if they have any."""
-    either = parser.add_mutually_exclusive_group(required=True)
+def add_either_bootstrap(
+    parser: argparse.ArgumentParser, server: str = "", controller: str = "", *, is_required: bool = True
+) -> None:
+    """Adds --bootstrap-server and --bootstrap-controller. At most one may be given, and one must be if `is_required`.
+    `server` and `controller` are their short forms, if they have any."""
+    either = parser.add_mutually_exclusive_group(required=is_required)
     for flag, short, nodes in (
         ("--bootstrap-server", server, "brokers"),
         ("--bootstrap-controller", controller, "controllers"),

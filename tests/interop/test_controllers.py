@@ -9,6 +9,7 @@ from tools.lab.local_cluster import CONTROLLER_ID, LocalCluster
 CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
 CONFIG_TOOL = "kafka.admin.ConfigCommand"
 QUORUM_TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
+FEATURES_TOOL = "org.apache.kafka.tools.FeatureCommand"
 REASSIGN_TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 
@@ -63,6 +64,17 @@ def test_kafka_reassign_partitions_lists_what_the_controller_says(kafka: Kafka, 
     theirs, ours = kafka.run(REASSIGN_TOOL, *asked, "--list"), run_tool("reassign_partitions", *asked, "--list")
     assert theirs == ours
     assert ours.status == 0
+
+
+def test_kafka_features_asks_the_controller(kafka: Kafka, asked: tuple[str, str]) -> None:
+    """A refused change has the same output and status. The epoch moves on between two descriptions."""
+    theirs, ours = kafka.run(FEATURES_TOOL, *asked, "describe"), run_tool("features", *asked, "describe")
+    assert (theirs.status, ours.status, ours.errors) == (0, 0, [])
+    assert [line.split("\tEpoch")[0] for line in theirs.lines] == [line.split("\tEpoch")[0] for line in ours.lines]
+    refused = (*asked, "upgrade", "--feature", "metadata.version=1")
+    theirs, ours = kafka.run(FEATURES_TOOL, *refused), run_tool("features", *refused)
+    assert theirs.status == ours.status == 1
+    assert theirs.lines == ours.lines
 
 
 def test_the_wrong_kind_of_node_is_one_line(kafka: Kafka, bootstrap: str, asked: tuple[str, str]) -> None:

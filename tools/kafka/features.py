@@ -6,7 +6,8 @@ a refused command is printed with the reason, as by Kafka's tool.
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from admin.client import AdminClient
 from admin.errors import AdminError
@@ -21,12 +22,13 @@ from common.metadata.metadata_version import (
     parse_level,
 )
 from common.protocol.messages.update_features import UpgradeType
-from tools.arguments import ToolParser
+from tools.arguments import ToolParser, add_either_bootstrap
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
 from tools.kafka.feature_levels import parse_name_and_level, print_feature_dependencies, print_version_mapping
 
 Updates = Mapping[str, FeatureUpdate]
+Result = TypeVar("Result")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,8 +36,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = command_line()
     arguments = parser.parse_args(argv)
     action, is_remote = _ACTIONS[arguments.command]
-    if is_remote and arguments.bootstrap_server is None:
-        parser.error("--bootstrap-server is required")
+    if is_remote and arguments.bootstrap_server is None and arguments.bootstrap_controller is None:
+        parser.error("one of the arguments --bootstrap-server --bootstrap-controller is required")
     return run_tool(lambda: action(arguments))
 
 
@@ -45,11 +47,12 @@ def entry() -> None:
 
 def command_line() -> ToolParser:
     parser = ToolParser("kafka-features", "Show and change the feature levels of a cluster.")
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]", help="brokers to connect to")
+    # Those commands that ask nobody need neither.
+    add_either_bootstrap(parser, is_required=False)
     parser.add_argument("--command-config", metavar="FILE", help="properties file with settings of the admin client")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     describe = commands.add_parser("describe", help="show the supported and the finalized levels")
-    describe.add_argument("--node-id", type=int, help="ask this broker")
+    describe.add_argument("--node-id", type=int, help="ask this node")
     for name, what in (("upgrade", "raise"), ("downgrade", "lower")):
         change = commands.add_parser(name, help=f"{what} the levels of features")
         change.add_argument(
@@ -72,6 +75,15 @@ def command_line() -> ToolParser:
     return parser
 
 
+def _run(arguments: argparse.Namespace, work: Callable[[AdminClient], Coroutine[Any, Any, Result]]) -> Result:
+    return run_admin(
+        arguments.bootstrap_server,
+        work,
+        command_config=arguments.command_config,
+        bootstrap_controllers=arguments.bootstrap_controller,
+    )
+
+
 # --- describe --------------------------------------------------------------------------------------------------------
 
 
@@ -79,7 +91,7 @@ def _describe(arguments: argparse.Namespace) -> int:
     async def work(admin: AdminClient) -> FeatureMetadata:
         return await admin.describe_features(broker_id=arguments.node_id)
 
-    found = run_admin(arguments.bootstrap_server, work, command_config=arguments.command_config)
+    found = _run(arguments, work)
     epoch = "-" if found.finalized_epoch is None else found.finalized_epoch
     for name, (low, high) in sorted(found.supported.items()):
         columns = (
@@ -172,7 +184,7 @@ def _update(arguments: argparse.Namespace, updates: Updates) -> int:
                 errors[name] = None
         return errors
 
-    errors = run_admin(arguments.bootstrap_server, work, command_config=arguments.command_config)
+    errors = _run(arguments, work)
     for name, error in errors.items():
         level = "" if command == "disable" else f" to {updates[name].max_version_level}"
         if error is not None:
