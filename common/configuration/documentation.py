@@ -49,9 +49,6 @@ TOPIC_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "unclean.leader.election.enable": (
             "Whether a replica that is not in sync may become leader if no other can. Acknowledged records may be lost."
         ),
-        "zookeeper.metadata.migration.enable": (
-            "Whether brokers in ZooKeeper mode may register at this controller. Nothing is read from ZooKeeper."
-        ),
     }
 )
 
@@ -226,6 +223,9 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "transactional.id.expiration.ms": "How long a transactional id is kept without being used, in milliseconds.",
         "unclean.leader.election.enable": (
             "Whether a replica that is not in sync may become leader if no other can. Acknowledged records may be lost."
+        ),
+        "zookeeper.metadata.migration.enable": (
+            "Whether brokers in ZooKeeper mode may register at this controller. Nothing is read from ZooKeeper."
         ),
     }
 )

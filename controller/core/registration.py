@@ -199,7 +199,8 @@ def _register_again(
     # A request that was sent before a directory failed may come after the one that leaves the directory out. The broker
     # names no directory as failed that its registration left out, so this one must not bring it in.
     is_first = not (lost or previous.directories)
-    recorded = tuple(each for each in sent if is_first or each in previous.directories)
+    registered = {*previous.directories}
+    recorded = tuple(each for each in sent if is_first or each in registered)
     if sent and not recorded:
         # Do not record an empty list. It would mean "a broker without registered directories", for which every directory
         # counts as online.

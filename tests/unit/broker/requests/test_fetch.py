@@ -201,6 +201,8 @@ def test_a_leader_that_is_deposed_during_a_read_answers_with_an_error(
                 await cluster.until(lambda: cluster[1].follows(1))
             return result
 
+        # Nothing is found without the disk.
+        monkeypatch.setattr(Log, "read_at_once", lambda *_, **__: None)
         monkeypatch.setattr(Log, "read", read_and_lose)
         response = await cluster.request(1, request(wanted(0), wanted(1, current_leader_epoch=0), max_wait_ms=0))
         kept, lost = response.responses[0].partitions

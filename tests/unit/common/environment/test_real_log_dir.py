@@ -233,6 +233,8 @@ async def test_queued_appends_are_joined_into_one_write(
     appends = [
         log_dir.append(file, start + 2 * i, [b"%d" % i, b"%d" % i]) for i in range(10) for file, start in ((a, 1), (b, 0))
     ]
+    # The writer gets them at the end of the event loop's turn.
+    await asyncio.sleep(0)
     blocked_write.release.set()
     await asyncio.gather(slow, *appends)
     assert calls == [(20, 1), (20, 0)]
@@ -288,6 +290,8 @@ async def test_a_group_that_fails_half_way_is_cut_back_and_fails_as_a_whole(
     monkeypatch.setattr(disk_operations, "_pwritev", nearly_full)
     group = [log_dir.append(file, 4 + 4 * i, [b"lost"]) for i in range(3)]
     behind = log_dir.append(file, 16, [b"hole"] * 1024)
+    # The writer gets them at the end of the event loop's turn.
+    await asyncio.sleep(0)
     blocked_write.release.set()
     await slow
     failures = await asyncio.gather(*group, behind, return_exceptions=True)
