@@ -156,7 +156,7 @@ BUGS = (
             (
                 Edit(
                     registration._register_again,
-                    "if is_first or each in previous.directories)",
+                    "if is_first or each in registered)",
                     "if each not in lost)",
                 ),
             ),

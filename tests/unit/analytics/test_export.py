@@ -65,7 +65,9 @@ def names_in(out: Path) -> list[str]:
 def test_one_row_for_each_record(made: MetadataDir, tmp_path: Path) -> None:
     """The file keeps the types: times are UTC with milliseconds, lists are lists, nulls are nulls."""
     out = tmp_path / "out"
-    assert export_metadata(made.path, out) == Summary(first_offset=0, next_offset=6, records=6, files=1)
+    assert export_metadata(made.path, out) == Summary(
+        first_offset=0, next_offset=6, records=6, files=1, numbering=Numbering.KIP858
+    )
     rows = rows_in(out)
     assert [row["type"] for row in rows] == [
         "LEADER_CHANGE",
@@ -85,11 +87,13 @@ def test_a_second_export_continues(made: MetadataDir, tmp_path: Path) -> None:
     occurs twice."""
     out = tmp_path / "out"
     export_metadata(made.path, out)
-    assert export_metadata(made.path, out) == Summary(first_offset=6, next_offset=6)
+    assert export_metadata(made.path, out) == Summary(first_offset=6, next_offset=6, numbering=Numbering.KIP858)
     made.append(NoOpRecord())
     made.roll()
     made.append(partition(1), partition(2))
-    assert export_metadata(made.path, out) == Summary(first_offset=6, next_offset=9, records=3, files=1)
+    assert export_metadata(made.path, out) == Summary(
+        first_offset=6, next_offset=9, records=3, files=1, numbering=Numbering.KIP858
+    )
     assert offsets_in(out) == list(range(9))
     assert names_in(out)[1:] == [f"records-{6:020d}-{8:020d}.parquet"]
 
