@@ -66,6 +66,8 @@ class DirectoryLane:
                 pass
             finally:
                 self._is_busy = False
+                # The job may hold a replica that has left, and the next job may come late.
+                del job
             if not self._jobs:
                 self._tell_idle()
 

@@ -182,7 +182,9 @@ class Moves:
             if move.copy.target.directory_id == directory_id:
                 self._log("move_failed", move, reason="the target directory is offline")
                 self._counts(move).failed += 1
-                self._end(move)
+                placed = self._end(move)
+                if placed is not None:
+                    placed.log.lose_directory()
                 self._reconcile(key)
 
     def assignment_changed(self, key: TopicIdPartition) -> None:

@@ -277,6 +277,7 @@ class Partition:
         waiting if the new log holds their records; all other produce requests fail."""
         assert self.is_restructuring
         former, self._current = self._current, placed
+        _disown(former.log)
         if former.directory_id != placed.directory_id:
             self._on_moved(self, former.directory_id)
         if placed == self.future:
@@ -288,6 +289,8 @@ class Partition:
             placed.log.begin_epoch(self.replica.leader_epoch)
 
     def _adopt_log(self) -> None:
+        if self.gone is not ErrorCode.NONE:
+            return
         self.log.on_failed = partial(self._on_log_failed, self)
         self.log.on_deleted = partial(self._remove_later, self.log)
         # The topic's configuration may have changed while the log was being created or loaded.
@@ -295,16 +298,20 @@ class Partition:
 
     def _remove_later(self, log: Log, names: list[str]) -> None:
         """Removes the files of deleted segments after file.delete.delay.ms."""
+        self._remove_after(log, names, self.config.file_delete_delay_ms * NS_PER_MS)
 
-        def remove() -> None:
-            if not log.remove_deleted(names):
-                self._env.call_at(self._env.now_ns() + _REMOVAL_RETRY_NS, remove)
+    def _remove_after(self, log: Log, names: list[str], delay_ns: int) -> None:
+        self._env.call_at(self._env.now_ns() + delay_ns, partial(self._remove, log, names))
 
-        self._env.call_at(self._env.now_ns() + self.config.file_delete_delay_ms * NS_PER_MS, remove)
+    def _remove(self, log: Log, names: list[str]) -> None:
+        if not log.remove_deleted(names):
+            self._remove_after(log, names, _REMOVAL_RETRY_NS)
 
     def leave(self, error: ErrorCode) -> None:
-        """Stops serving: every waiting or later request gets `error`. Calls `on_role`. Does not touch the log itself."""
+        """Stops serving: every waiting or later request gets `error`. Calls `on_role`. The log stays open, but no longer
+        notifies this partition."""
         self.gone = error
+        _disown(self.log)
         self._note_log_changed()
         self.replica.role = Role.NONE
         self._replication_waiters.complete_all(error)
@@ -692,3 +699,15 @@ class Partition:
             high_watermark=self.replica.high_watermark,
             last_stable_offset=self.last_stable_offset,
         )
+
+
+def _disown(log: Log) -> None:
+    """Drops the log's references to its partition. As parts of a cycle, the two would stay in memory until the next full
+    garbage collection, which is rare by design."""
+    log.on_failed = None
+    # What is left in the folder goes with it, or is removed at the next start.
+    log.on_deleted = _leave_in_folder
+
+
+def _leave_in_folder(_names: list[str]) -> None:
+    return

@@ -834,6 +834,7 @@ class Replicas:
         self._known.log_went_offline(partition.key, partition.directory_id)
         self._fetchers.unfollow(partition)
         partition.leave(ErrorCode.KAFKA_STORAGE_ERROR)
+        partition.log.lose_directory()
 
 
 def _described(partition: Partition) -> ReplicaDescription:

@@ -94,7 +94,7 @@ class _Append(PendingWrite):
 class AppendPipeline:
     """Writes the appends of one Log, which decides when appending is allowed. Calls `on_failure` if a write fails."""
 
-    __slots__ = ("_held", "_in_order", "_log_dir", "_loop", "_outstanding", "_written", "written_offset")
+    __slots__ = ("_held", "_in_order", "_log_dir", "_loop", "_on_failure", "_outstanding", "_written", "written_offset")
 
     def __init__(self, log_dir: LogDir, written_offset: Offset, on_failure: Callable[[LogDirError | None], None]) -> None:
         self._log_dir = log_dir
@@ -107,7 +107,10 @@ class AppendPipeline:
         self._held: list[tuple[_Append, int, Sequence[memoryview]]] = []
         # The callbacks of written appends, in offset order. While there are any, `_call_back` is scheduled.
         self._written: deque[OnWritten] = deque()
-        self._outstanding = Outstanding(on_failure)
+        self._outstanding = Outstanding()
+        # None once the pipeline has ended. The callback belongs to the log, which refers to the pipeline: while it is kept,
+        # only a garbage collection can free the two.
+        self._on_failure: Callable[[LogDirError | None], None] | None = on_failure
 
     def send(
         self,
@@ -157,10 +160,16 @@ class AppendPipeline:
 
         `error` is None if the LogDir gave the operation up unfinished because the process is shutting down.
         """
+        self._on_failure = None
         self._held.clear()
         taken_back, self._in_order = self._in_order, deque()
         for append in taken_back:
             self._loop.call_soon(append.on_failed, error)
+
+    def end(self) -> None:
+        """Ends the pipeline of a log that is closed. Call only while no append is in flight."""
+        assert not self._in_order
+        self._on_failure = None
 
     def restart_at(self, offset: Offset) -> None:
         """Continues at `offset`, the new end of a truncated log. Call only while no append is in flight."""
@@ -196,7 +205,9 @@ class AppendPipeline:
 
     def note_failed(self, error: LogDirError | None) -> None:
         """Reports that an append has failed, or was given up if there is no error."""
-        self._outstanding.fail(error)
+        if self._on_failure is not None:
+            self._on_failure(error)
+        self._outstanding.end()
 
     def _call_back(self) -> None:
         written = self._written

@@ -11,6 +11,7 @@ written later, until its owner loads it again.
 """
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -137,7 +138,7 @@ class Log:
         self._appends = AppendPipeline(log_dir, self.log_end_offset, self._fail)
         # Runs all Steps of this log: for rolling, truncating, deleting, and for the files beside the segments. They run to
         # their end even if the caller is cancelled.
-        self._background = Outstanding(self._fail)
+        self._background = Outstanding()
         # Rolled segments that may not survive a power cut yet, oldest first. A segment leaves the queue once its
         # `undone` is 0 and all older ones have left; the recovery point then moves to the segment's end.
         self._undurable: deque[Segment] = deque()
@@ -227,9 +228,9 @@ class Log:
                 await self._settle()
                 await self._sync()
                 self.is_closed = True
-                self._background.run(self._close_steps())
+                self._start(self._close_steps())
                 await self._background.wait()
-            self._segments.retire_files()
+            self._retire()
             self._check_not_failed()
 
     def _close_steps(self) -> Steps:
@@ -250,10 +251,10 @@ class Log:
             self.is_closed = True
             # Let queued operations end first: they use the old name, and would not find the folder after the rename.
             await self._settle()
-            self._segments.retire_files()
+            self._retire()
             # A failed log is deleted like any other. From here on only a failure of the rename counts.
             self.failure = None
-            self._background.run(self._rename_steps(name))
+            self._start(self._rename_steps(name))
             await self._background.wait()
             self._check_not_failed()
         return name
@@ -291,7 +292,16 @@ class Log:
             self.is_closed = True
             # Let all Steps end first: after a reload they could miss files that it removed, or remove files that it opened.
             await self._settle()
-            self._segments.retire_files()
+            self._retire()
+
+    def lose_directory(self) -> None:
+        """Fails the log because its directory went offline. It will not be closed, since nothing can be written any more."""
+        self._fail(LogDirError(self.log_dir.path, "close", errno.EIO, detail="the directory is offline"))
+
+    def _retire(self) -> None:
+        """Lets go of the files and of what would keep the log in memory. Nothing is appended to it any more."""
+        self._segments.retire_files()
+        self._appends.end()
 
     def _fail(self, error: LogDirError | None) -> None:
         """Fails the log. `error` is None if an operation was given up unfinished because the process is shutting down."""
@@ -322,6 +332,10 @@ class Log:
             yield
         finally:
             self._is_changing = False
+
+    def _start(self, steps: Steps) -> None:
+        """Runs the steps in the background. A failure fails the log."""
+        self._background.run(steps, on_failure=self._fail)
 
     async def _run(self, steps: Steps) -> None:
         """Runs the steps in the background and waits until they have ended, whatever else is under way. They go on if the
@@ -512,7 +526,7 @@ class Log:
         self._appends.release(segment)
         if segment is not self._segments.newest:
             # The segment was rolled while it was held, so `_roll` has left the sync and the index files to this method.
-            self._background.run(self._finish_rolled_steps(segment))
+            self._start(self._finish_rolled_steps(segment))
 
     # --- rolling and flushing ------------------------------------------------------------------------------------
     async def roll(self) -> Offset:
@@ -534,10 +548,10 @@ class Log:
         old.undone += 1
         self._undurable.append(old)
         self._segments.add(new)
-        self._background.run(self._open_steps(new))
-        self._background.run(self.producers.store_steps(self.name, base_offset))
+        self._start(self._open_steps(new))
+        self._start(self.producers.store_steps(self.name, base_offset))
         if not old.is_held:
-            self._background.run(self._finish_rolled_steps(old))
+            self._start(self._finish_rolled_steps(old))
         return new
 
     def _open_steps(self, segment: Segment) -> Steps:
@@ -658,7 +672,7 @@ class Log:
         self._epochs_changed = True
         if not self._is_storing_epochs:
             self._is_storing_epochs = True
-            self._background.run(self._store_epochs_steps())
+            self._start(self._store_epochs_steps())
 
     def _store_epochs_steps(self) -> Steps:
         while self._epochs_changed:
@@ -886,7 +900,7 @@ class Log:
         self._end_at(end)
         if self.leader_epochs.truncate_from_end(end):
             self._store_epochs()
-        self._background.run(self._cut_steps(kept, position, removed))
+        self._start(self._cut_steps(kept, position, removed))
         await self._background.wait()
 
     def _cut_steps(self, kept: Segment, position: int, removed: list[Segment]) -> Steps:
@@ -918,7 +932,7 @@ class Log:
         self.log_start_offset = offset
         if self.leader_epochs.clear():
             self._store_epochs()
-        self._background.run(self._start_over_steps(new, removed))
+        self._start(self._start_over_steps(new, removed))
         await self._background.wait()
 
     def _start_over_steps(self, new: Segment, removed: list[Segment]) -> Steps:

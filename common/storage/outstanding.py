@@ -45,10 +45,12 @@ def watch(awaitable: Awaitable[T], on_success: Callable[[T], None], on_failure: 
 
 
 class Outstanding:
-    """Counts the operations under way and lets tasks wait until all of them have ended."""
+    """Counts the operations under way and lets tasks wait until all of them have ended.
 
-    def __init__(self, on_failure: OnFailure) -> None:
-        self._on_failure = on_failure
+    Only the operations themselves refer to the log, which refers to this object. Otherwise only a garbage collection could
+    free the two."""
+
+    def __init__(self) -> None:
         # The number of single operations and sequences of steps that have started and not ended yet.
         self._count = 0
         # One future per waiting task. All of them complete when `_count` drops to 0.
@@ -61,11 +63,11 @@ class Outstanding:
         return self._count
 
     def begin(self) -> None:
-        """Notes that an operation has started. `end` or `fail` follows."""
+        """Notes that an operation has started. `end` follows."""
         self._count += 1
 
     def end(self) -> None:
-        """Notes that an operation has ended."""
+        """Notes that an operation has ended, successfully or not."""
         self._count -= 1
         if self._waiters_for_an_end:
             waiters, self._waiters_for_an_end = self._waiters_for_an_end, []
@@ -74,17 +76,11 @@ class Outstanding:
             waiters, self._waiters = self._waiters, []
             _wake(waiters)
 
-    def fail(self, error: LogDirError | None) -> None:
-        """Notes that an operation has ended with an error, which the log gets to know."""
-        self._fail_one(self._on_failure, error)
-
-    def run(self, steps: Steps, *, on_failure: OnFailure | None = None) -> None:
-        """Runs the steps. The first one is queued immediately. A step that fails ends the sequence.
-
-        The failure is reported to `on_failure`, or to the log if that is None.
-        """
+    def run(self, steps: Steps, *, on_failure: OnFailure) -> None:
+        """Runs the steps. The first one is queued immediately. A step that fails ends the sequence, and its error goes to
+        `on_failure`."""
         self._count += 1
-        self._continue(steps, None, on_failure or self._on_failure)
+        self._continue(steps, None, on_failure)
 
     def _continue(self, steps: Steps, result: object, on_failure: OnFailure) -> None:
         try:

@@ -279,9 +279,9 @@ _PRODUCERS = (
         "The append comes first, the snapshot can wait.",
         Edit(
             Log._roll,
-            "self._background.run(self.producers.store_steps(self.name, base_offset))",
+            "self._start(self.producers.store_steps(self.name, base_offset))",
             "asyncio.get_running_loop().call_soon(\n"
-            "        lambda: self._background.run(self.producers.store_steps(self.name, base_offset))\n"
+            "        lambda: self._start(self.producers.store_steps(self.name, base_offset))\n"
             "    )",
         ),
         Edit(
