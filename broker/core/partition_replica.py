@@ -571,6 +571,11 @@ class PartitionReplica:
         that has reached the high watermark counts as in sync."""
         return self.is_follower_throttled and not self.has_reached_leader
 
+    @property
+    def is_catching_up(self) -> bool:
+        """On a follower: whether nothing waits for it, because it is neither in the ISR nor about to join it."""
+        return not self.has_reached_leader and self.local_id not in self.committed_isr
+
     # --- gauges --------------------------------------------------------------------------------------------------
 
     @property

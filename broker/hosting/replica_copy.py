@@ -14,6 +14,8 @@ current log, committed or not, so it can contain records that are later truncate
    other directory. The lock of each log is enough: a log that was deleted meanwhile cannot be renamed.
 5. The copy is synced while it grows, with `Log.write_back`, which does not hold up the clients' appends. Otherwise one sync
    of the whole copy would hold up all appends to the target directory. What is synced leaves the page cache.
+6. Copying pauses while many rolled segments of the copy await their syncs (`Log.outruns_syncs`). Otherwise the creations and
+   deletions of logs in the target directory would wait behind the syncs of hundreds of small segments.
 """
 
 import asyncio
@@ -131,6 +133,7 @@ class ReplicaCopy:
     async def copy_chunk(self, max_bytes: int, pace: Pace) -> bool:
         """Copies the next batches, at least one and at most `max_bytes` in all. Returns False if nothing was left to copy.
         Raises LogDirError, LogClosed, and BatchError if the current log is damaged."""
+        await self._future.wait_for_rolled()
         current, future = self.partition.log, self._future
         await self._follow_log_start()
         generation = self.partition.log_generation

@@ -11,7 +11,11 @@ connection, so a hung disk stalls only the replicas on it.
    sent at once then, and the leader answers both. Otherwise the new leader's first acks=all produce would have to wait until
    the poll ends. (Apache Kafka's brokers do not look at the second request before the poll has ended.)
 4. A partition that waits for the follower's replication quota (KIP-73) is left out of the fetch, like one that backs off.
-5. A fetch costs what has changed. Only the partitions in `_changed` are looked at before a request
+5. A partition that catches up is left out, too, while many rolled segments of its log await their syncs
+   (`Log.outruns_syncs`). Otherwise the creations and deletions of logs in the directory would wait behind all of them. A
+   member of the ISR is never left out for that, and neither is a follower that has reached the leader's high watermark:
+   clients wait for these.
+6. A fetch costs what has changed. Only the partitions in `_changed` are looked at before a request
    (`broker/core/fetcher_session.py`).
 """
 
@@ -96,6 +100,7 @@ class _Followed:
     not_before_ns: int = 0
     backoff_ns: int = _FIRST_BACKOFF_NS
     is_appending: bool = False
+    is_awaiting_syncs: bool = False
 
 
 class ReplicaFetcher:
@@ -158,6 +163,9 @@ class ReplicaFetcher:
         """Starts following the leader in the partition's current leader epoch."""
         known = self._followed.get(partition.key)
         if known is not None and known.partition is partition and known.leader_epoch == partition.replica.leader_epoch:
+            if known.is_awaiting_syncs:
+                # It may have joined the ISR (rule 5).
+                self._partition_changed(partition.key)
             return
         self._followed[partition.key] = _Followed(partition, partition.replica.leader_epoch)
         # What the session asks for in this partition belongs to the former epoch.
@@ -254,7 +262,10 @@ class ReplicaFetcher:
                     self._throttled[key] = None
                 if followed.not_before_ns > now_ns:
                     self._delayed[key] = None
-            if followed is not None and self._is_ready(followed, now_ns):
+            if followed is not None and self._outruns_syncs(followed):
+                self._await_syncs(followed)
+                self._session.forget(key)
+            elif followed is not None and self._is_ready(followed, now_ns):
                 self._session.ask(key, self._wanted(followed, now_ns))
                 added += is_new
             else:
@@ -270,6 +281,20 @@ class ReplicaFetcher:
             and not partition.is_restructuring
             and partition.log.written_offset == partition.log.log_end_offset
         )
+
+    def _outruns_syncs(self, followed: _Followed) -> bool:
+        return followed.partition.replica.is_catching_up and followed.partition.log.outruns_syncs
+
+    def _await_syncs(self, followed: _Followed) -> None:
+        if not followed.is_awaiting_syncs:
+            followed.is_awaiting_syncs = True
+            self._task_group.create_task(self._look_again_after_syncs(followed))
+
+    async def _look_again_after_syncs(self, followed: _Followed) -> None:
+        await followed.partition.log.wait_for_rolled()
+        followed.is_awaiting_syncs = False
+        if self._followed.get(followed.partition.key) is followed:
+            self._partition_changed(followed.partition.key)
 
     def _wanted(self, followed: _Followed, now_ns: int) -> FetchPartition:
         partition, log = followed.partition, followed.partition.log

@@ -54,6 +54,8 @@ from common.storage.timestamp_search import TimestampOffset, first_at_or_after, 
 from common.storage.transaction_index import AbortedTransaction
 
 NO_UPPER_OFFSET = Offset(2**63 - 1)
+# How many rolled segments of a log may await their syncs before a copy of other records, which nobody waits for, pauses.
+ROLLED_AHEAD_MAX = 2
 
 
 class Appended(NamedTuple):
@@ -592,6 +594,18 @@ class Log:
             segment = self._undurable.popleft()
             self.recovery_point = Offset(max(self.recovery_point, segment.next_offset))
         assert self.recovery_point <= self.written_offset
+
+    @property
+    def outruns_syncs(self) -> bool:
+        """Whether many rolled segments await their syncs. All logs of the directory share one queue of syncs, so whoever
+        appends much that nobody waits for should then call `wait_for_rolled` first."""
+        is_syncing = self._background.count > 0 and self.failure is None and not self.is_closed
+        return is_syncing and len(self._undurable) > ROLLED_AHEAD_MAX
+
+    async def wait_for_rolled(self) -> None:
+        """Returns once the log no longer outruns its syncs, which is also when it has failed or was closed."""
+        while self.outruns_syncs:
+            await self._background.wait_for_an_end()
 
     async def flush(self, up_to: Offset | None = None) -> Offset:
         """Syncs all appends so far and returns the recovery point. Skips the sync if that point already reaches `up_to`."""

@@ -19,7 +19,7 @@ from common.ids import DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import FeatureLevelRecord
 from common.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT_FILE
-from common.storage.log import Log
+from common.storage.log import ROLLED_AHEAD_MAX, Log
 from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run
 
@@ -516,6 +516,34 @@ def test_a_large_copy_is_synced_while_it_grows(monkeypatch: pytest.MonkeyPatch) 
         steps = [after - before for before, after in pairwise([0, *synced, size])]
         assert len(steps) > 5
         assert max(steps) <= 200 + size // 20
+
+    run(scenario)
+
+
+def test_a_copy_does_not_run_ahead_of_its_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each segment of the copy has to be synced, and other logs in the directory wait behind these syncs. While none ends,
+    the copy stands still; afterwards it goes on."""
+    for name in ("CHUNK_BYTES_MAX", "CHUNK_BYTES_BUSY", "CHUNK_BYTES_MIN"):
+        monkeypatch.setattr(moves, name, 100)
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster)
+        cluster.controller.configure("segment.bytes", "200")
+        for number in range(40):
+            assert (await cluster.produce(1, f"record {number}" * 5)).error_code == ErrorCode.NONE
+        partition = cluster[1].partition()
+        assert len(partition.log.segment_base_offsets) > 30
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await cluster.until(lambda: partition.future is not None)
+        copy = partition.future
+        assert copy is not None
+        cluster.world.disk(path(1, "b")).hang({"fsync"})
+        await cluster.until(lambda: copy.log.outruns_syncs)
+        await cluster.world.sleep(1)
+        assert len(copy.log.segment_base_offsets) <= ROLLED_AHEAD_MAX + 3
+        cluster.world.disk(path(1, "b")).thaw()
+        await caught_up(cluster)
+        assert copy.log.log_end_offset == 40
 
     run(scenario)
 

@@ -19,6 +19,7 @@ from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from common.records.batch import BatchHeader
 from common.records.metadata_records import PartitionChangeRecord
+from common.storage.log import ROLLED_AHEAD_MAX
 from common.time_units import NS_PER_MS
 from tests.simulation.disk_store import FileNode
 from tests.unit.broker.cluster import PORT, TOPIC, Cluster, at_once, path, run, values
@@ -751,3 +752,53 @@ def test_replication_of_many_partitions() -> None:
         assert cluster[1].replicas.find(TOPIC, 40) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     run(scenario)
+
+
+async def with_many_segments_ahead(cluster: Cluster) -> Partition:
+    """Returns broker 2's replica, which is out of the ISR and lacks many small segments. No sync of its disk ends."""
+    for broker_id in (1, 2):
+        await cluster.start(broker_id)
+    cluster.controller.create_topic([1, 2], configs={"segment.bytes": "200"})
+    await cluster.started()
+    cluster.world.network.cut("broker-2", "broker-1")
+    cluster.controller.change(isr=[1])
+    for number in range(40):
+        assert (await cluster.produce(1, f"record {number}" * 5)).error_code == ErrorCode.NONE
+    assert len(cluster[1].partition().log.segment_base_offsets) > 30
+    cluster.world.disk(path(2, "a")).hang({"fsync"})
+    return cluster[2].partition()
+
+
+def test_a_follower_that_catches_up_does_not_run_ahead_of_its_syncs() -> None:
+    """Creations and deletions of logs in the directory wait behind these syncs. The follower goes on when they have ended,
+    and joins the ISR."""
+
+    async def scenario(cluster: Cluster) -> None:
+        follower = await with_many_segments_ahead(cluster)
+        cluster.world.network.mend("broker-2", "broker-1")
+        await cluster.until(lambda: follower.log.outruns_syncs)
+        await cluster.world.sleep(1)
+        assert len(follower.log.segment_base_offsets) <= ROLLED_AHEAD_MAX + 3
+        cluster.world.disk(path(2, "a")).thaw()
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+        assert follower.log.log_end_offset == 40
+
+    run(scenario, replica_fetch_max_bytes="150")
+
+
+def test_a_member_of_the_isr_does_not_wait_for_its_syncs() -> None:
+    """Clients wait for it: acks=all needs it. The follower waits at first, and then the metadata names it in the ISR."""
+
+    async def scenario(cluster: Cluster) -> None:
+        follower = await with_many_segments_ahead(cluster)
+        cluster.world.network.mend("broker-2", "broker-1")
+        await cluster.until(lambda: follower.log.outruns_syncs)
+        await cluster.world.sleep(1)
+        cluster.controller.change(isr=[1, 2])
+        await cluster.until(lambda: follower.log.log_end_offset == 40)
+        for number in range(20):
+            assert (await cluster.produce(1, f"more {number}" * 5)).error_code == ErrorCode.NONE
+        assert follower.log.outruns_syncs
+        cluster.world.disk(path(2, "a")).thaw()
+
+    run(scenario, replica_fetch_max_bytes="150")

@@ -1,5 +1,6 @@
 """Logs on a failing disk. After one append fails to be written, neither it nor any later append is acknowledged."""
 
+import asyncio
 import errno
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from common.environment.interface import LogDirError
 from common.ids import Offset
 from common.storage.errors import LogClosed
-from common.storage.log import Log
+from common.storage.log import ROLLED_AHEAD_MAX, Log
 from common.storage.log_config import LogConfig
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
@@ -210,5 +211,56 @@ def test_a_failed_write_back_keeps_the_recovery_point_below_a_rolled_segment() -
             await log.roll()
         await ended
         assert log.recovery_point == 0
+
+    SimulatedWorld(1).run(scenario)
+
+
+async def outrunning_its_syncs(world: SimulatedWorld) -> Log:
+    """Returns a log with more rolled segments than may await their syncs, of which none ends."""
+    log = await created(world)
+    world.disk(PATH).hang({"fsync"})
+    while not log.outruns_syncs:
+        assert len(log.segment_base_offsets) <= ROLLED_AHEAD_MAX + 2
+        await fill(log, 10)
+    return log
+
+
+def test_a_log_that_outruns_its_syncs_has_caught_up_when_they_end() -> None:
+    # The wait ends after some of the syncs, without any further append. Up to the limit nobody has to wait.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await outrunning_its_syncs(world)
+        assert len(log.segment_base_offsets) > ROLLED_AHEAD_MAX + 1
+        waiting = asyncio.ensure_future(log.wait_for_rolled())
+        await world.sleep(1)
+        assert not waiting.done()
+        world.disk(PATH).thaw()
+        await waiting
+        assert not log.outruns_syncs
+        assert log.recovery_point > 0
+        await log.wait_for_rolled()
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("end", ["failed sync", "deadline", "offline", "deleted"])
+def test_nobody_waits_for_the_syncs_of_a_log_that_has_come_to_its_end(end: str) -> None:
+    # A copy must not wait forever: the log fails, its directory goes offline, or the log is deleted meanwhile.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await outrunning_its_syncs(world)
+        waiting = asyncio.ensure_future(log.wait_for_rolled())
+        await world.sleep(0.001)
+        disk = world.disk(PATH)
+        match end:
+            case "failed sync":
+                disk.fail_with(errno.EIO)
+                disk.thaw()
+            case "offline":
+                log.log_dir.take_offline(LogDirError(PATH, "probe", errno.EIO))
+            case "deleted":
+                disk.thaw()
+                await log.delete_rename(bytes(16))
+        await waiting
+        assert not log.outruns_syncs
+        await log.wait_for_rolled()
 
     SimulatedWorld(1).run(scenario)
