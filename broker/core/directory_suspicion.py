@@ -3,7 +3,7 @@
 A hung disk is certain only after the deadline of its operations. Until then, answers that wait for it hold up all later
 answers on their connections, those from healthy disks included. So a directory in which nothing finishes for
 diskraft.log.dir.suspect.ms is suspected: clients get an answer at once, but the replicas stay where they are. The suspicion
-ends with the first operation that finishes, or when the directory goes offline.
+ends with the first operation that finishes, or when the directory goes offline. A part of a large append counts as one.
 """
 
 from collections.abc import Mapping

@@ -79,6 +79,7 @@ class DiskLanes:
         "_sync_timeout_ns",
         "_timer",
         "_timer_at_ns",
+        "_write_progress_ns",
     )
 
     def __init__(
@@ -89,6 +90,7 @@ class DiskLanes:
         sync_timeout_ns: int,
         on_expired: Callable[[Queued], None],
         count_device_writes: Callable[[], int | None],
+        write_progress_ns: Callable[[], int],
     ) -> None:
         self._loop = loop
         self._operation_timeout_ns = operation_timeout_ns
@@ -97,6 +99,8 @@ class DiskLanes:
         self._on_expired = on_expired
         # Returns how many writes the device has finished, None if the kernel does not count them.
         self._count_device_writes = count_device_writes
+        # Returns when the writer last got on in the midst of a large write.
+        self._write_progress_ns = write_progress_ns
         # The lanes, each in queue order. Invariant: the first operation of a lane is not finished. A finished operation
         # leaves the writer's lane once all operations before it are finished, so no search is needed. It leaves the other
         # lanes immediately; otherwise the bytes of a finished read would stay in memory.
@@ -137,9 +141,14 @@ class DiskLanes:
 
     @property
     def silence_ns(self) -> int:
-        """How long no thread has finished anything although an operation waits for the writer or the reader."""
+        """How long no thread has finished anything, nor the writer a part of a large write, although an operation waits for
+        the writer or the reader."""
         waiting = [lane[0].queued_ns for lane in self._client_lanes() if lane]
-        return time.monotonic_ns() - max(min(waiting), *self._progress_ns) if waiting else 0
+        if not waiting:
+            return 0
+        # The time is taken last, or progress that the writer makes meanwhile would give a negative result.
+        progress_ns = max(min(waiting), *self._progress_ns, self._write_progress_ns())
+        return time.monotonic_ns() - progress_ns
 
     def _client_lanes(self) -> tuple[deque[Queued], deque[Queued]]:
         return self._for_writer, self._lanes[Lane.READER]

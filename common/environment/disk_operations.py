@@ -24,6 +24,8 @@ from common.time_units import NS_PER_MS
 LOCK_FILE: Final = ".lock"
 PROBE_FILE: Final = ".diskraft-probe"
 BUFFERS_PER_WRITE_MAX: Final = 1024  # Linux's IOV_MAX.
+# The most that one call writes where the progress of a large write matters.
+WRITE_BYTES_MAX: Final = 1024 * 1024
 _PROBE_SIZE: Final = 4096
 _FINISHED_WRITES: Final = (4, 11, 15)
 # What counts for a file system whose settings are not in /sys: the most that any is known to take.
@@ -325,17 +327,27 @@ class HeldDirectory:
 
 
 # --- calls on one descriptor -------------------------------------------------------------------------------------
-def write_all(fd: int, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
-    """Writes all buffers at `position`. If a call fails after others wrote something, truncates the file to `position`."""
+def write_all(
+    fd: int,
+    position: int,
+    buffers: Sequence[bytes | bytearray | memoryview],
+    on_progress: Callable[[], None] | None = None,
+) -> None:
+    """Writes all buffers at `position`. If a call fails after others wrote something, truncates the file to `position`.
+
+    With `on_progress`, writes at most WRITE_BYTES_MAX at a time, and calls it each time when that much has been written."""
     start = position
     pending = list(buffers)
     first = 0
     try:
         while first < len(pending):
-            written = _pwritev(fd, pending[first : first + BUFFERS_PER_WRITE_MAX], position)
+            group = pending[first : first + BUFFERS_PER_WRITE_MAX]
+            written = _pwritev(fd, group if on_progress is None else _first_part(group), position)
             position += written
             if not written and any(memoryview(buffer).nbytes for buffer in pending[first:]):
                 raise DescribedError(errno.EIO, "the write took nothing and gave no error")
+            if on_progress is not None and written:
+                on_progress()
             # Drop the written bytes from `pending`. One call may write less than requested: a nearly full disk takes part of
             # a write without an error, and only the next write gets ENOSPC.
             while first < len(pending) and written >= (size := memoryview(pending[first]).nbytes):
@@ -348,6 +360,20 @@ def write_all(fd: int, position: int, buffers: Sequence[bytes | bytearray | memo
             with contextlib.suppress(OSError):
                 _ftruncate(fd, start)
         raise
+
+
+def _first_part(buffers: Sequence[bytes | bytearray | memoryview]) -> list[bytes | bytearray | memoryview]:
+    """Returns the first WRITE_BYTES_MAX of the buffers, or all if they are not as large."""
+    part: list[bytes | bytearray | memoryview] = []
+    room = WRITE_BYTES_MAX
+    for buffer in buffers:
+        view = memoryview(buffer)
+        if view.nbytes > room:
+            part.append(view.cast("B")[:room])
+            break
+        part.append(buffer)
+        room -= view.nbytes
+    return part
 
 
 def read_range(fd: int, position: int, size: int) -> bytes:

@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from common.environment import disk_operations
-from common.environment.disk_operations import BUFFERS_PER_WRITE_MAX, HeldDirectory
+from common.environment.disk_operations import BUFFERS_PER_WRITE_MAX, WRITE_BYTES_MAX, HeldDirectory
 from common.environment.interface import LogDirLocked
 from common.environment.pending_write import Settled
 from common.time_units import NS_PER_MS
@@ -243,9 +243,9 @@ class _Group:
         self.buffers.extend(append.buffers)
         self.end += append.size
 
-    def write(self) -> None:
+    def write(self, on_progress: Callable[[], None]) -> None:
         """Writes the whole group. If that fails, tries to leave none of it in the file. All its appends get the same
-        result."""
+        result. Calls `on_progress` now and then during a large group."""
         file = self.file
         if file.broken is not None and self.start > file.broken_at:
             error: OSError | None = file.broken
@@ -253,7 +253,8 @@ class _Group:
             error = None
             file.broken = None
             try:
-                disk_operations.write_all(file.fd, self.start, self.buffers)
+                is_large = self.end - self.start > WRITE_BYTES_MAX
+                disk_operations.write_all(file.fd, self.start, self.buffers, on_progress if is_large else None)
             except OSError as failure:
                 error = failure
                 file.broken = failure
@@ -293,6 +294,9 @@ class DiskThreads:
         self._gates: list[threading.Event] = []
         # Guards `_inside`, which all threads change.
         self._leaving = threading.Lock()
+        # When the writer last finished a part of a large group, 0 before the first time. Set by the writer only and read by
+        # the event loop, which needs no lock. Never decreases.
+        self.write_progress_ns = 0
         # The threads that have not left. Only shrinks; the thread that leaves last closes all descriptors.
         self._inside: tuple[Lane, ...] = tuple(Lane)
 
@@ -464,12 +468,15 @@ class DiskThreads:
         for group in groups:
             if self._abandoned:
                 return
-            group.write()
+            group.write(self._note_progress)
             finished.extend(group.appends)
             if time.monotonic_ns() - handed_back_ns > _HAND_BACK_NS:
                 self._hand_back(finished[:])
                 finished.clear()
                 handed_back_ns = time.monotonic_ns()
+
+    def _note_progress(self) -> None:
+        self.write_progress_ns = time.monotonic_ns()
 
     def _hand_back(self, finished: list[Queued]) -> None:
         if not finished:

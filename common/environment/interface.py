@@ -131,7 +131,8 @@ class LogDir(ABC):
     @abstractmethod
     def silence_ns(self) -> int:
         """How long nothing has finished although an operation that clients may wait for is not, 0 if none waits. A slow disk
-        is not silent: it finishes one operation after the other. No client waits for a sync, a removal or a probe."""
+        is not silent: it finishes one operation after the other, or one MiB after the other of a large append. No client
+        waits for a sync, a removal or a probe."""
 
     # --- the directory itself ------------------------------------------------------------------------------------
     @abstractmethod

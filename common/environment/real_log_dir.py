@@ -136,6 +136,7 @@ class RealLogDir(LogDir):
             sync_timeout_ns=sync_timeout_ns,
             on_expired=self._expired,
             count_device_writes=self._directory.count_device_writes,
+            write_progress_ns=lambda: self._threads.write_progress_ns,
         )
         # Whether the threads were started. The first `attach` sets it to True; never reset.
         self._started = False

@@ -23,6 +23,8 @@ from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir
 from tests.unit.common.environment.conftest import MakeLogDir, Reports
 
+MIB = 1 << 20
+
 
 class Blocker:
     """Replaces an os call with one that hangs until `release` is set, as on a dead disk. The call itself sets `entered`."""
@@ -36,6 +38,10 @@ class Blocker:
         self.entered.set()
         assert self.release.wait(30)
         return self._call(*arguments)
+
+    def release_when_all_have_left(self) -> None:
+        """Sets `release` once all appends made so far are with the writer: some leave at the end of the loop's turn."""
+        asyncio.get_running_loop().call_soon(self.release.set)
 
 
 @pytest.fixture
@@ -233,9 +239,7 @@ async def test_queued_appends_are_joined_into_one_write(
     appends = [
         log_dir.append(file, start + 2 * i, [b"%d" % i, b"%d" % i]) for i in range(10) for file, start in ((a, 1), (b, 0))
     ]
-    # The writer gets them at the end of the event loop's turn.
-    await asyncio.sleep(0)
-    blocked_write.release.set()
+    blocked_write.release_when_all_have_left()
     await asyncio.gather(slow, *appends)
     assert calls == [(20, 1), (20, 0)]
     assert await log_dir.read(a, 0, 99) == b"-00112233445566778899"
@@ -290,9 +294,7 @@ async def test_a_group_that_fails_half_way_is_cut_back_and_fails_as_a_whole(
     monkeypatch.setattr(disk_operations, "_pwritev", nearly_full)
     group = [log_dir.append(file, 4 + 4 * i, [b"lost"]) for i in range(3)]
     behind = log_dir.append(file, 16, [b"hole"] * 1024)
-    # The writer gets them at the end of the event loop's turn.
-    await asyncio.sleep(0)
-    blocked_write.release.set()
+    blocked_write.release_when_all_have_left()
     await slow
     failures = await asyncio.gather(*group, behind, return_exceptions=True)
     assert [(type(error), getattr(error, "errno_code", None)) for error in failures] == [(LogDirError, errno.ENOSPC)] * 4
@@ -304,6 +306,75 @@ async def test_a_group_that_fails_half_way_is_cut_back_and_fails_as_a_whole(
     await log_dir.append(file, 4, [b"kept"])
     await log_dir.append(file, 8, [b"more"])
     assert await log_dir.read(file, 0, 99) == b"basekeptmore"
+
+
+class OneByOne:
+    """Replaces pwritev with one that waits for a permit at each call. Notes the size of each call that has begun."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.begun = threading.Semaphore(0)
+        self.permits = threading.Semaphore(0)
+        self.fails = False
+
+    def __call__(self, fd: int, buffers: list[bytes], position: int) -> int:
+        self.sizes.append(sum(len(buffer) for buffer in buffers))
+        self.begun.release()
+        assert self.permits.acquire(timeout=30)
+        if self.fails:
+            raise OSError(errno.EIO, "dead")
+        return os.pwritev(fd, buffers, position)
+
+    async def next_begun(self) -> None:
+        assert await asyncio.to_thread(self.begun.acquire, timeout=30)
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneByOne]:
+    pwritev = OneByOne()
+    monkeypatch.setattr(disk_operations, "_pwritev", pwritev)
+    yield pwritev
+    pwritev.permits.release(1000)
+
+
+async def test_each_mib_of_a_large_append_counts_as_progress(log_dir: RealLogDir, one_by_one: OneByOne) -> None:
+    """A slow disk writes one large append for a long time, and finishes nothing meanwhile. It is not silent for longer than
+    the current piece takes. The pieces cross the borders of the buffers."""
+    content = os.urandom(3 * MIB + 5)
+    file = await log_dir.open("a", create=True)
+    buffers: list[bytes | bytearray | memoryview] = [content[:7], memoryview(content)[7 : 2 * MIB], content[2 * MIB :]]
+    append = asyncio.ensure_future(log_dir.append(file, 0, buffers))
+    await one_by_one.next_begun()
+    for _ in range(3):
+        released_ns = time.monotonic_ns()
+        one_by_one.permits.release()
+        await one_by_one.next_begun()
+        silence_ns = log_dir.silence_ns
+        assert 0 <= silence_ns <= time.monotonic_ns() - released_ns
+        assert not append.done()
+    one_by_one.permits.release()
+    await append
+    assert one_by_one.sizes == [MIB, MIB, MIB, 5]
+    assert log_dir.silence_ns == 0
+    assert await log_dir.read(file, 0, 4 * MIB) == content
+
+
+async def test_a_large_append_that_fails_after_a_part_is_cut_back(log_dir: RealLogDir, one_by_one: OneByOne) -> None:
+    """The first MiB of the append is written, the second fails. None of it stays in the file."""
+    file = await log_dir.open("a", create=True)
+    one_by_one.permits.release()
+    await log_dir.append(file, 0, [b"base"])
+    await one_by_one.next_begun()
+    append = asyncio.ensure_future(log_dir.append(file, 4, [bytes(3 * MIB)]))
+    await one_by_one.next_begun()
+    one_by_one.permits.release()
+    await one_by_one.next_begun()
+    one_by_one.fails = True
+    one_by_one.permits.release()
+    with pytest.raises(LogDirError):
+        await append
+    assert one_by_one.sizes == [4, MIB, MIB]
+    assert await log_dir.read(file, 0, 4 * MIB) == b"base"
 
 
 async def test_a_closed_file_lives_until_its_last_operation_and_region(log_dir: RealLogDir, tmp_path: Path) -> None:
