@@ -35,10 +35,15 @@ async def result_in_slices(work: Generator[None, None, Result], *, items: int = 
             return result
         number += 1
         if number % items == 0:
-            await asyncio.sleep(0)
+            await pause()
 
 
 async def pause_before(number: int) -> None:
     """Runs the event loop once if the item of this number, counted from 0, begins another slice."""
     if number and number % ITEMS_PER_SLICE == 0:
-        await asyncio.sleep(0)
+        await pause()
+
+
+async def pause() -> None:
+    """Runs the event loop once. For work that cannot be interrupted, but follows other work of that kind."""
+    await asyncio.sleep(0)

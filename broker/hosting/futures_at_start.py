@@ -79,8 +79,9 @@ class FuturesAtStart:
         """Adds each resumed future log to the entry of its current log, and removes the -delete folders that must be kept
         from the lists of folders to delete. Does not await, so the result agrees with the directories that are online."""
         online = [self._contents[each.directory_id] for each in self._hosted.online_directories()]
-        for content in online:
-            content.logs = [replace(each, future=self._online_future(each.key)) for each in content.logs]
+        if self._resumed:
+            for content in online:
+                content.logs = [replace(each, future=self._online_future(each.key)) for each in content.logs]
         served = {loaded.key for content in online for loaded in content.logs}
         for directory in self._hosted.online_directories():
             content = self._contents[directory.directory_id]

@@ -5,7 +5,7 @@ If the logs of a healthy directory cannot be loaded, the broker must stop: servi
 lost them.
 
 What becomes of future logs and -delete folders can only be decided when all directories are loaded, so `FuturesAtStart` does
-this last.
+this last. Each of the looks at all logs has a step of the event loop for itself.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
 from common.metadata.registrations import PartitionRegistration
+from common.slices import pause
 
 
 class ReplicasNotLoaded(Exception):
@@ -60,6 +61,7 @@ class ReplicaLoading:
                 group.create_task(self._load_directory(directory))
         self._check_all_loaded()
         await self._put_superfluous_aside()
+        await pause()
         self._check_all_loaded()
         futures = FuturesAtStart(
             self._env,
@@ -70,6 +72,7 @@ class ReplicaLoading:
             on_failure=self._note_failure,
         )
         await futures.carry_out()
+        await pause()
         self._check_all_loaded()
         futures.attach()
         return [(directory, self._contents[directory.directory_id]) for directory in self._hosted.online_directories()]

@@ -1,0 +1,67 @@
+"""A start looks at all logs several times, and the event loop runs in between."""
+
+import asyncio
+
+from broker.hosting.hosted import Hosted, HostedDirectory
+from broker.hosting.loading_progress import LoadingProgress
+from broker.hosting.replica_loading import ReplicaLoading
+from common.configuration.topic import TopicConfig
+from common.ids import BrokerId
+from common.log_dirs.log_directories import LogDirectories, LogDirectory
+from tests.simulation.environment import SimulatedWorld
+from tests.unit.broker.cluster import METADATA_PATH, directory, path
+
+
+class RecordingHosted(Hosted):
+    """Notes in which step of the loop each look at the online directories was taken."""
+
+    def __init__(self, log_directories: LogDirectories) -> None:
+        super().__init__(log_directories)
+        self.step = 0
+        self.looks: list[int] = []
+
+    def online_directories(self) -> list[HostedDirectory]:
+        self.looks.append(self.step)
+        asyncio.get_running_loop().call_soon(self._note_next_step)
+        return super().online_directories()
+
+    def _note_next_step(self) -> None:
+        self.step += 1
+
+
+def test_each_look_at_all_logs_has_a_step_of_the_loop_for_itself() -> None:
+    """Each look notes the step that it is in. What is returned is decided in the same step as the last look: in a later one,
+    a directory may have gone offline."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        env = world.node("broker-1")
+        hosted = RecordingHosted(
+            LogDirectories(
+                [
+                    LogDirectory(path=path(1, "a"), directory_id=directory(1, "a")),
+                    LogDirectory(path=METADATA_PATH, directory_id=directory(1, "metadata")),
+                ],
+                data_dirs=[path(1, "a")],
+                metadata_dir=METADATA_PATH,
+            )
+        )
+        world.disk(path(1, "a"))
+        log_dir = env.log_dir(path(1, "a"), operation_timeout_ns=10**9)
+        await log_dir.attach()
+        hosted.add(HostedDirectory(directory(1, "a"), log_dir))
+        loading = ReplicaLoading(
+            env,
+            hosted,
+            broker_id=BrokerId(1),
+            placed_here=lambda _key: None,
+            config_of=lambda _topic: TopicConfig(),
+            topic_ids={},
+            progress=LoadingProgress(env),
+        )
+        found = await loading.load()
+        assert [each.directory_id for each, _ in found] == [directory(1, "a")]
+        load, superfluous, futures, *attached = hosted.looks
+        assert load < superfluous < futures < attached[0]
+        assert set(attached) == {hosted.step}
+
+    SimulatedWorld(1).run(scenario)
