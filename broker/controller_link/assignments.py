@@ -85,9 +85,12 @@ class Assignments:
 
     def _compare(self, moved: Collection[TopicIdPartition]) -> None:
         if not is_directory_assignment_supported(self._state.metadata_version):
-            # If the level has just fallen, everything has to be reported again once it rises.
+            # If the level has just fallen, everything has to be reported again once it rises, and what the gate waits for
+            # can no longer be settled.
             self._sender.settle(list(self._known))
             self._known = {}
+            self._gate.give_up()
+            self._look_at_gate()
             return
         wishes = self._replicas.wished_assignments()
         self._sender.settle([key for key in self._known if key not in wishes])

@@ -3,7 +3,8 @@
 docs/DESIGN.md, "Registration and fencing", has the rule. At the first metadata image that contains its registration, the
 broker collects its replicas that are not settled (`hosted_replicas.is_settled`). It asks to be unfenced once the *applied*
 metadata settles all of them. The set is fixed once: assignments that come up later do not count, and a running broker
-never fences itself because of them.
+never fences itself because of them. If metadata.version falls below 17 meanwhile, the controller records no assignments any
+more, and the set is given up.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,3 +45,8 @@ class UnfenceGate:
         for replica in list(self._waiting):
             if is_settled(place_of(replica)):
                 del self._waiting[replica]
+
+    def give_up(self) -> None:
+        """Drops all replicas of the set, because metadata.version has fallen below 17."""
+        if self._waiting is not None:
+            self._waiting.clear()

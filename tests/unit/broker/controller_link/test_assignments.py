@@ -231,6 +231,22 @@ def test_the_gate_waits_until_the_metadata_agrees() -> None:
     run(scenario)
 
 
+def test_the_gate_opens_when_the_level_falls() -> None:
+    """Below metadata.version 17 no assignment is recorded, so the broker would stay fenced for ever otherwise."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted = {P0: D1, P1: D2}
+        broker.places.wishes = {P1: D2}
+        broker.assignments.fix_gate()
+        assert broker.opened == []
+        broker.publish(level(16))
+        assert broker.opened == [1]
+        broker.publish()
+        assert broker.opened == [1]
+
+    run(scenario)
+
+
 def test_nothing_to_wait_for_opens_the_gate_at_once() -> None:
     """Until the set of replicas to wait for is fixed, the gate stays closed, even if all metadata agrees."""
 
