@@ -78,7 +78,7 @@ def _generate(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
     for controller in state.controllers.values():
         yield ApiMessageAndVersion(controller_record(controller), 0)
     for broker in state.brokers.values():
-        yield ApiMessageAndVersion(_broker_record(broker, level), register_broker_record_version(level))
+        yield ApiMessageAndVersion(broker_record(broker, level), register_broker_record_version(level))
     partition_version = partition_record_version(level)
     has_directories = is_directory_assignment_supported(level)
     for topic in state.topics.values():
@@ -124,7 +124,9 @@ def controller_record(controller: ControllerRegistration) -> RegisterControllerR
     )
 
 
-def _broker_record(broker: BrokerRegistration, level: int) -> RegisterBrokerRecord:
+def broker_record(broker: BrokerRegistration, level: int) -> RegisterBrokerRecord:
+    """Returns the record that makes this registration. Raises UnwritableMetadata if metadata.version `level` cannot express
+    it."""
     if broker.in_controlled_shutdown and level < IN_CONTROLLED_SHUTDOWN_LEVEL:
         raise UnwritableMetadata(f"broker {broker.broker_id} is shutting down, which metadata.version {level} cannot say")
     if (broker.directories or broker.lost_directories) and not is_directory_assignment_supported(level):

@@ -34,6 +34,7 @@ from common.metadata.delta import ConfigResource, MetadataDelta
 from common.metadata.directory_ids import MIGRATING
 from common.metadata.kept_records import KEPT_RECORDS, KeptTable, keep
 from common.metadata.metadata_version import (
+    CONTROLLER_REGISTRATION_LEVEL,
     METADATA_VERSION_FEATURE,
     MINIMUM_LEVEL,
     is_directory_assignment_supported,
@@ -103,7 +104,8 @@ class MetadataState:
         # All registered brokers, fenced or not. Only UnregisterBrokerRecord removes one.
         # Invariant: a broker's epoch never decreases while it is registered.
         self.brokers: dict[BrokerId, BrokerRegistration] = {}
-        # The newest registration of each controller. Entries are replaced, never removed.
+        # The newest registration of each controller. Entries are replaced, and all are removed once metadata.version falls
+        # below CONTROLLER_REGISTRATION_LEVEL.
         self.controllers: dict[int, ControllerRegistration] = {}
         # All topics, in order of creation. A TopicRecord adds a topic, a RemoveTopicRecord removes it. PartitionRecord and
         # PartitionChangeRecord change the topic's `partitions`.
@@ -510,6 +512,10 @@ class MetadataState:
             self.features[record.name] = record.feature_level
         if record.name == METADATA_VERSION_FEATURE:
             self.metadata_version = max(record.feature_level, MINIMUM_LEVEL)
+            if self.metadata_version < CONTROLLER_REGISTRATION_LEVEL:
+                # Nodes that need the lower level do not know the record, so snapshots must not have it. Nothing is lost: the
+                # controllers register again when the level rises.
+                self.controllers.clear()
 
     def _replay_producer_ids(self, record: ProducerIdsRecord, offset: Offset, _delta: MetadataDelta | None) -> None:
         if record.next_producer_id <= self.next_producer_id:

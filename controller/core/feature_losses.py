@@ -8,22 +8,20 @@ come after it, because only below 17 a registration without directories clears t
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from common.ids import TopicIdPartition
 from common.metadata import metadata_version
 from common.metadata.directory_ids import MIGRATING
 from common.metadata.registrations import BrokerRegistration
+from common.metadata.snapshot import broker_record
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
-    BrokerEndpoint,
-    BrokerFeature,
     DelegationTokenRecord,
     KnownRecord,
     MetadataRecordType,
     PartitionChangeRecord,
-    RegisterBrokerRecord,
     RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
@@ -41,6 +39,7 @@ class Losses:
     level: int = 0
     brokers_with_directories: list[BrokerRegistration] = field(default_factory=list)
     brokers_in_controlled_shutdown: list[BrokerRegistration] = field(default_factory=list)
+    migrating_brokers: list[BrokerRegistration] = field(default_factory=list)
     assigned_partitions: list[TopicIdPartition] = field(default_factory=list)
     # Names of the first of `assigned_partitions`.
     partition_names: list[str] = field(default_factory=list)
@@ -51,6 +50,7 @@ class Losses:
         return bool(
             self.brokers_with_directories
             or self.brokers_in_controlled_shutdown
+            or self.migrating_brokers
             or self.assigned_partitions
             or self.scram_credentials
             or self.delegation_tokens
@@ -62,6 +62,7 @@ class Losses:
             ("the registered directories of brokers", [str(each.broker_id) for each in self.brokers_with_directories]),
             ("the directories of partitions", self.partition_names),
             ("the controlled shutdown of brokers", [str(each.broker_id) for each in self.brokers_in_controlled_shutdown]),
+            ("the ZooKeeper mode of brokers", [str(each.broker_id) for each in self.migrating_brokers]),
             ("the SCRAM credentials of users", [each.name for each in self.scram_credentials]),
             ("the delegation tokens", [each.token_id for each in self.delegation_tokens]),
         )
@@ -92,6 +93,8 @@ def find_losses(state: MetadataState, level: int) -> Sliced[Losses]:
                 number += 1
     if level < metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL:
         losses.brokers_in_controlled_shutdown = [each for each in state.brokers.values() if each.in_controlled_shutdown]
+    if level < metadata_version.ZK_MIGRATION_LEVEL:
+        losses.migrating_brokers = [each for each in state.brokers.values() if each.is_migrating_zk_broker]
     if level < metadata_version.SCRAM_LEVEL:
         losses.scram_credentials = [
             each
@@ -135,26 +138,21 @@ def generate_records_before(state: MetadataState, losses: Losses) -> Sliced[list
 
 def generate_records_after(state: MetadataState, losses: Losses) -> list[ApiMessageAndVersion]:
     """Returns the records that must follow the record of the lower level: registrations as that level can express them."""
-    brokers = {each.broker_id: each for each in losses.brokers_with_directories}
-    brokers |= {each.broker_id: each for each in losses.brokers_in_controlled_shutdown}
+    affected = (*losses.brokers_with_directories, *losses.brokers_in_controlled_shutdown, *losses.migrating_brokers)
+    brokers = {each.broker_id: each for each in affected}
     version = metadata_version.register_broker_record_version(losses.level)
-    return [ApiMessageAndVersion(_registration(brokers[id_], losses.level), version) for id_ in sorted(brokers)]
+    return [
+        ApiMessageAndVersion(broker_record(_expressible(brokers[id_], losses.level), losses.level), version)
+        for id_ in sorted(brokers)
+    ]
 
 
-def _registration(broker: BrokerRegistration, level: int) -> RegisterBrokerRecord:
-    return RegisterBrokerRecord(
-        broker_id=broker.broker_id,
-        incarnation_id=broker.incarnation_id,
-        broker_epoch=broker.epoch,
-        end_points=[
-            BrokerEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
-            for each in broker.endpoints
-        ],
-        features=[
-            BrokerFeature(name=each.name, min_supported_version=each.min_version, max_supported_version=each.max_version)
-            for each in broker.features
-        ],
-        rack=broker.rack,
-        fenced=broker.fenced,
+def _expressible(broker: BrokerRegistration, level: int) -> BrokerRegistration:
+    # Every level at which a registration loses anything is below that of directories.
+    return replace(
+        broker,
+        directories=(),
+        lost_directories=(),
         in_controlled_shutdown=broker.in_controlled_shutdown and level >= metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL,
+        is_migrating_zk_broker=broker.is_migrating_zk_broker and level >= metadata_version.ZK_MIGRATION_LEVEL,
     )

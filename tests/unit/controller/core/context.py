@@ -244,9 +244,11 @@ class ControllerContext:
             self._check_only_failed_directories_change(result, broker_id, request.offline_log_dirs)
         return self.apply(result)
 
-    def start(self, broker_id: int, directories: Sequence[str] = (), *, rack: str | None = None) -> None:
+    def start(
+        self, broker_id: int, directories: Sequence[str] = (), *, rack: str | None = None, is_migrating: bool = False
+    ) -> None:
         """Registers a broker and unfences it."""
-        self.register(broker_id, directories, rack=rack)
+        self.register(broker_id, directories, rack=rack, is_migrating=is_migrating)
         response = self.heartbeat(broker_id)
         assert response.error_code == ErrorCode.NONE
         assert not response.is_fenced

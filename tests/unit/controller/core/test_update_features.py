@@ -1,6 +1,7 @@
 """UpdateFeatures: every reason to refuse an update, and what downgrades keep, lose and refuse to lose."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -12,11 +13,13 @@ from common.metadata.metadata_version import (
     LATEST_LEVEL,
     METADATA_VERSION_FEATURE,
     MINIMUM_BOOTSTRAP_LEVEL,
+    SUPPORTED_FEATURES,
 )
 from common.metadata.record_reader import MetadataRecordReader
 from common.metadata.snapshot import generate_snapshot_records
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
+from common.protocol.messages.controller_registration import ControllerRegistrationRequest, Feature
 from common.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
@@ -32,6 +35,7 @@ from common.records.metadata_records import (
     RegisterBrokerRecord,
     UserScramCredentialRecord,
 )
+from controller.core.controller_registration import handle_controller_registration
 from controller.core.result import ControllerResult
 from controller.core.update_features import update_features
 from tests.unit.controller.core.context import ControllerContext, directory
@@ -161,10 +165,11 @@ def test_version_0_asks_for_a_safe_downgrade() -> None:
 
 def full_context(level: int) -> tuple[ControllerContext, TopicId]:
     """Returns a cluster that holds everything that this level can express and some lower one cannot."""
-    context = ControllerContext(level=level)
+    context = ControllerContext(level=level, migration=True)
     has_directories = level >= 17
     for broker_id in (1, 2, 3):
-        context.start(broker_id, [f"{broker_id}a", f"{broker_id}b"] if has_directories else [])
+        directories = [f"{broker_id}a", f"{broker_id}b"] if has_directories else []
+        context.start(broker_id, directories, is_migrating=broker_id == 2 and level >= 8)
     topic_id = context.topic("t", [[1, 2], [2, 3], [3, 1]])
     if has_directories:
         context.assign(1, {"1a": [TopicIdPartition(topic_id, 0)]})
@@ -176,6 +181,15 @@ def full_context(level: int) -> tuple[ControllerContext, TopicId]:
         *([ApiMessageAndVersion(DelegationTokenRecord(token_id="k"), 0)] if level >= 14 else []),
     ]
     context.apply(ControllerResult(kept, None))
+    if level >= 15:
+        request = ControllerRegistrationRequest(
+            controller_id=9,
+            features=[
+                Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
+                for name, levels in SUPPORTED_FEATURES.items()
+            ],
+        )
+        context.apply(handle_controller_registration(context.turn(), request))
     return context, topic_id
 
 
@@ -195,13 +209,14 @@ def test_a_snapshot_after_every_downgrade(level: int, lower: int) -> None:
     always works. Snapshots can be written before and after, and rebuild the same state."""
     context, _ = full_context(level)
     assert rebuilt(context.state) == context.state
-    loses = any(lower < boundary <= level for boundary in (7, 11, 14, 17))
+    loses = any(lower < boundary <= level for boundary in (7, 8, 11, 14, 17))
     if loses:
         assert "it might delete metadata information" in refused(context, lower, UpgradeType.SAFE_DOWNGRADE)
     kind = UpgradeType.UNSAFE_DOWNGRADE if loses else UpgradeType.SAFE_DOWNGRADE
     assert update(context, lower, kind).error_code == ErrorCode.NONE
     assert context.state.metadata_version == lower
     assert rebuilt(context.state) == context.state
+    assert bool(context.state.controllers) is (lower >= 15)
     assert (len(context.last_records) > 1) is loses
     assert bool(context.event("feature_updated")["lost"]) is loses
 
@@ -212,8 +227,8 @@ def test_a_refused_downgrade_names_what_it_would_lose() -> None:
     assert refused(context, 4, UpgradeType.SAFE_DOWNGRADE) == (
         "Refusing to perform the requested downgrade because it might delete metadata information: metadata.version 3.3-IV0 "
         "cannot express the registered directories of brokers 1, 2, 3; the directories of partitions t-0, t-1, t-2; "
-        "the controlled shutdown of brokers 3; the SCRAM credentials of users u; the delegation tokens k. "
-        "An unsafe downgrade deletes it."
+        "the controlled shutdown of brokers 3; the ZooKeeper mode of brokers 2; the SCRAM credentials of users u; "
+        "the delegation tokens k. An unsafe downgrade deletes it."
     )
 
 
@@ -231,13 +246,7 @@ def test_an_unsafe_downgrade_loses_exactly_the_directories() -> None:
     assert (after.leader, after.isr, after.leader_epoch) == (before.leader, before.isr, before.leader_epoch)
     for broker_id, broker in brokers.items():
         now = context.state.brokers[broker_id]
-        assert (now.directories, now.lost_directories) == ((), ())
-        assert (now.epoch, now.incarnation_id, now.fenced, now.in_controlled_shutdown) == (
-            broker.epoch,
-            broker.incarnation_id,
-            broker.fenced,
-            broker.in_controlled_shutdown,
-        )
+        assert now == replace(broker, directories=(), lost_directories=())
 
 
 def test_directories_come_back_with_the_level() -> None:
