@@ -58,7 +58,7 @@ def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Contro
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
     events: list[ControllerEvent] = []
-    answered: set[TopicIdPartition] = set()
+    accepted: set[TopicIdPartition] = set()
     response = AlterPartitionResponse()
     for topic in request.topics:
         topic_id = _topic_id(state, topic)
@@ -66,10 +66,11 @@ def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Contro
         for wish in topic.partitions:
             try:
                 key = TopicIdPartition(topic_id, wish.partition_index)
-                if key in answered:
-                    raise ApiError(ErrorCode.INVALID_REQUEST, "the partition occurs twice")
-                answered.add(key)
                 partition, isr = _validated(state, changes.eligibility, leader, topic_id, wish)
+                # Only now: names of topics that do not exist share one topic id.
+                if key in accepted:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "the partition occurs twice")
+                accepted.add(key)
             except ApiError as error:
                 results.append(ResponsePartitionData(partition_index=wish.partition_index, error_code=error.code))
                 continue

@@ -13,7 +13,7 @@ from common.protocol.messages.alter_partition import (
     ResponsePartitionData,
 )
 from common.records.metadata_records import PartitionChangeRecord
-from controller.core.alter_partition import handle_alter_partition
+from controller.core.alter_partition import handle_alter_partition, with_older_errors
 from tests.unit.controller.core.context import ControllerContext
 
 
@@ -140,6 +140,23 @@ def test_a_partition_named_twice_is_answered_once() -> None:
     response = controller.alter_request(1, topic_id, wish, wish)
     assert [each.error_code for each in response.topics[0].partitions] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
     assert len(controller.records) == 1
+
+
+def test_topics_that_do_not_exist_are_not_taken_for_one() -> None:
+    """Below version 2 the request names topics. Each unknown name gets the same error, not that of a repeated partition."""
+    controller, _ = cluster()
+    request = AlterPartitionRequest(
+        broker_id=1,
+        broker_epoch=controller.epoch(1),
+        topics=[
+            RequestTopicData(topic_name=name, partitions=[RequestPartitionData(new_isr=[1])]) for name in ("gone", "lost")
+        ],
+    )
+    response = with_older_errors(controller.apply(handle_alter_partition(controller.turn(), request)))
+    assert [(topic.topic_name, topic.partitions[0].error_code) for topic in response.topics] == [
+        ("gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("lost", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
 
 
 def test_a_stale_broker_epoch_refuses_the_whole_request() -> None:
