@@ -541,8 +541,10 @@ class QuorumController:
 
     def _has_ended(self, answer: "asyncio.Future[ControllerRegistrationResponse]") -> None:
         self._is_registering = False
-        # It fails if the term ends first. The next term may have begun already.
-        if answer.exception() is not None:
+        error = answer.exception()
+        # The term has ended, and the next one may have begun already. After any other error the next commit tries again: at
+        # once, the same request would be refused again, and so on without a pause.
+        if isinstance(error, ApiError) and error.code is ErrorCode.NOT_CONTROLLER:
             self._maybe_register()
 
     # --- lifecycle and timers -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADA
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from common.protocol.messages.controller_registration import ControllerRegistrationRequest, Listener
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
     AbortTransactionRecord,
@@ -110,6 +111,27 @@ async def code_of(answer: "asyncio.Future[Any]") -> ErrorCode:
     with pytest.raises(ApiError) as caught:
         await answer
     return caught.value.code
+
+
+# --- its own registration ---------------------------------------------------------------------------------------
+
+
+def test_a_refused_registration_of_this_node_is_not_repeated_without_a_pause() -> None:
+    """The registration is larger than the limit. Only the next commit leads to another attempt."""
+    driver = FakeDriver(FEATURES)
+    too_large = ControllerRegistrationRequest(controller_id=NODE_ID, listeners=[Listener(name="L" * 2**20)])
+
+    async def scenario(_world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        controller.register_as(too_large)
+        for attempts in (1, 2):
+            for _ in range(100):
+                await loop_turn()
+            assert controller.queue.statistics.started_count == attempts
+            driver.log.append(NoOpRecord())
+            driver.commit()
+
+    run(driver, scenario)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------
