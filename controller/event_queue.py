@@ -2,8 +2,8 @@
 
 Counterpart of Kafka's KafkaEventQueue. A single consumer takes one event at a time, in order. After each event it yields to
 the event loop, so that commits, connections and timers make progress however many requests are queued. A long event yields
-to it as well, but the next event begins only when it has ended. An event past its
-deadline is not carried out but answered with a timeout: its sender has given up and will retry.
+to it as well, but the next event begins only when it has ended. An event past its deadline is not carried out but answered
+with a timeout: its sender has given up and will retry.
 """
 
 import asyncio

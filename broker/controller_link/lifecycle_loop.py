@@ -68,7 +68,7 @@ class LifecycleLoop:
         self._on_unfenced = on_unfenced
         self._halt = halt
         self._cancel_timer: Callable[[], None] | None = None
-        # The error that was logged last, so that retries do not repeat it.
+        # The refusal that was logged last, so that retries do not repeat it. Cleared when a registration is accepted.
         self._logged_refusal: int | None = None
 
     def post(self, event: Event) -> None:
@@ -126,6 +126,7 @@ class LifecycleLoop:
                 self._env.log.warning("registration_refused", error=error, **advice)
             self.post(RegistrationRefused(response.error_code))
             return
+        self._logged_refusal = None
         event = "broker_registered_again" if is_again else "broker_registered"
         self._env.log.info(event, broker_epoch=response.broker_epoch, directories=len(request.log_dirs))
         self.post(Registered(BrokerEpoch(response.broker_epoch), tuple(DirectoryId(id_) for id_ in request.log_dirs)))

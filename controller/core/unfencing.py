@@ -119,7 +119,7 @@ class AwaitedReplicas:
 
     def ask(self, broker_id: BrokerId, now_ns: int, *, silence_max_ns: int) -> Unfencing:
         """Decides about a fenced broker that asks to be unfenced. A broker that was silent for longer than `silence_max_ns`
-        begins to ask anew."""
+        starts over."""
         awaited = self._awaited.get(broker_id)
         if awaited is None:
             return Unfencing.ALLOWED
