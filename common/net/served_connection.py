@@ -485,7 +485,9 @@ class ServedConnection:
             self._fail(exchange, error)
             return
         if type(response) in LONG_RESPONSES:
-            encoding = encode_response_frame_in_slices(exchange.correlation_id, response, exchange.version)
+            encoding = encode_response_frame_in_slices(
+                exchange.correlation_id, response, exchange.version, numbering=self._server.numbering()
+            )
             exchange.parts = await result_in_slices(encoding, items=ELEMENTS_PER_SLICE)
         self._answer(exchange, response)
 

@@ -113,9 +113,11 @@ def encode_response_frame(
     return _response_frame(correlation_id, encode_parts(message, version, numbering=numbering), type(message), version)
 
 
-def encode_response_frame_in_slices(correlation_id: int, message: Struct, version: int) -> Generator[None, None, list[Part]]:
+def encode_response_frame_in_slices(
+    correlation_id: int, message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858
+) -> Generator[None, None, list[Part]]:
     """`encode_response_frame` for a response that may have very many elements: yields after each element."""
-    parts = yield from encode_in_slices(message, version)
+    parts = yield from encode_in_slices(message, version, numbering=numbering)
     return _response_frame(correlation_id, parts, type(message), version)
 
 

@@ -1,15 +1,20 @@
 """Headers, lengths, and requests that cannot be parsed."""
 
+from collections.abc import Generator
+
 import pytest
 
-from common.parts import FileRegion
+from common.metadata.directory_ids import UNASSIGNED
+from common.parts import FileRegion, Part
 from common.protocol.api_keys import ApiKey
+from common.protocol.codec import joined
 from common.protocol.errors import BufferUnderflow, EncodeError, FrameTooLarge
 from common.protocol.framing import (
     RequestFramer,
     UnsupportedRequest,
     encode_request_frame,
     encode_response_frame,
+    encode_response_frame_in_slices,
     parse_request,
     parse_response,
     request_body,
@@ -18,9 +23,11 @@ from common.protocol.framing import (
     response_header_version,
 )
 from common.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse, ResponseDirectoryData
 from common.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from common.protocol.numbering import Numbering
 from common.protocol.registry import APIS
 
 
@@ -120,6 +127,24 @@ def test_frames_bigger_than_a_length_can_say() -> None:
     partitions = [PartitionData(records=[Region(2**30)]) for _ in range(2)]
     with pytest.raises(EncodeError, match="cannot be sent"):
         encode_response_frame(1, FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)]), 17)
+
+
+def _result(work: Generator[None, None, list[Part]]) -> list[Part]:
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            parts: list[Part] = end.value
+            return parts
+
+
+@pytest.mark.parametrize("numbering", Numbering)
+def test_a_response_in_slices_has_the_numbers_of_the_cluster(numbering: Numbering) -> None:
+    """Reserved directory ids get the same numbers whether a response is encoded at once or in slices."""
+    response = AssignReplicasToDirsResponse(directories=[ResponseDirectoryData(id=UNASSIGNED)])
+    at_once = encode_response_frame(1, response, 0, numbering=numbering)
+    slices = encode_response_frame_in_slices(1, response, 0, numbering=numbering)
+    assert joined(_result(slices)) == joined(at_once)
 
 
 def test_a_claimed_length_is_not_allocated() -> None:
