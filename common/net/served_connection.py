@@ -525,6 +525,10 @@ class ServedConnection:
                 )
             exchange.response_size = sum(map(len, exchange.parts))
             self._response_bytes += exchange.response_size
+        if not self._is_open:
+            # Nothing is sent, and no later step counts the memory again.
+            self._charge()
+            return
         if self._is_advancing or self._send_is_scheduled:
             return
         if len(self._exchanges) > 1:
@@ -536,11 +540,8 @@ class ServedConnection:
 
     def _send_and_advance(self) -> None:
         self._send_is_scheduled = False
-        if self._is_open:
-            self._send_what_is_done()
-            self._advance()
-        else:
-            self._charge()
+        self._send_what_is_done()
+        self._advance()
 
     def _send_what_is_done(self) -> bool:
         """Sends the responses that no earlier request holds up. Returns whether there were any exchanges to end."""
