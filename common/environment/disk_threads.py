@@ -388,6 +388,8 @@ class DiskThreads:
     def abandon(self) -> None:
         """Lets the threads leave as soon as they can, without starting anything that is still queued."""
         self._abandoned = True
+        # The writer may leave before the end of this turn. Nothing would take them from its queue any more.
+        self._later.clear()
         for gate in self._gates:
             gate.set()
         for queue in self._queues:

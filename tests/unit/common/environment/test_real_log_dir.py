@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -146,6 +147,30 @@ async def test_appends_that_nobody_awaits_fail_one_step_later(log_dir: RealLogDi
     blocked_write.release.set()
     await log_dir.released
     assert ended == [error] * 4
+
+
+async def test_offline_frees_the_appends_of_the_same_turn(log_dir: RealLogDir) -> None:
+    """A directory that is offline stays in the broker's tables. What was to leave for its writer at the end of the turn must
+    not stay with it."""
+
+    class Records(bytearray):
+        pass
+
+    file = await log_dir.open("a", create=True)
+    kept = []
+    for number in range(3):
+        records = Records(b"x")
+        kept.append(weakref.ref(records))
+        log_dir.start_append(file, number, [records], Write([]))
+    del records
+    log_dir.take_offline(LogDirError(log_dir.path, "probe", errno.EIO))
+    for thread in threading.enumerate():
+        if thread.name.endswith(log_dir.path):
+            # The turn takes longer than the threads need to leave.
+            thread.join(60)
+    await log_dir.released
+    await asyncio.sleep(0)
+    assert [each() for each in kept] == [None] * 3
 
 
 async def test_a_truncation_waits_for_the_reads_before_it(log_dir: RealLogDir, blocked_read: Blocker) -> None:
