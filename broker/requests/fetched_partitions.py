@@ -363,8 +363,9 @@ class Fetch:
             self._paced_size += item.size if item.is_paced else 0
             if item.is_outdated:
                 self._look_up_late(item)
-                # The next fetch of the session reads it, if it can still be read.
-                item.is_left_out = True
+                # This fetch reads it again before it waits, or the next one of the session does. What is readable already
+                # would not end a wait.
+                item.note_change()
 
     def _look_up_late(self, item: FetchedPartition) -> None:
         """Looks a partition up again during `read`. The offset of a follower is confirmed with its next fetch."""

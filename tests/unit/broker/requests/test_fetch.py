@@ -212,6 +212,33 @@ def test_a_leader_that_is_deposed_during_a_read_answers_with_an_error(
     run(scenario)
 
 
+@pytest.mark.parametrize("has_session", [False, True])
+def test_a_leader_of_a_new_epoch_reads_again_at_once(has_session: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader gets another epoch while the fetch of a consumer, which names none, waits for the disk. The records are
+    still there, so the consumer need not wait for new ones."""
+    read = Log.read
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        await cluster.produce(1, "a")
+
+        async def read_and_change(log: Log, *arguments: Any, **options: Any) -> LogRead:
+            result = await read(log, *arguments, **options)
+            if cluster[1].partition().replica.leader_epoch == 0:
+                cluster.controller.change(leader=1)
+                await cluster.until(lambda: cluster[1].partition().replica.leader_epoch == 1)
+            return result
+
+        monkeypatch.setattr(Log, "read_at_once", lambda *_, **__: None)
+        monkeypatch.setattr(Log, "read", read_and_change)
+        message = request(wanted(), session_epoch=0 if has_session else -1, max_wait_ms=30_000, min_bytes=1)
+        begun_ns = cluster.world.now_ns()
+        assert texts(await cluster.request(1, message)) == [["a"]]
+        assert cluster.world.now_ns() - begun_ns < 1_000_000_000
+
+    run(scenario)
+
+
 BATCHES = 10
 
 
