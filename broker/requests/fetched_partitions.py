@@ -380,12 +380,10 @@ class Fetch:
             read, aborted = await self._read_log(
                 partition.log, item.wanted.fetch_offset, limit=limit, upper_offset=upper_offset, whole_batch=whole_batch
             )
-        except OffsetOutOfRange:
-            self._fail(item, ErrorCode.OFFSET_OUT_OF_RANGE)
-        except (LogDirError, LogClosed):
-            self._fail(item, ErrorCode.KAFKA_STORAGE_ERROR)
-        except BatchError:
-            self._fail(item, ErrorCode.CORRUPT_MESSAGE)
+        except (OffsetOutOfRange, LogDirError, LogClosed, BatchError) as error:
+            # A deposed leader may have truncated its log meanwhile (rule 4). The client must not reset its offset for that.
+            if not item.is_outdated:
+                self._fail(item, _code_of(error))
         else:
             item.data.records = read.parts
             if aborted is not None:
@@ -488,6 +486,13 @@ class Fetch:
             if data.error_code in LEADER_MOVED
         )
         return name_leaders(state, self._context.listener_name, moved, LeaderIdAndEpoch, NodeEndpoint)
+
+
+def _code_of(error: Exception) -> ErrorCode:
+    """Returns what a client gets if a read fails with this error."""
+    if isinstance(error, OffsetOutOfRange):
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return ErrorCode.CORRUPT_MESSAGE if isinstance(error, BatchError) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def fetching_replica(request: FetchRequest) -> tuple[BrokerId, BrokerEpoch]:

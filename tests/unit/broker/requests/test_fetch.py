@@ -11,6 +11,7 @@ from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log, LogRead
 from tests.unit.broker.cluster import TOPIC, Cluster, batch, path, run, values
 from tests.unit.broker.requests.contexts import context
@@ -178,12 +179,16 @@ def test_a_waiting_fetch_is_answered_when_a_part_of_what_the_log_held_is_committ
     run(scenario)
 
 
-@pytest.mark.parametrize("read_first", [0, 1])
+@pytest.mark.parametrize(
+    ("read_first", "error"),
+    [(0, None), (1, None), (1, OffsetOutOfRange(Offset(0), Offset(0), Offset(0))), (1, LogClosed("closed"))],
+)
 def test_a_leader_that_is_deposed_during_a_read_answers_with_an_error(
-    read_first: int, monkeypatch: pytest.MonkeyPatch
+    read_first: int, error: Exception | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The leader of partition 1 changes while the fetch waits for the disk, to read partition 1 itself or another one before
-    it. By the time of the answer the log may hold records of the new leader."""
+    it. By the time of the answer the log may hold records of the new leader, or lack those that were asked for: a client
+    that is told so would reset its offset."""
     read = Log.read
 
     async def scenario(cluster: Cluster) -> None:
@@ -199,6 +204,8 @@ def test_a_leader_that_is_deposed_during_a_read_answers_with_an_error(
             if log is cluster[1].partition(read_first).log and cluster[1].leads(1):
                 cluster.controller.change(1, leader=2)
                 await cluster.until(lambda: cluster[1].follows(1))
+                if error is not None:
+                    raise error
             return result
 
         # Nothing is found without the disk.
