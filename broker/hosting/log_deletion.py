@@ -6,7 +6,8 @@ process lacks file descriptors or memory. If another job ran between two attempt
 the same name, and the late rename would take away the new log's folder.
 
 A folder is removed only if the metadata no longer places its replica here, or the replica has another log. The old log of a
-move becomes the only one again if the directory of the new log fails meanwhile. Then it stays, and a later start decides.
+move becomes the only one again if the directory of the new log fails meanwhile. Then it stays, and this is looked at again
+from time to time: the replica may get another log, or be placed elsewhere.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from common.storage.log import Log
 from common.time_units import NS_PER_MS, NS_PER_S
 
 _RETRY_NS = NS_PER_S
+# How often a folder is looked at that is the only log of its replica.
+_WITHHELD_MS = 60_000
 
 
 class LogDeletion:
@@ -69,13 +72,18 @@ class LogDeletion:
         folder: str,
         key: TopicIdPartition | None,
         delay_ms: int | None = None,
+        *,
+        is_withheld: bool = False,
     ) -> None:
-        """Removes a folder that is no longer served, after `delay_ms`, unless it is the only log of this replica by then.
-        `key` is None if the replica is unknown. If `delay_ms` is None, the broker's default applies."""
+        """Removes a folder that is no longer served, after `delay_ms`, or later if it is the only log of this replica then.
+        `key` is None if the replica is unknown. If `delay_ms` is None, the broker's default applies. `is_withheld` tells
+        that the folder was kept before, which is logged once."""
 
         async def remove() -> None:
             if key is not None and not self._is_due(key):
-                self._env.log.warning("log_deletion_withheld", log_dir=directory.log_dir.path, folder=folder)
+                if not is_withheld:
+                    self._env.log.warning("log_deletion_withheld", log_dir=directory.log_dir.path, folder=folder)
+                self.remove_later(directory, folder, key, _WITHHELD_MS, is_withheld=True)
                 return
             try:
                 await remove_folder(directory.log_dir, folder)

@@ -107,7 +107,12 @@ def test_the_old_log_is_kept_if_the_disk_of_the_new_one_fails_before_it_is_remov
         cluster.world.disk(path(1, "b")).fail_with(errno.EIO)
         assert (await cluster.produce(1, "two")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         await cluster.world.event("log_deletion_withheld")
+        await cluster.world.sleep(5)
         assert folders(cluster, "a") == ["t-0-delete"]
+        assert len(cluster.world.events_named("log_deletion_withheld")) == 1
+        # Once the replica is elsewhere, the folder is not needed any more. It must not take up space until the next start.
+        cluster.controller.change(replicas=[2], isr=[2], leader=2, directories=[directory(2, "a")])
+        await cluster.until(lambda: folders(cluster, "a") == [], within_seconds=100)
 
     run(scenario, log_segment_delete_delay_ms="500")
 
