@@ -96,10 +96,12 @@ class _PassedBytes:
     def advanced(self, offset: Offset) -> None:
         """Counts the writes between the last offset and this one, also those that are only partly there."""
         passed = self._passed
-        # The offset may be ahead of the writes that were noted.
-        self._passed = offset = min(offset, self._end_offset)
+        # The offset may be ahead of the writes that were noted. And it may be below what it has passed: while a log is
+        # truncated below its high watermark, a transaction may be open again, until `restart`.
+        offset = min(offset, self._end_offset)
         if offset <= passed:
             return
+        self._passed = offset
         while self._ahead and self._ahead[0][0] <= offset:
             passed, size = self._ahead.popleft()
             self.count += size
