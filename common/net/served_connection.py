@@ -484,7 +484,7 @@ class ServedConnection:
         except ApiError as error:
             self._fail(exchange, error)
             return
-        if type(response) in LONG_RESPONSES:
+        if self._is_open and type(response) in LONG_RESPONSES:
             encoding = encode_response_frame_in_slices(
                 exchange.correlation_id, response, exchange.version, numbering=self._server.numbering()
             )

@@ -619,6 +619,30 @@ def test_a_response_with_very_many_elements_is_encoded_in_slices(run: Run, monke
     assert min(turns) >= slices
 
 
+def test_no_long_response_is_encoded_for_a_peer_that_has_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A client that gives up and asks again must not make the broker encode the same thousands of elements over and over.
+    monkeypatch.delattr(served_connection, "encode_response_frame_in_slices")
+
+    async def scenario(world: World) -> None:
+        started, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def describe(_context: RequestContext, _request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+            started.set()
+            await may_answer.wait()
+            return DescribeConfigsResponse()
+
+        async with Server(world, {ApiKey.DESCRIBE_CONFIGS: describe}) as server:
+            peer = await server.raw()
+            peer.send(request_bytes(DescribeConfigsRequest(), 4))
+            await started.wait()
+            peer.connection.abort()
+            await world.until(lambda: server.server.connection_count == 0)
+            may_answer.set()
+            await world.until(lambda: server.server.memory.used_bytes == 0)
+
+    run(scenario)
+
+
 def test_idle_and_slow_peers_are_dropped_at_their_deadlines() -> None:
     # An idle connection is closed after ten minutes, without a warning. A connection with an unfinished request is closed
     # 30 s after the request began, with a warning.
