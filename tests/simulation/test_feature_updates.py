@@ -57,8 +57,8 @@ BUGS = (
         (
             Edit(
                 feature_losses.generate_records_after,
-                "for id_ in sorted(brokers)]",
-                "for id_ in sorted(brokers) if False]",
+                "for id_ in sorted(brokers)",
+                "for id_ in sorted(brokers) if False",
             ),
         ),
     ),
