@@ -332,6 +332,8 @@ class CheckpointFiles:
         self._in_doubt: set[str] = set()
         # The number of writes in flight per file.
         self._under_way: dict[str, int] = {}
+        # What the newest write of each file stores.
+        self._newest: dict[str, dict[TopicPartition, int]] = {}
         # The entries that each file also holds for logs that are about to become current here. Invariant: when an entry is
         # made, the folder of its log does not have the partition's name yet.
         self._expected: dict[str, dict[TopicPartition, int]] = {}
@@ -388,28 +390,35 @@ class CheckpointFiles:
     async def forget(self, names: Collection[TopicPartition], partitions: Callable[[], Sequence[Partition]]) -> None:
         """Removes the entries of earlier logs before new logs take their names. Otherwise, after a crash, the old offsets
         would be applied to the new logs. `partitions` returns all partitions in the directory."""
-        if self._names_any(RECOVERY_POINT_CHECKPOINT_FILE, names):
+        if self._may_name_any(RECOVERY_POINT_CHECKPOINT_FILE, names):
             await self.store_recovery_points(partitions())
-        if self._names_any(LOG_START_OFFSET_CHECKPOINT_FILE, names):
+        if self._may_name_any(LOG_START_OFFSET_CHECKPOINT_FILE, names):
             await self.store_log_starts(partitions())
-        if self._names_any(HIGH_WATERMARK_CHECKPOINT_FILE, names):
+        if self._may_name_any(HIGH_WATERMARK_CHECKPOINT_FILE, names):
             await self.store_high_watermarks(partitions())
-        if self._names_any(CLEANER_CHECKPOINT_FILE, names):
+        if self._may_name_any(CLEANER_CHECKPOINT_FILE, names):
             await self.store_first_dirty_offsets(partitions())
 
-    def _names_any(self, file: str, names: Collection[TopicPartition]) -> bool:
+    def _may_name_any(self, file: str, names: Collection[TopicPartition]) -> bool:
         content = self._content.get(file, {})
-        return any(name in content for name in names)
+        return self._is_changing(file) or any(name in content for name in names)
+
+    def _may_exceed(self, file: str, name: TopicPartition, offset: Offset) -> bool:
+        return self._is_changing(file) or self._content.get(file, {}).get(name, 0) > offset
+
+    def _is_changing(self, file: str) -> bool:
+        """Whether the file may still hold something else than `_content`, because a write of it is in flight."""
+        return self._under_way.get(file, 0) > 0
 
     async def lower(self, partition: Partition, partitions: Callable[[], Sequence[Partition]]) -> None:
         """Rewrites the recovery points, the log starts and the first dirty offsets if the file names a higher offset for
         `partition` than its log has, as around a truncation. `partitions` returns all partitions in the directory."""
         key = _key(partition)
-        if self._content.get(RECOVERY_POINT_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.recovery_point:
+        if self._may_exceed(RECOVERY_POINT_CHECKPOINT_FILE, key, partition.log.recovery_point):
             await self.store_recovery_points(partitions())
-        if self._content.get(LOG_START_OFFSET_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.log_start_offset:
+        if self._may_exceed(LOG_START_OFFSET_CHECKPOINT_FILE, key, partition.log.log_start_offset):
             await self.store_log_starts(partitions())
-        if self._content.get(CLEANER_CHECKPOINT_FILE, {}).get(key, 0) > partition.log.log_end_offset:
+        if self._may_exceed(CLEANER_CHECKPOINT_FILE, key, partition.log.log_end_offset):
             await self.store_first_dirty_offsets(partitions())
 
     async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
@@ -417,9 +426,9 @@ class CheckpointFiles:
         before = self._content.get(name, {})
         # Skip unchanged content only if no write of this file is in flight and the last one did not fail: the caller relies
         # on the content being durable on return.
-        if before == offsets and not self._under_way.get(name) and name not in self._in_doubt:
+        if before == offsets and not self._is_changing(name) and name not in self._in_doubt:
             return
-        self._content[name] = offsets
+        self._content[name] = self._newest[name] = offsets
         self._under_way[name] = self._under_way.get(name, 0) + 1
         try:
             await store_offset_checkpoint(self._log_dir, name, offsets)
@@ -429,7 +438,10 @@ class CheckpointFiles:
             self._content[name] = {key: max(before.get(key, 0), now.get(key, 0)) for key in {**before, **now}}
             raise
         else:
-            self._in_doubt.discard(name)
+            # An earlier write may have failed while this one was in flight. A later one will decide about itself.
+            if self._newest[name] is offsets:
+                self._content[name] = offsets
+                self._in_doubt.discard(name)
         finally:
             self._under_way[name] -= 1
 
