@@ -67,10 +67,19 @@ def test_kafka_reassign_partitions_lists_what_the_controller_says(kafka: Kafka, 
 
 
 def test_kafka_features_asks_the_controller(kafka: Kafka, asked: tuple[str, str]) -> None:
-    """A refused change has the same output and status. The epoch moves on between two descriptions."""
+    """A refused change has the same output and status. The epoch moves on between two descriptions, and Kafka 4 has
+    forgotten the names of the oldest levels."""
     theirs, ours = kafka.run(FEATURES_TOOL, *asked, "describe"), run_tool("features", *asked, "describe")
     assert (theirs.status, ours.status, ours.errors) == (0, 0, [])
-    assert [line.split("\tEpoch")[0] for line in theirs.lines] == [line.split("\tEpoch")[0] for line in ours.lines]
+
+    def compared(lines: list[str]) -> list[list[str]]:
+        return [
+            [column for column in line.split("\t") if not column.startswith(("Epoch", "SupportedMinVersion"))]
+            for line in lines
+        ]
+
+    assert compared(theirs.lines) == compared(ours.lines)
+    assert len(ours.lines) == 3
     refused = (*asked, "upgrade", "--feature", "metadata.version=1")
     theirs, ours = kafka.run(FEATURES_TOOL, *refused), run_tool("features", *refused)
     assert theirs.status == ours.status == 1
