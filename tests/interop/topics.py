@@ -80,7 +80,9 @@ def create_topic(
 
 
 def _extend(admin: BlockingAdmin, name: str, partitions: int) -> None:
-    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=partitions)], timeout_ms=30_000)
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)], timeout_ms=30_000
+    )
     response: CreatePartitionsResponse = admin.send(request)
     (result,) = response.results
     assert result.error_code == ErrorCode.NONE, f"{name}: {result.error_message}"
