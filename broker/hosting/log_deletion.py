@@ -28,8 +28,8 @@ _WITHHELD_MS = 60_000
 
 
 class LogDeletion:
-    """See the module docstring. `default_delay_ms` returns the broker's own file.delete.delay.ms. `is_placed_here` tells
-    whether the metadata places a replica on this broker."""
+    """See the module docstring. `default_delay_ms` returns the broker's own file.delete.delay.ms. `is_placed_here`
+    returns whether the metadata places a replica on this broker."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class LogDeletion:
         is_withheld: bool = False,
     ) -> None:
         """Removes a folder that is no longer served, after `delay_ms`, or later if it is the only log of this replica then.
-        `key` is None if the replica is unknown. If `delay_ms` is None, the broker's default applies. `is_withheld` tells
-        that the folder was kept before, which is logged once."""
+        `key` is None if the replica is unknown. If `delay_ms` is None, the broker's default applies. `is_withheld` means
+        that the folder has been kept before; only the first time is logged."""
 
         async def remove() -> None:
             if key is not None and not self._is_due(key):

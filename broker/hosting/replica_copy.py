@@ -14,8 +14,8 @@ current log, committed or not, so it can contain records that are later truncate
    other directory. The lock of each log is enough: a log that was deleted meanwhile cannot be renamed.
 5. The copy is synced while it grows, with `Log.write_back`, which does not hold up the clients' appends. Otherwise one sync
    of the whole copy would hold up all appends to the target directory. What is synced leaves the page cache.
-6. Copying pauses while many rolled segments of the copy await their syncs (`Log.outruns_syncs`). Otherwise the creations and
-   deletions of logs in the target directory would wait behind the syncs of hundreds of small segments.
+6. Copying pauses while many rolled segments of the copy await their syncs (`Log.outruns_syncs`). Otherwise a log
+   that is created or deleted in the target directory would wait for the syncs of hundreds of small segments.
 """
 
 import asyncio

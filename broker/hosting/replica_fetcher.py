@@ -12,7 +12,7 @@ connection, so a hung disk stalls only the replicas on it.
    the poll ends. (Apache Kafka's brokers do not look at the second request before the poll has ended.)
 4. A partition that waits for the follower's replication quota (KIP-73) is left out of the fetch, like one that backs off.
 5. A partition that catches up is left out, too, while many rolled segments of its log await their syncs
-   (`Log.outruns_syncs`). Otherwise the creations and deletions of logs in the directory would wait behind all of them. A
+   (`Log.outruns_syncs`). Otherwise a log that is created or deleted in the directory would wait for all of these syncs. A
    member of the ISR is never left out for that, and neither is a follower that has reached the leader's high watermark:
    clients wait for these.
 6. A fetch costs what has changed. Only the partitions in `_changed` are looked at before a request

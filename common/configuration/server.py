@@ -83,7 +83,7 @@ KNOWN_WITHOUT_EFFECT = frozenset(
     """.split()
 )
 
-# Hosts of a listener that stand for all interfaces. Nobody can connect to them.
+# A listener on one of these hosts accepts connections on all interfaces. No client can use the host as an address.
 ANY_HOST = ("", "0.0.0.0", "::")
 
 # The keys that say who the node is, where it keeps its data and how others reach it. Kafka ignores every unknown key. But if

@@ -54,5 +54,5 @@ class PendingWrite(ABC):
         self.failed(None)
 
     def exception(self) -> None:
-        """Does nothing. A future would complain about an error that nobody has asked for."""
+        """Does nothing. A future must be asked for its error, or asyncio logs that nobody retrieved it."""
         return

@@ -125,7 +125,7 @@ class CommitQueue:
                 header, _ = batch
                 fetched_count += header.record_count
                 if fetched_count > RECORDS_PER_STEP:
-                    # Every listener falls behind, and gets the rest from disk in several steps.
+                    # Do not deliver the rest here. Every listener reads it from disk later, in several steps.
                     self.committed_bytes += header.size
                     continue
             self._deliver(self._decoded(batch))

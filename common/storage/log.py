@@ -54,7 +54,7 @@ from common.storage.timestamp_search import TimestampOffset, first_at_or_after, 
 from common.storage.transaction_index import AbortedTransaction
 
 NO_UPPER_OFFSET = Offset(2**63 - 1)
-# How many rolled segments of a log may await their syncs before a copy of other records, which nobody waits for, pauses.
+# The most rolled segments of a log that may await their syncs while records are copied into it that no client waits for.
 ROLLED_AHEAD_MAX = 2
 
 
@@ -597,8 +597,8 @@ class Log:
 
     @property
     def outruns_syncs(self) -> bool:
-        """Whether many rolled segments await their syncs. All logs of the directory share one queue of syncs, so whoever
-        appends much that nobody waits for should then call `wait_for_rolled` first."""
+        """Whether more than ROLLED_AHEAD_MAX rolled segments await their syncs. All logs of the directory share one queue of
+        syncs, so a caller that copies records for which no client waits then awaits `wait_for_rolled` first."""
         is_syncing = self._background.count > 0 and self.failure is None and not self.is_closed
         return is_syncing and len(self._undurable) > ROLLED_AHEAD_MAX
 
