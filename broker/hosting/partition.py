@@ -660,12 +660,14 @@ class Partition:
 
     def _high_watermark_advanced(self, high_watermark: Offset) -> None:
         self.log.replicated_up_to(high_watermark)
+        self._note_readable()
+        # Like in Kafka (DelayedOperations.checkAndCompleteAll), consumers come before producers: the answer to a producer is
+        # sent at once, and would hold the records back for the length of a system call.
+        self.fetch_watchers.high_watermark_advanced()
         if self.replica.role is Role.LEADER:
             result = self.replica.acks_all_result(high_watermark)
             assert result is not None
             self._replication_waiters.complete_up_to(high_watermark, result)
-        self._note_readable()
-        self.fetch_watchers.high_watermark_advanced()
 
     def _note_readable(self) -> None:
         self._readable.advanced(high_watermark=self.replica.high_watermark, last_stable_offset=self.last_stable_offset)

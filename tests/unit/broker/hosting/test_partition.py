@@ -9,10 +9,12 @@ import pytest
 
 from broker.core.partition_replica import Effect, PartitionReplica
 from broker.hosting.partition import PlacedLog
+from broker.hosting.purgatory import FetchWait, PartitionWatcher, WatchedPartitions
 from broker.hosting.readable_bytes import ReadIsolation
 from common.ids import Offset, TopicIdPartition
 from common.protocol.errors import ErrorCode
 from common.storage.log import Log
+from common.time_units import NS_PER_S
 from tests.simulation.log_dir import SimulatedLogDir
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
 from tests.unit.common.storage.batches import batch
@@ -181,5 +183,27 @@ def test_appends_that_are_written_together_are_taken_over_together(monkeypatch: 
         assert partition.high_watermark == 3
         for isolation in ReadIsolation:
             assert partition.readable_bytes(isolation) - before == size
+
+    run(scenario)
+
+
+def test_consumers_are_woken_before_producers_are_answered() -> None:
+    """The answer to a producer takes a system call, which the records would wait for."""
+
+    async def scenario(cluster: Cluster) -> None:
+        [waiting] = await leader_with_waiting_produces(cluster, "one")
+        partition, env = cluster[1].partition(), cluster[1].env
+        watched: WatchedPartitions[PartitionWatcher] = WatchedPartitions()
+        watcher = PartitionWatcher(watched, ReadIsolation.HIGH_WATERMARK)
+        watcher.seen_bytes = partition.readable_bytes(ReadIsolation.HIGH_WATERMARK)
+        watched.wait = FetchWait(env, min_bytes=1, deadline_ns=env.now_ns() + 60 * NS_PER_S)
+        partition.fetch_watchers.add(watcher)
+        consumer_was_woken: list[bool] = []
+        wait = watched.wait
+        partition.wait_until_replicated(Offset(2), lambda _: consumer_was_woken.append(wait.is_over))
+        assert not wait.is_over
+        cluster.world.network.mend("broker-2", "broker-1")
+        assert await waiting is ErrorCode.NONE
+        assert consumer_was_woken == [True]
 
     run(scenario)
