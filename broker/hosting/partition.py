@@ -40,7 +40,7 @@ from common.metadata.registrations import PartitionRegistration
 from common.protocol.errors import ErrorCode
 from common.records.batch import NO_PRODUCER_ID, BatchHeader, read_header
 from common.records.end_transaction import EndTransactionMarker, encode_marker_batch
-from common.storage.log import DeletedSegment, Log
+from common.storage.log import Log
 from common.storage.producers.state import (
     InvalidProducerEpoch,
     InvalidTransactionState,
@@ -48,6 +48,7 @@ from common.storage.producers.state import (
     TransactionCoordinatorFenced,
 )
 from common.storage.retention import Expiry
+from common.storage.segment_deletion import DeletedSegment
 from common.time_units import NS_PER_MS, NS_PER_S
 
 _REMOVAL_RETRY_NS = NS_PER_S

@@ -43,7 +43,8 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import KnownRecord
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.empty_log import remove_empty_log
-from common.storage.log import Appended, Log
+from common.storage.log import Log
+from common.storage.log_appends import Appended
 from common.storage.log_config import LogConfig
 from common.storage.new_log import make_durable
 from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata

@@ -19,7 +19,8 @@ from common.ids import DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import FeatureLevelRecord
 from common.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT_FILE
-from common.storage.log import ROLLED_AHEAD_MAX, Log
+from common.storage.log import Log
+from common.storage.log_syncs import ROLLED_AHEAD_MAX
 from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run
 

@@ -19,7 +19,7 @@ from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from common.records.batch import BatchHeader
 from common.records.metadata_records import PartitionChangeRecord
-from common.storage.log import ROLLED_AHEAD_MAX
+from common.storage.log_syncs import ROLLED_AHEAD_MAX
 from common.time_units import NS_PER_MS
 from tests.simulation.disk_store import FileNode
 from tests.unit.broker.cluster import PORT, TOPIC, Cluster, at_once, path, run, values

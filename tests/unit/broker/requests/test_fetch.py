@@ -12,7 +12,8 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from common.storage.errors import LogClosed, OffsetOutOfRange
-from common.storage.log import Log, LogRead
+from common.storage.log import Log
+from common.storage.log_reads import LogRead
 from tests.unit.broker.cluster import TOPIC, Cluster, batch, path, run, values
 from tests.unit.broker.requests.contexts import context
 

@@ -8,8 +8,9 @@ import pytest
 from common.environment.interface import LogDirError
 from common.ids import Offset
 from common.storage.errors import LogClosed
-from common.storage.log import ROLLED_AHEAD_MAX, Log
+from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.log_syncs import ROLLED_AHEAD_MAX
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,

@@ -6,9 +6,10 @@ import pytest
 
 from common.ids import LeaderEpoch, Offset
 from common.storage.errors import OffsetOutOfRange
-from common.storage.log import DeletedSegment, Log
+from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.retention import Expiry
+from common.storage.segment_deletion import DeletedSegment
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,

@@ -1,0 +1,158 @@
+"""Reading from a log: whole batches, aborted transactions, and offsets by time (shell).
+
+Counterpart of Kafka's UnifiedLog.read and fetchOffsetByTimestamp. Readers never see anything beyond `written_offset`. What
+is known in memory or in the page cache is found without suspending (`batch_search`). A search that suspends may find that
+segments were removed meanwhile, and starts over (`LogSegments.in_one_generation`).
+"""
+
+from dataclasses import dataclass
+
+from common.ids import Offset
+from common.parts import FileRegion
+from common.storage.batch_search import Span, locate_in_memory, locate_in_page_cache, locate_on_disk
+from common.storage.errors import OffsetOutOfRange
+from common.storage.log_state import LogState
+from common.storage.timestamp_search import TimestampOffset, first_at_or_after, newest
+from common.storage.transaction_index import AbortedTransaction
+
+NO_UPPER_OFFSET = Offset(2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """Whole batches of one segment. `parts` is empty if there is nothing to read.
+
+    `first_offset` is that of the first batch and may be below the requested offset. The next read starts at `next_offset`.
+    """
+
+    parts: list[FileRegion]
+    size: int
+    first_offset: Offset
+    next_offset: Offset
+
+
+class LogReads(LogState):
+    """See the module docstring."""
+
+    # --- batches -------------------------------------------------------------------------------------------------
+    async def read(
+        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
+    ) -> LogRead:
+        """Returns whole batches, beginning with the one that holds `offset`: at most `max_bytes`, all below `upper_offset`.
+
+        With `min_one_batch` the first batch is returned even if it exceeds `max_bytes`. Does not suspend if the position is
+        known in memory. Raises OffsetOutOfRange, LogDirError, and BatchError if the disk holds anything other than batches.
+        """
+        return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch))
+
+    def read_at_once(
+        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
+    ) -> LogRead | None:
+        """Like `read`, but returns None where that would have to wait. Raises OffsetOutOfRange and LogDirError."""
+        span = self._locate_at_once(offset, max_bytes, upper_offset, min_one_batch)
+        return None if span is None else self._as_read(span)
+
+    async def read_with_aborted(
+        self, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool = True
+    ) -> tuple[LogRead, list[AbortedTransaction]]:
+        """Like `read`, and also returns the aborted transactions whose records may be among those read.
+
+        Compaction removes the records of an aborted transaction and then its entry. So both are looked up in the same
+        segments: an entry that is missing must mean that its records are."""
+
+        async def find() -> tuple[Span, list[AbortedTransaction]]:
+            span = await self._find_span(offset, max_bytes, upper_offset, min_one_batch)
+            if not span.size:
+                return span, []
+            return span, await self._segments.aborted_transactions(offset, span.next_offset)
+
+        span, aborted = await self._segments.in_one_generation(find)
+        return self._as_read(span), aborted
+
+    async def read_bytes(
+        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
+    ) -> bytes:
+        """Like `read`, but returns the bytes themselves; empty if there is nothing to read."""
+        span = await self._locate(offset, max_bytes, upper_offset, min_one_batch)
+        return await span.segment.read(span.position, span.size) if span.size else b""
+
+    def _as_read(self, span: Span) -> LogRead:
+        first_offset, next_offset = Offset(span.first_offset), Offset(span.next_offset)
+        if not span.size:
+            return LogRead([], 0, first_offset, next_offset)
+        assert span.segment.file is not None
+        region = self.log_dir.region(span.segment.file.handle, span.position, span.size)
+        return LogRead([region], span.size, first_offset, next_offset)
+
+    def _locate_at_once(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
+        """Returns the span to read if that is known in memory or from the page cache."""
+        self._check_usable()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        upper_offset = min(upper_offset, self._appends.written_offset)
+        span = locate_in_memory(
+            self._segments.holding(offset),
+            offset,
+            max_bytes=max_bytes,
+            upper_offset=upper_offset,
+            min_one_batch=min_one_batch,
+        )
+        return span or locate_in_page_cache(
+            self._segments, offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
+        )
+
+    async def _locate(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
+        return await self._segments.in_one_generation(
+            lambda: self._find_span(offset, max_bytes, upper_offset, min_one_batch)
+        )
+
+    async def _find_span(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
+        span = self._locate_at_once(offset, max_bytes, upper_offset, min_one_batch)
+        if span is not None:
+            return span
+        upper_offset = min(upper_offset, self._appends.written_offset)
+        return await locate_on_disk(
+            self._segments, offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
+        )
+
+    # --- transactions --------------------------------------------------------------------------------------------
+    @property
+    def first_unstable_offset(self) -> Offset | None:
+        """Where the first transaction begins that is open, or whose marker is not replicated yet; None if there is none."""
+        offset = self.producers.state.first_unstable_offset
+        return None if offset is None else Offset(max(offset, self.log_start_offset))
+
+    def replicated_up_to(self, high_watermark: Offset) -> None:
+        """Notes the high watermark, also after a truncation or a load. Transactions that end below it are stable."""
+        self.producers.state.replicated_up_to(high_watermark)
+
+    async def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Returns the aborted transactions that end at or after `start_offset` and begin below `upper_offset`.
+
+        A reader needs them to skip the records of these transactions between the two offsets. `upper_offset` must not be
+        beyond the first unstable offset. Raises LogClosed, LogDirError, and BatchError if an index is damaged."""
+
+        async def collect() -> list[AbortedTransaction]:
+            self._check_usable()
+            return await self._segments.aborted_transactions(start_offset, upper_offset)
+
+        return await self._segments.in_one_generation(collect)
+
+    # --- offsets by time -----------------------------------------------------------------------------------------
+    async def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """Returns the first record, in offset order, whose timestamp is at least `timestamp`; None if there is none."""
+
+        async def find() -> TimestampOffset | None:
+            self._check_usable()
+            return await first_at_or_after(self._segments, timestamp, from_offset=self.log_start_offset)
+
+        return await self._segments.in_one_generation(find)
+
+    async def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """Returns the first record with the largest timestamp, None if no record has a timestamp."""
+
+        async def find() -> TimestampOffset | None:
+            self._check_usable()
+            return await newest(self._segments, from_offset=self.log_start_offset)
+
+        return await self._segments.in_one_generation(find)

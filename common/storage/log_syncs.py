@@ -1,0 +1,185 @@
+"""Rolling a log's segments, and syncing what was appended (shell).
+
+Counterpart of Kafka's LocalLog.roll and UnifiedLog.flush. A roll is a plain call in the middle of an append: the new segment
+takes appends at once and holds them until its file is open, and the old one is synced in the background. The recovery point
+follows in order: it passes a segment once that and all older ones, their indexes and the leader epochs are durable.
+"""
+
+import asyncio
+
+from common.environment.interface import LogDirError
+from common.ids import Offset
+from common.storage.log_state import LogState
+from common.storage.names import LEADER_EPOCH_CHECKPOINT_FILE
+from common.storage.outstanding import Steps
+from common.storage.segment import Segment, SegmentFile
+
+# The most rolled segments of a log that may await their syncs while records are copied into it that no client waits for.
+ROLLED_AHEAD_MAX = 2
+
+
+class LogSyncs(LogState):
+    """See the module docstring."""
+
+    # --- rolling -------------------------------------------------------------------------------------------------
+    async def roll(self) -> Offset:
+        """Starts a new segment at the log end, unless the newest one is empty. Returns the newest base offset."""
+        async with self._lock:
+            self._check_usable()
+            if self._segments.newest.size:
+                self._roll(self.log_end_offset)
+            await self._background.wait()
+            self._check_not_failed()
+        return Offset(self._segments.newest.base_offset)
+
+    def _roll(self, base_offset: int) -> Segment:
+        old = self._segments.newest
+        new = Segment(self.log_dir, self.name, base_offset)
+        new.is_held = True
+        new.undone = 1
+        old.seal()
+        old.undone += 1
+        self._undurable.append(old)
+        self._segments.add(new)
+        self._start(self._open_steps(new))
+        self._start(self.producers.store_steps(self.name, base_offset))
+        if not old.is_held:
+            self._start(self._finish_rolled_steps(old))
+        return new
+
+    def _open_steps(self, segment: Segment) -> Steps:
+        handle = yield self.log_dir.open(segment.path(), create=True)
+        segment.file = SegmentFile(self.log_dir, handle)
+        self._release(segment)
+        # Without this sync, a power cut could lose the directory entry of a file whose content was synced.
+        yield self.log_dir.fsync_dir(self.name)
+        segment.undone -= 1
+        self._advance_recovery_point()
+
+    def _release(self, segment: Segment) -> None:
+        """Starts the held appends of a segment whose file can now be written."""
+        self._appends.release(segment)
+        if segment is not self._segments.newest:
+            # The segment was rolled while it was held, so `_roll` has left the sync and the index files to this method.
+            self._start(self._finish_rolled_steps(segment))
+
+    def _finish_rolled_steps(self, segment: Segment) -> Steps:
+        assert segment.file is not None
+        yield self.log_dir.fsync(segment.file.handle)
+        yield from segment.index_file_steps()
+        segment.undone -= 1
+        segment.forget_indexes()
+        self._advance_recovery_point()
+
+    @property
+    def outruns_syncs(self) -> bool:
+        """Whether more than ROLLED_AHEAD_MAX rolled segments await their syncs. All logs of the directory share one queue of
+        syncs, so a caller that copies records for which no client waits then awaits `wait_for_rolled` first."""
+        is_syncing = self._background.count > 0 and self.failure is None and not self.is_closed
+        return is_syncing and len(self._undurable) > ROLLED_AHEAD_MAX
+
+    async def wait_for_rolled(self) -> None:
+        """Returns once the log no longer outruns its syncs, which is also when it has failed or was closed."""
+        while self.outruns_syncs:
+            await self._background.wait_for_an_end()
+
+    # --- syncing -------------------------------------------------------------------------------------------------
+    async def flush(self, up_to: Offset | None = None) -> Offset:
+        """Syncs all appends so far and returns the recovery point. Skips the sync if that point already reaches `up_to`."""
+        if up_to is not None and up_to <= self.recovery_point:
+            return self.recovery_point
+        async with self._lock:
+            await self._sync()
+        return self.recovery_point
+
+    async def _sync(self) -> None:
+        self._check_usable()
+        target = self.log_end_offset
+        while self._is_unfinished_below(target):
+            if self._epochs_changed:
+                self._store_epochs()
+            await self._background.wait_for_an_end()
+            self._check_usable()
+        if target <= self.recovery_point:
+            return
+        segment = self._segments.newest
+        assert segment.file is not None
+        try:
+            # The sync covers all appends queued so far, because operations on one file keep their order.
+            await self.log_dir.fsync(segment.file.handle)
+        except LogDirError as error:
+            self._fail(error)
+            raise
+        self._check_not_failed()
+        self.recovery_point = max(self.recovery_point, target)
+
+    def _is_unfinished_below(self, target: Offset) -> bool:
+        """Whether background steps must end before a sync of the newest segment makes everything below `target` durable.
+
+        What is appended meanwhile does not count: a log may roll again before the last roll is durable, all the time."""
+        newest = self._segments.newest
+        return (
+            self._epochs_changed
+            or self._is_storing_epochs
+            or (bool(self._undurable) and self._undurable[0].base_offset < target)
+            or (newest.base_offset <= target and (newest.undone > 0 or newest.is_held))
+        )
+
+    def write_back(self, *, forget: bool = False) -> asyncio.Future[None]:
+        """Starts syncing the written part of the newest segment, without holding up appends to the directory.
+
+        The recovery point does not move; a later `flush` moves it and has little left to sync. The returned future completes
+        when the sync has ended, even if it failed; a failed sync fails the log. `forget` then drops the segment's pages from
+        the cache. Raises LogClosed, and LogDirError if the log has already failed.
+        """
+        self._check_usable()
+        return self._start_watched(self._write_back_steps(forget=forget))
+
+    def _write_back_steps(self, *, forget: bool) -> Steps:
+        segment = self._segments.newest
+        # A segment that was just added has no file yet, and nothing in it.
+        if segment.file is not None:
+            # The kernel reports a failed write to only one sync. If it is reported to this one, the recovery point must not
+            # pass the segment, even if the segment has been rolled and the sync of the roll succeeds.
+            segment.undone += 1
+            yield self.log_dir.write_back(segment.file.handle, forget=forget)
+            segment.undone -= 1
+            self._advance_recovery_point()
+
+    def _advance_recovery_point(self) -> None:
+        """Moves the recovery point past the oldest rolled segments, as far as they are durable.
+
+        Stores leader-epoch-checkpoint first if the epochs have changed: recovery trusts that file below the recovery point
+        and rebuilds the epochs above it from the batches. So a new epoch is not stored until the recovery point moves, and
+        no append waits for the file. When a disk dies, a broker becomes leader of many partitions at once; one sync for
+        each of them would delay their first records.
+        """
+        if self.failure is not None:
+            # The append that failed may be missing from a rolled segment, even if later syncs of that segment succeed.
+            return
+        if self._is_storing_epochs or not self._undurable or self._undurable[0].undone:
+            return
+        if self._epochs_changed:
+            # `_store_epochs_steps` calls this method again when it is done.
+            self._store_epochs()
+            return
+        while self._undurable and self._undurable[0].undone == 0:
+            segment = self._undurable.popleft()
+            self.recovery_point = Offset(max(self.recovery_point, segment.next_offset))
+        assert self.recovery_point <= self.written_offset
+
+    # --- leader epochs -------------------------------------------------------------------------------------------
+    def _store_epochs(self) -> None:
+        """Replaces leader-epoch-checkpoint, and does so again if the epochs change in the meantime."""
+        self._epochs_changed = True
+        if not self._is_storing_epochs:
+            self._is_storing_epochs = True
+            self._start(self._store_epochs_steps())
+
+    def _store_epochs_steps(self) -> Steps:
+        while self._epochs_changed:
+            self._epochs_changed = False
+            name = f"{self.name}/{LEADER_EPOCH_CHECKPOINT_FILE}"
+            yield self.log_dir.replace_file(name, self.leader_epochs.format())
+        self._is_storing_epochs = False
+        self._advance_recovery_point()
