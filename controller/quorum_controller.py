@@ -48,11 +48,11 @@ from controller.core.broker_sessions import BrokerSessions
 from controller.core.controller_registration import handle_controller_registration, is_registered
 from controller.core.fencing import fence_stale_broker, unfenced_brokers
 from controller.core.leaderless import elect_leaderless
+from controller.core.long_decisions import Sliced
 from controller.core.preferred import ELECTIONS_PER_PASS_MAX, elect_preferred_leaders
 from controller.core.presence import ABSENCE_MIN_NS, LOOK_INTERVAL_NS, Presence
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
-from controller.core.slices import Sliced
 from controller.core.transactions import RECORDS_PER_BATCH_MAX, plan_append
 from controller.core.turn import EarlyAnswer, Operation, Request, Response, Turn
 from controller.core.unfencing import AwaitedReplicas

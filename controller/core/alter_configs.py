@@ -30,9 +30,9 @@ from common.protocol.messages import incremental_alter_configs as incremental
 from common.protocol.messages.incremental_alter_configs import ConfigOperation
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import ConfigRecord, ConfigResourceType
+from controller.core.long_decisions import RESOURCE_COST, Sliced, SliceMeter
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.slices import RESOURCE_COST, Sliced, SliceMeter
 from controller.core.turn import Turn
 
 _SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))

@@ -31,11 +31,11 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.broker_epochs import registration_of
 from controller.core.election import ElectionPreference
 from controller.core.eligibility import Eligibility
+from controller.core.long_decisions import Sliced, ends_slice
 from controller.core.partition_change import PartitionChanges, PartitionTarget, moves_leader
 from controller.core.reassignment import assignment_of
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.slices import Sliced, ends_slice
 from controller.core.turn import Turn
 
 # The most directory ids in a request that the broker has not registered: the reserved ids, and directories that failed

@@ -5,8 +5,8 @@ As an operation without records it is answered once everything that it may have 
 
 from common.configuration.description import describe_configs
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from controller.core.long_decisions import RESOURCE_COST, Sliced, slices_of
 from controller.core.result import ControllerResult
-from controller.core.slices import RESOURCE_COST, Sliced, slices_of
 from controller.core.turn import Turn
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from common.ids import BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
+from controller.core.long_decisions import Sliced, ends_slice
 from controller.core.partition_change import PartitionChanges, moves_leader
 from controller.core.result import ControllerEvent
-from controller.core.slices import Sliced, ends_slice
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from common.records.metadata_records import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
-from controller.core.slices import Sliced, ends_slice
+from controller.core.long_decisions import Sliced, ends_slice
 
 # How many names a description lists.
 _NAMES_MAX = 10

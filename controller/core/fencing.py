@@ -14,11 +14,11 @@ from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.eligibility import Eligibility
+from controller.core.long_decisions import Sliced, ends_slice
 from controller.core.partition_change import PartitionChanges
 from controller.core.registration_change import registration_change
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
-from controller.core.slices import Sliced, ends_slice
 from controller.core.turn import Turn
 
 

@@ -46,10 +46,10 @@ from controller.core.directory_failure import DirectoryFailure, directory_failur
 from controller.core.eligibility import Eligibility
 from controller.core.fencing import generate_removal_records
 from controller.core.leaderless import generate_elections_on_broker
+from controller.core.long_decisions import Sliced
 from controller.core.partition_change import PartitionChanges
 from controller.core.registration_change import registration_change
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.slices import Sliced
 from controller.core.turn import Turn
 from controller.core.unfencing import Unfencing
 

@@ -12,9 +12,9 @@ from common.ids import NO_LEADER, BrokerId, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.eligibility import Eligibility
+from controller.core.long_decisions import Sliced, ends_slice
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.slices import Sliced, ends_slice
 from controller.core.turn import Turn
 
 ELECTIONS_PER_SWEEP_MAX = 1_000

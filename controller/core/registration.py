@@ -30,9 +30,9 @@ from controller.core.broker_sessions import BrokerSessions
 from controller.core.directory_failure import DirectoryFailure, directory_failure_events, handle_directory_failure
 from controller.core.eligibility import Eligibility
 from controller.core.fencing import generate_removal_records
+from controller.core.long_decisions import Sliced
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.slices import Sliced
 from controller.core.turn import Turn
 
 # The largest registration accepted. A registration is a single record, so it must fit into one batch of the metadata log,

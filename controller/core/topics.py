@@ -49,12 +49,12 @@ from common.records.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from controller.core.long_decisions import RESOURCE_COST, Sliced, SliceMeter
 from controller.core.manual_assignment import validate_manual_assignment
 from controller.core.new_partitions import new_partition_record
 from controller.core.placement import place_replicas, placement_brokers
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.slices import RESOURCE_COST, Sliced, SliceMeter
 from controller.core.turn import Turn
 
 ALL_KEYS: Final = frozenset((*keys_of(TopicConfig), *SERVED_ANYWAY))

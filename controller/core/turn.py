@@ -15,10 +15,10 @@ from common.ids import BrokerId, Offset, Uuid
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState
 from controller.core.broker_sessions import BrokerSessions
+from controller.core.long_decisions import Sliced
 from controller.core.placement import RandomSource
 from controller.core.result import ControllerResult
 from controller.core.settings import ControllerSettings
-from controller.core.slices import Sliced
 from controller.core.unfencing import AwaitedReplicas
 
 Request = TypeVar("Request")

@@ -12,9 +12,9 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import UnregisterBrokerRecord
 from controller.core.eligibility import Eligibility
 from controller.core.fencing import generate_removal_records
+from controller.core.long_decisions import Sliced
 from controller.core.partition_change import PartitionChanges
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.slices import Sliced
 from controller.core.turn import Turn
 
 

@@ -32,8 +32,8 @@ from common.protocol.messages.update_features import (
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import FeatureLevelRecord
 from controller.core.feature_losses import Losses, find_losses, generate_records_after, generate_records_before
+from controller.core.long_decisions import Sliced
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.slices import Sliced
 from controller.core.turn import Turn
 
 _NOT_AN_UPGRADE = (

@@ -36,7 +36,7 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import KnownRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from common.time_units import NS_PER_MS, NS_PER_S
 from controller import quorum_controller
-from controller.core import slices
+from controller.core import long_decisions
 from controller.core.heartbeat import answer_between_slices, handle_broker_heartbeat
 from controller.core.result import ControllerResult
 from controller.core.settings import ControllerSettings
@@ -265,7 +265,7 @@ def run(partitions: int) -> Figures:
 
 def run_in_one_slice(partitions: int) -> Figures:
     with (
-        patch.object(slices, "PARTITIONS_PER_SLICE", 10**9),
+        patch.object(long_decisions, "PARTITIONS_PER_SLICE", 10**9),
         patch.object(quorum_controller, "RECORDS_PER_SLICE", 10**9),
         patch.object(metadata_follower, "REPLAY_SLICE", 10**9),
     ):

@@ -22,9 +22,9 @@ from common.protocol.numbering import Numbering
 from common.records.metadata_frame import ApiMessageAndVersion, encode_record
 from common.records.metadata_records import FeatureLevelRecord, PartitionRecord, TopicRecord
 from controller.core.broker_sessions import BrokerSessions
+from controller.core.long_decisions import Sliced, decide_at_once
 from controller.core.result import ControllerResult
 from controller.core.settings import ControllerSettings
-from controller.core.slices import Sliced, decide_at_once
 from controller.core.turn import Turn
 from controller.core.unfencing import AwaitedReplicas
 

@@ -4,7 +4,7 @@ import pytest
 
 from broker.controller_link import metadata_follower
 from controller import quorum_controller
-from controller.core import slices
+from controller.core import long_decisions
 from controller.quorum_controller import QuorumController
 from tests.simulation.swarm import run_seed
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 def tiny_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller decides about one partition in a step, replays and appends two records in a step, and makes a metadata
     transaction of four records. Brokers replay two records of a transaction in a step."""
-    monkeypatch.setattr(slices, "PARTITIONS_PER_SLICE", 1)
+    monkeypatch.setattr(long_decisions, "PARTITIONS_PER_SLICE", 1)
     monkeypatch.setattr(quorum_controller, "RECORDS_PER_SLICE", 2)
     monkeypatch.setattr(metadata_follower, "REPLAY_SLICE", 2)
     defaults = QuorumController.__init__.__kwdefaults__

@@ -34,10 +34,10 @@ from controller import quorum_controller
 from controller.core import preferred
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.heartbeat import answer_between_slices, handle_broker_heartbeat
+from controller.core.long_decisions import Sliced
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
-from controller.core.slices import Sliced
 from controller.core.turn import Turn
 from controller.event_queue import loop_turn
 from controller.quorum_controller import ControllerTimers, QuorumController

@@ -85,11 +85,11 @@ from controller.core.fencing import fence_stale_broker
 from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.leaderless import elect_leaderless
 from controller.core.list_partition_reassignments import list_partition_reassignments
+from controller.core.long_decisions import Sliced, decide_at_once
 from controller.core.preferred import elect_preferred_leaders
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
-from controller.core.slices import Sliced, decide_at_once
 from controller.core.topics import create_topics, delete_topics
 from controller.core.turn import Turn
 from controller.core.unfencing import AwaitedReplicas

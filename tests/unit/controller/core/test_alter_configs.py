@@ -9,8 +9,8 @@ from common.protocol.messages import alter_configs as legacy
 from common.protocol.messages import incremental_alter_configs as incremental
 from common.records.metadata_records import ConfigRecord, KnownRecord
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from controller.core.long_decisions import decide_at_once
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX
-from controller.core.slices import decide_at_once
 from tests.unit.controller.core.context import ControllerContext
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

@@ -20,13 +20,13 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     UnfenceBrokerRecord,
 )
-from controller.core import slices
+from controller.core import long_decisions
 from controller.core.heartbeat import answer_between_slices, handle_broker_heartbeat
 from controller.core.leaderless import elect_leaderless
+from controller.core.long_decisions import Sliced
 from controller.core.partition_change import PartitionChanges
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerResult
-from controller.core.slices import Sliced
 from controller.core.unregister import handle_unregister_broker
 from tests.unit.controller.core.context import ControllerContext, directory
 
@@ -542,7 +542,7 @@ def test_an_operation_on_many_replicas_decides_in_slices(operation: str, monkeyp
     least four times before it has decided. It decides the same as in one slice."""
     decided: list[list[ApiMessageAndVersion]] = []
     for size in (2, 100):
-        monkeypatch.setattr(slices, "PARTITIONS_PER_SLICE", size)
+        monkeypatch.setattr(long_decisions, "PARTITIONS_PER_SLICE", size)
         controller = three_brokers()
         controller.topic("t", [[1, 2]] * 10, {1: "a", 2: "c"})
         if operation in ("unfence", "sweep"):

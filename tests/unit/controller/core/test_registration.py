@@ -15,8 +15,8 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     RegisterBrokerRecord,
 )
+from controller.core.long_decisions import decide_at_once
 from controller.core.registration import handle_broker_registration
-from controller.core.slices import decide_at_once
 from tests.unit.controller.core.context import CLUSTER_ID, ControllerContext, directory, incarnation
 
 ONE = BrokerId(1)

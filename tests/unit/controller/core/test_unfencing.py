@@ -14,7 +14,7 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     RemoveTopicRecord,
 )
-from controller.core import slices
+from controller.core import long_decisions
 from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.result import ControllerResult
 from controller.core.unfencing import UNFENCING_PATIENCE_NS, AwaitedReplicas
@@ -207,7 +207,7 @@ def test_the_last_of_the_isr_is_not_elected_where_nobody_knows_it() -> None:
 
 def test_a_heartbeat_costs_the_same_however_many_replicas_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused heartbeat looks at no partition. The one that unfences does, in slices."""
-    monkeypatch.setattr(slices, "PARTITIONS_PER_SLICE", 2)
+    monkeypatch.setattr(long_decisions, "PARTITIONS_PER_SLICE", 2)
     controller, _ = with_unknown_directories(partitions=9)
     controller.heartbeat(1)
     topics = controller.state.topics

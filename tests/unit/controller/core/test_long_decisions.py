@@ -15,11 +15,11 @@ from common.protocol.messages import incremental_alter_configs as incremental
 from common.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from controller.core import slices
+from controller.core import long_decisions
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from controller.core.describe_configs import handle_describe_configs
+from controller.core.long_decisions import PARTITIONS_PER_SLICE, RESOURCE_COST, Sliced, SliceMeter, decide_at_once, slices_of
 from controller.core.result import ControllerResult
-from controller.core.slices import PARTITIONS_PER_SLICE, RESOURCE_COST, Sliced, SliceMeter, decide_at_once, slices_of
 from controller.core.topics import create_topics, delete_topics
 from controller.core.turn import Turn
 from tests.unit.controller.core.context import ControllerContext
@@ -111,7 +111,7 @@ def test_an_operation_is_decided_in_slices_with_the_same_result(name: str) -> No
     operation, request, slices_min = OPERATIONS[name]
     result, count = decided_in_slices(operation(cluster().turn(), request))
     assert count >= slices_min
-    with patch.object(slices, "PARTITIONS_PER_SLICE", 10**9):
+    with patch.object(long_decisions, "PARTITIONS_PER_SLICE", 10**9):
         at_once, once = decided_in_slices(operation(cluster().turn(), request))
     assert once == 1
     assert (result.records, result.response, result.is_atomic) == (at_once.records, at_once.response, at_once.is_atomic)
