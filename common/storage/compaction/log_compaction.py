@@ -18,7 +18,7 @@ segment and swaps that in for the group.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -27,6 +27,7 @@ from common.environment.interface import LogDirError
 from common.ids import Offset
 from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, Buffer, read_header
 from common.records.end_transaction import decode_end_transaction
+from common.slices import result_in_slices
 from common.storage.batch_scan import BatchScan, HeaderScan
 from common.storage.compaction.batch_filter import SLICE_RECORDS, filter_aborted, filter_batch, filter_marker, note_keys
 from common.storage.compaction.cleaned_transactions import CleanedTransactions
@@ -71,17 +72,6 @@ class Compacted:
     bytes_written: int = 0
     records_removed: int = 0
     segments_replaced: int = 0
-
-
-async def _in_slices(work: Generator[None, None, T]) -> T:
-    """Runs the generator to its end, and the event loop whenever it yields."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
-        await asyncio.sleep(0)
 
 
 class LogCompaction:
@@ -161,7 +151,7 @@ class LogCompaction:
                 elif transactions.is_aborted(header):
                     offsets.end_offset = max(offsets.end_offset, header.next_offset)
                     continue
-                if not await _in_slices(note_keys(header, view, offsets)):
+                if not await result_in_slices(note_keys(header, view, offsets), items=1):
                     return False
         return True
 
@@ -236,16 +226,15 @@ class LogCompaction:
     async def _filter(
         self, header: BatchHeader, view: memoryview, offsets: OffsetMap, *, is_kept_empty: bool
     ) -> Buffer | None:
-        return await _in_slices(
-            filter_batch(
-                header,
-                view,
-                offsets,
-                is_kept_empty=is_kept_empty,
-                now_ms=self._now_ms,
-                delete_retention_ms=self._settings.delete_retention_ms,
-            )
+        work = filter_batch(
+            header,
+            view,
+            offsets,
+            is_kept_empty=is_kept_empty,
+            now_ms=self._now_ms,
+            delete_retention_ms=self._settings.delete_retention_ms,
         )
+        return await result_in_slices(work, items=1)
 
     def _filter_control(
         self,
