@@ -76,9 +76,3 @@ class BatchPositions:
         if found == len(self._positions) or self._positions[found] != position:
             return None
         return self._first[found]
-
-    def truncate_to_position(self, size: int) -> None:
-        """Drops the batches that start at or beyond `size`, the segment's new length."""
-        while self._positions and self._positions[-1] >= size:
-            for column in (self._first, self._last, self._positions):
-                column.pop()
