@@ -6,11 +6,13 @@ decompressed, or would become too large, the result is its first offset: a consu
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from common.ids import LeaderEpoch, Offset
-from common.records.batch import BatchHeader, iterate_records
+from common.records.batch import NO_TIMESTAMP, BatchHeader, Record, iterate_records
 from common.records.decompression import NotDecompressed, decompress
 from common.storage.log_segments import LogSegments
 from common.storage.segment import Segment
@@ -49,7 +51,8 @@ async def first_at_or_after(segments: LogSegments, timestamp: int, *, from_offse
 
 
 async def newest(segments: LogSegments, *, from_offset: Offset) -> TimestampOffset | None:
-    """Returns the first record with the largest timestamp, None if no record has one. Raises LogDirError and BatchError."""
+    """Returns the first record from `from_offset` on with the largest timestamp, None if no record has one. Raises
+    LogDirError and BatchError."""
     generation = segments.generation
     timestamps: dict[Segment, int] = {}
     for segment in segments.while_unchanged(from_offset):
@@ -60,19 +63,28 @@ async def newest(segments: LogSegments, *, from_offset: Offset) -> TimestampOffs
             return None
         with best.file.in_use():
             segments.note_index_use(best)
-            found = await _first_in_segment(best, timestamps[best], from_offset=best.base_offset)
+            found = await _first_in_segment(best, timestamps[best], from_offset=from_offset)
             if found is not None:
                 return found
-            # Compaction has removed the record, and left its timestamp in an empty batch.
-            timestamps[best] = await _newest_of_records(best)
+            timestamps[best] = await _newest_below(best, timestamps[best], from_offset=from_offset)
     return None
 
 
-async def _newest_of_records(segment: Segment) -> int:
+async def _newest_below(segment: Segment, timestamp: int, *, from_offset: int) -> int:
+    """Returns the largest timestamp below `timestamp` that a record from `from_offset` on can have, -1 if there is none.
+
+    For a segment in which no such record has `timestamp`, although the header of a batch says so: compaction has removed the
+    record, it is below `from_offset`, or the producer did not tell the truth. So these batches are opened."""
+    newest_timestamp = NO_TIMESTAMP
     scan = segment.scan(0)
-    newest_timestamp = -1
     while (found := await scan.next()) is not None:
-        newest_timestamp = max(newest_timestamp, found[0].record_timestamp_max)
+        header, position = found
+        if header.last_offset < from_offset:
+            continue
+        batch_timestamp = header.record_timestamp_max
+        if batch_timestamp >= timestamp:
+            batch_timestamp = await _newest_in_batch(segment, header, position, below=timestamp, from_offset=from_offset)
+        newest_timestamp = max(newest_timestamp, batch_timestamp)
     return newest_timestamp
 
 
@@ -97,7 +109,7 @@ async def _in_batch(
     epoch = LeaderEpoch(header.partition_leader_epoch)
     batch = await segment.read(position, header.size)
     try:
-        for number, record in enumerate(iterate_records(batch, decompress=partial(decompress, size_max=OPENED_BYTES_MAX))):
+        for number, record in enumerate(_records(batch)):
             if record.timestamp_ms >= timestamp and record.offset >= from_offset:
                 return TimestampOffset(record.timestamp_ms, Offset(record.offset), epoch)
             if number % _RECORDS_AT_ONCE == _RECORDS_AT_ONCE - 1:
@@ -105,3 +117,19 @@ async def _in_batch(
     except NotDecompressed:
         return TimestampOffset(header.max_timestamp, Offset(max(header.base_offset, from_offset)), epoch)
     return None
+
+
+async def _newest_in_batch(segment: Segment, header: BatchHeader, position: int, *, below: int, from_offset: int) -> int:
+    newest_timestamp = NO_TIMESTAMP
+    batch = await segment.read(position, header.size)
+    with suppress(NotDecompressed):
+        for number, record in enumerate(_records(batch)):
+            if record.offset >= from_offset and record.timestamp_ms < below:
+                newest_timestamp = max(newest_timestamp, record.timestamp_ms)
+            if number % _RECORDS_AT_ONCE == _RECORDS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+    return newest_timestamp
+
+
+def _records(batch: bytes) -> Iterator[Record]:
+    return iterate_records(batch, decompress=partial(decompress, size_max=OPENED_BYTES_MAX))

@@ -7,9 +7,10 @@ from typing import Any
 
 import cramjam
 import pytest
+from crc32c import crc32c
 
 from common.ids import LeaderEpoch, Offset
-from common.records.batch import Record, encode_batch, read_header
+from common.records.batch import Record, encode_batch, read_header, split_batches
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.timestamp_search import OPENED_BYTES_MAX, TimestampOffset
@@ -21,6 +22,7 @@ from tests.unit.common.storage.batches import (
     TOPIC_ID,
     append,
     append_batches,
+    batch,
     created,
     fill,
     log_files,
@@ -94,6 +96,31 @@ def test_times_that_go_back_are_searched_in_offset_order() -> None:
         # Records below the log start do not count.
         log.raise_log_start_offset(Offset(9))
         assert await log.offset_for_timestamp(0) == TimestampOffset(60, Offset(9), LeaderEpoch(0))
+        assert await log.offset_of_max_timestamp() == TimestampOffset(72, Offset(14), LeaderEpoch(0))
+        # The middle of the batch whose first record is the newest of the log.
+        log.raise_log_start_offset(Offset(16))
+        assert await log.offset_of_max_timestamp() == TimestampOffset(12, Offset(17), LeaderEpoch(0))
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_batch_that_claims_a_timestamp_of_no_record_does_not_hold_up_the_search() -> None:
+    """The header comes from the producer, and only its checksum is checked."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await append(log, timestamp=50).written
+        for claimed in (900, 800):
+            _, view = batch(timestamp=claimed - 100 * log.log_end_offset)
+            struct.pack_into(">q", view, 35, claimed)
+            struct.pack_into(">I", view, 17, crc32c(view[21:]))
+            await append_batches(log, [(read_header(view), view)], epoch=0).written
+        assert [each.max_timestamp for each, _ in split_batches(await log.read_bytes(0, max_bytes=1000))] == [50, 900, 800]
+        search = asyncio.ensure_future(log.offset_of_max_timestamp())
+        await world.sleep(60)
+        assert search.done(), "the search does not end"
+        assert search.result() == TimestampOffset(800, Offset(1), LeaderEpoch(0))
+        assert await log.offset_for_timestamp(850) is None
 
     SimulatedWorld(1).run(scenario)
 
