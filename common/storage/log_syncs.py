@@ -41,7 +41,8 @@ class LogSyncs(LogState):
         old.undone += 1
         self._undurable.append(old)
         self._segments.add(new)
-        self._start(self._open_steps(new))
+        if not old.is_held:
+            self._start(self._open_steps(new))
         self._start(self.producers.store_steps(self.name, base_offset))
         if not old.is_held:
             self._start(self._finish_rolled_steps(old))
@@ -60,7 +61,9 @@ class LogSyncs(LogState):
         """Starts the held appends of a segment whose file can now be written."""
         self._appends.release(segment)
         if segment is not self._segments.newest:
-            # The segment was rolled while it was held, so `_roll` has left the sync and the index files to this method.
+            # The segment was rolled while it was held, so `_roll` has left the rest to this method. If the segment was held
+            # for a truncation, a file of the next one's name may have been there until now: that of a removed segment.
+            self._start(self._open_steps(self._segments[self._segments.number_of(segment.base_offset) + 1]))
             self._start(self._finish_rolled_steps(segment))
 
     def _finish_rolled_steps(self, segment: Segment) -> Steps:

@@ -103,6 +103,8 @@ class LogTruncation(SegmentDeletion):
         removed = [*self._segments]
         new = Segment(self.log_dir, self.name, offset)
         new.is_held = True
+        # From the start: appends may roll the new segment before the steps come to open it, if the caller is cancelled.
+        new.undone = 1
         self._segments.replace([new], removed)
         self._end_at(offset)
         self.producers.state = ProducerState()
@@ -117,7 +119,6 @@ class LogTruncation(SegmentDeletion):
         # Rename the old segments away first: one of them may have the same name as the new one.
         for segment in reversed(removed):
             yield from segment.removal_steps()
-        new.undone = 1
         yield from self._open_steps(new)
         yield from self._dispose_steps(removed)
 

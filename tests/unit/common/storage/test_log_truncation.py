@@ -108,6 +108,36 @@ def test_nobody_may_append_in_the_middle_of_a_truncation() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+@pytest.mark.parametrize("start", [None, 3], ids=["starting over", "cutting"])
+def test_a_log_can_be_used_after_the_task_that_truncates_it_is_cancelled(start: int | None) -> None:
+    """The owner appends at once, while the files are still being changed. So a segment is rolled whose file is not even
+    open, and the next one may have the name of a segment that is still to be removed. The new one must not get the old one's
+    file, and nothing that follows waits forever."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 40)
+        await log.flush()
+        change = log.truncate_fully_and_start_at(Offset(100)) if start is None else log.truncate_to(Offset(start))
+        truncating = asyncio.ensure_future(change)
+        has_begun = asyncio.Event()
+        world.operation_watchers.append(lambda _, kind, name: has_begun.set() if kind in ("remove", "rename") else None)
+        await has_begun.wait()
+        truncating.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await truncating
+        while len(log.segment_base_offsets) < 3:
+            last = append(log)
+        rolled = log.segment_base_offsets[:2]
+        await last.written
+        assert await log.flush() == log.log_end_offset
+        assert (await all_offsets(log))[-1] == (last.first_offset, last.last_offset)
+        deleted = await log.delete_segments_before(last.last_offset)
+        assert [each.base_offset for each in deleted] == rolled
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_gap_is_cut_where_it_begins() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
