@@ -119,7 +119,7 @@ class Log(LogAppends, LogReads, LogTruncation, SegmentReplacement):
         newest_segment = self._segments.newest
         newest_segment.seal()
         yield from newest_segment.index_file_steps()
-        yield from self.producers.close_steps(self.name, self.log_end_offset)
+        yield from self.producers.close_steps(self.name, newest_segment.next_offset)
 
     async def abandon(self) -> None:
         """Closes the files of a log that failed while its directory did not, so that the log can be loaded again."""

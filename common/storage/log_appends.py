@@ -144,9 +144,8 @@ class LogAppends(LogSyncs):
         segment = self._segments.newest
         max_timestamp = max([header.max_timestamp for header, _ in batches])
         if segment.is_full_for(size=size, max_timestamp=max_timestamp, last_offset=last_offset, config=self.config):
-            # The new segment starts where the old one ends, even if these batches follow a gap: recovery treats a gap
-            # between two segments as lost records. Only a gap too wide for the indexes is left between the segments.
-            return self._roll(max(self.log_end_offset, last_offset - RELATIVE_OFFSET_MAX))
+            # Only a gap too wide for the indexes is left between the segments.
+            return self._roll(max(segment.next_offset, last_offset - RELATIVE_OFFSET_MAX))
         return segment
 
     def _note_producer(self, header: BatchHeader, base_offset: int, marker: EndTransactionMarker | None) -> None:

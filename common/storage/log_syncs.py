@@ -27,12 +27,14 @@ class LogSyncs(LogState):
         async with self._lock:
             self._check_usable()
             if self._segments.newest.size:
-                self._roll(self.log_end_offset)
+                self._roll(self._segments.newest.next_offset)
             await self._background.wait()
             self._check_not_failed()
         return Offset(self._segments.newest.base_offset)
 
     def _roll(self, base_offset: int) -> Segment:
+        """Adds a segment. It starts where the last batch of the old one ends, even if the log ends later or the next batches
+        follow a gap: recovery treats a gap between two segments as lost records."""
         old = self._segments.newest
         new = Segment(self.log_dir, self.name, base_offset)
         new.is_held = True

@@ -120,7 +120,8 @@ class Segment:
         self.file: SegmentFile | None = None
         # True while the file is being opened or truncated; the pipeline holds appends back meanwhile.
         self.is_held = False
-        # The offset after the last batch. Changes with every batch, and at a truncation.
+        # The offset after the last batch. Changes with every batch. A log that was cut in a gap ends later than its newest
+        # segment.
         self.next_offset = base_offset
         # The position of the next batch. Moved by `note_batch`, before the write. Invariant: written_size <= size.
         self.size = 0
@@ -453,7 +454,6 @@ class Segment:
         part.file = self.file
         part.take_transactions(transactions, has_file=self.has_transaction_file)
         await part.take_up(index, times, size=size, index_interval=index_interval)
-        part.next_offset = end_offset
         return part
 
     async def _checked_indexes(self) -> tuple[OffsetIndex, TimeIndex]:

@@ -63,7 +63,7 @@ class SegmentDeletion(LogSyncs):
             if count:
                 if count == len(self._segments):
                     # All segments have expired. The newest segment can only be removed once there is a newer one.
-                    self._roll(self.log_end_offset)
+                    self._roll(self._segments.newest.next_offset)
                 self.raise_log_start_offset(Offset(self._segments[count].base_offset))
             return await self._delete_below_start()
 

@@ -148,6 +148,32 @@ def test_a_gap_is_cut_where_it_begins() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+@pytest.mark.parametrize("how", ["full", "rolled", "expired"])
+def test_a_segment_that_follows_a_cut_in_a_gap_survives_a_kill(how: str) -> None:
+    """The new segment begins where the last batch ends, and not at the log end. Otherwise recovery would miss the records in
+    between, and drop all that follow."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await append_fetched(log, concatenated([batch(2, size=400, offset=0), batch(2, offset=10)])).written
+        assert await log.truncate_to(Offset(6)) == 6
+        if how == "rolled":
+            await log.roll()
+        if how == "expired":
+            expiry = Expiry(retention_ms=1000, retention_bytes=-1)
+            assert len(await log.delete_expired(expiry, now_ms=10**9, high_watermark=Offset(6))) == 1
+        await append(log, size=300).written
+        offsets = [(6, 6)] if how == "expired" else [(0, 1), (6, 6)]
+        assert await all_offsets(log, max_bytes=1000) == offsets
+        assert log.segment_base_offsets == ([2] if how == "expired" else [0, 2])
+        world.crash("a")
+        loaded = await Log.load(await attached(world, node="b"), FOLDER, SMALL)
+        assert not loaded.recovery.lost_anything
+        assert await all_offsets(loaded, max_bytes=1000) == offsets
+
+    SimulatedWorld(1).run(scenario)
+
+
 @pytest.mark.parametrize("start", [0, 10, 100])
 def test_a_log_starts_over_behind_or_before_what_it_had(start: int) -> None:
     async def scenario(world: SimulatedWorld) -> None:

@@ -339,3 +339,20 @@ def test_a_duplicate_fails_with_its_original() -> None:
             log.find_duplicate(header(FIRST, 0))
 
     SimulatedWorld(1).run(scenario)
+
+
+def test_a_log_that_was_cut_in_a_gap_remembers_its_producers_after_a_clean_shutdown() -> None:
+    """The loaded log ends with its last batch. A snapshot beyond that end would be taken for one of a longer log."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await produce(log, 2)
+        _, beyond = produced_batch(FIRST, 1, offset=10)
+        await append_fetched(log, beyond).written
+        assert await log.truncate_to(Offset(6)) == 6
+        await log.close()
+        loaded = await Log.load(log.log_dir, FOLDER, FIVE, recovery_point=log.recovery_point, clean=True)
+        assert loaded.log_end_offset == 2
+        assert last_batches({**loaded.producers.state.entries}) == last_batches(state_of_batches(2))
+
+    SimulatedWorld(1).run(scenario)
