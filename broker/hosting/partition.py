@@ -13,7 +13,7 @@ the effects: it completes waiting requests and sends ISR proposals to the contro
    back. When the swap ends, successfully or not, they are carried out in the order of their arrival.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -567,13 +567,16 @@ class Partition:
 
         self.log.append_as_follower(batches, view, on_written=written, on_failed=lambda _: on_done(False))
 
-    def note_written(self, writes: Iterable[tuple[Offset, int]]) -> None:
-        """Notes that the log is written up to the end of each of these writes, which have this end offset and size."""
+    def note_written(self, writes: Sequence[tuple[Offset, int]]) -> None:
+        """Notes that the log is written up to the end of each of these writes, at least one, which have this end offset and
+        size."""
+        assert writes, "an append has at least one batch"
         if self.gone is not ErrorCode.NONE:
             return
         for end_offset, size in writes:
             self._readable.written(end_offset, size)
-        if end_offset < self.log.written_offset:
+        last_end_offset, _ = writes[-1]
+        if last_end_offset < self.log.written_offset:
             # Later appends were written together with this one, and come here in the same step. What follows is needed only
             # once, for the last of them.
             return

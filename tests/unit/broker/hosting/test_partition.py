@@ -207,3 +207,12 @@ def test_consumers_are_woken_before_producers_are_answered() -> None:
         assert consumer_was_woken == [True]
 
     run(scenario)
+
+
+def test_a_partition_is_never_notified_of_no_write_at_all() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await leader_with_waiting_produces(cluster, "one")
+        with pytest.raises(AssertionError, match="at least one batch"):
+            cluster[1].partition().note_written([])
+
+    run(scenario)
