@@ -5,8 +5,8 @@ the requests are brought into one form here: topics and partitions that do not e
 version 10 on) become names, and the single group of an older OffsetFetch becomes a list of one.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from broker.coordinator.core.result import Caller
 from broker.coordinator.group_coordinator import GroupCoordinator
@@ -57,6 +57,15 @@ _SEVERAL_GROUPS_FIRST_VERSION = 8
 _MISSING_GROUPS_FIRST_VERSION = 9
 _ABORTABLE_FIRST_VERSION = 4
 _NO_OFFSET = -1
+
+
+class AskedPartition(Protocol):
+    """What the requests say of a partition, whatever else they want."""
+
+    partition_index: int
+
+
+Asked = TypeVar("Asked", bound=AskedPartition)
 
 
 class GroupOffsetsRequests:
@@ -140,21 +149,17 @@ class GroupOffsetsRequests:
         return _with_missing(waiting, refused) if refused else response_of(context, waiting)
 
     def _take_out_missing(self, asked: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic | None:
-        topic = self._state.topic_named(asked.name)
+        asked.partitions, missing = self._existing_and_missing(asked.name, asked.partitions)
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partitions = [TxnOffsetCommitResponsePartition(partition_index=each, error_code=error) for each in missing]
+        return TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions) if missing else None
+
+    def _existing_and_missing(self, topic_name: str, asked: Sequence[Asked]) -> tuple[list[Asked], list[int]]:
+        """Returns those that exist of the partitions that a request names, and the indexes of the others."""
+        topic = self._state.topic_named(topic_name)
         exists = () if topic is None else topic.partitions
-        missing = [each for each in asked.partitions if each.partition_index not in exists]
-        asked.partitions = [each for each in asked.partitions if each.partition_index in exists]
-        if not missing:
-            return None
-        return TxnOffsetCommitResponseTopic(
-            name=asked.name,
-            partitions=[
-                TxnOffsetCommitResponsePartition(
-                    partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
-                for each in missing
-            ],
-        )
+        existing = [each for each in asked if each.partition_index in exists]
+        return existing, [each.partition_index for each in asked if each.partition_index not in exists]
 
     # --- fetch ---------------------------------------------------------------------------------------------------
 
@@ -225,21 +230,10 @@ class GroupOffsetsRequests:
         return _with_undeleted(waiting, refused) if refused else response_of(context, waiting)
 
     def _take_out_unknown(self, asked: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic | None:
-        topic = self._state.topic_named(asked.name)
-        exists = () if topic is None else topic.partitions
-        unknown = [each for each in asked.partitions if each.partition_index not in exists]
-        asked.partitions = [each for each in asked.partitions if each.partition_index in exists]
-        if not unknown:
-            return None
-        return OffsetDeleteResponseTopic(
-            name=asked.name,
-            partitions=[
-                OffsetDeleteResponsePartition(
-                    partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
-                for each in unknown
-            ],
-        )
+        asked.partitions, unknown = self._existing_and_missing(asked.name, asked.partitions)
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partitions = [OffsetDeleteResponsePartition(partition_index=each, error_code=error) for each in unknown]
+        return OffsetDeleteResponseTopic(name=asked.name, partitions=partitions) if unknown else None
 
 
 def _unknown_error(topic: Topic | None, *, by_id: bool) -> ErrorCode:
