@@ -454,8 +454,8 @@ class Partition:
         """Appends validated batches and returns the first offset. A transactional batch that `must_be_verified` needs an
         open transaction or a guard that nothing has ended (KIP-890). Calls `on_written` with the end of the append once the
         kernel has the batches, or `on_failed` if the append failed. If a batch is the duplicate of an earlier one (KIP-98),
-        appends nothing, and returns and calls the same for the earlier one. Raises ProducerRefused, and LogDirError if the
-        log had failed before."""
+        appends nothing, and returns and calls the same for the earlier one. Raises ProducerRefused, LogClosed, and
+        LogDirError if the log had failed before."""
         for header, _ in batches:
             if header.producer_id > NO_PRODUCER_ID and (earlier := self.log.find_duplicate(header)) is not None:
                 # The earlier batch may still be on its way to the disk.
