@@ -37,6 +37,7 @@ from common.metadata.metadata_version import (
     CONTROLLER_REGISTRATION_LEVEL,
     METADATA_VERSION_FEATURE,
     MINIMUM_LEVEL,
+    ZK_MIGRATION_LEVEL,
     is_directory_assignment_supported,
     supported_levels,
 )
@@ -516,6 +517,9 @@ class MetadataState:
                 # Nodes that need the lower level do not know the record, so snapshots must not have it. Nothing is lost: the
                 # controllers register again when the level rises.
                 self.controllers.clear()
+            if self.metadata_version < ZK_MIGRATION_LEVEL:
+                # Nodes that need the lower level do not know this record either. A log without it counts as never migrated.
+                self.zk_migration_state = None
 
     def _replay_producer_ids(self, record: ProducerIdsRecord, offset: Offset, _delta: MetadataDelta | None) -> None:
         if record.next_producer_id <= self.next_producer_id:

@@ -25,6 +25,7 @@ from common.records.metadata_records import (
     RemoveDelegationTokenRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
+    ZkMigrationState,
 )
 from controller.core.long_decisions import Sliced, ends_slice
 
@@ -40,6 +41,8 @@ class Losses:
     brokers_with_directories: list[BrokerRegistration] = field(default_factory=list)
     brokers_in_controlled_shutdown: list[BrokerRegistration] = field(default_factory=list)
     migrating_brokers: list[BrokerRegistration] = field(default_factory=list)
+    # None if there is nothing to lose. The replay of the lower level forgets the state, which takes no record of its own.
+    zk_migration_state: ZkMigrationState | None = None
     assigned_partitions: list[TopicIdPartition] = field(default_factory=list)
     # Names of the first of `assigned_partitions`.
     partition_names: list[str] = field(default_factory=list)
@@ -51,6 +54,7 @@ class Losses:
             self.brokers_with_directories
             or self.brokers_in_controlled_shutdown
             or self.migrating_brokers
+            or self.zk_migration_state
             or self.assigned_partitions
             or self.scram_credentials
             or self.delegation_tokens
@@ -63,6 +67,10 @@ class Losses:
             ("the directories of partitions", self.partition_names),
             ("the controlled shutdown of brokers", [str(each.broker_id) for each in self.brokers_in_controlled_shutdown]),
             ("the ZooKeeper mode of brokers", [str(each.broker_id) for each in self.migrating_brokers]),
+            (
+                "the state of the migration from ZooKeeper,",
+                [] if self.zk_migration_state is None else [self.zk_migration_state.name],
+            ),
             ("the SCRAM credentials of users", [each.name for each in self.scram_credentials]),
             ("the delegation tokens", [each.token_id for each in self.delegation_tokens]),
         )
@@ -95,6 +103,8 @@ def find_losses(state: MetadataState, level: int) -> Sliced[Losses]:
         losses.brokers_in_controlled_shutdown = [each for each in state.brokers.values() if each.in_controlled_shutdown]
     if level < metadata_version.ZK_MIGRATION_LEVEL:
         losses.migrating_brokers = [each for each in state.brokers.values() if each.is_migrating_zk_broker]
+        if state.zk_migration_state is not ZkMigrationState.NONE:
+            losses.zk_migration_state = state.zk_migration_state
     if level < metadata_version.SCRAM_LEVEL:
         losses.scram_credentials = [
             each

@@ -34,6 +34,8 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     RegisterBrokerRecord,
     UserScramCredentialRecord,
+    ZkMigrationRecord,
+    ZkMigrationState,
 )
 from controller.core.controller_registration import handle_controller_registration
 from controller.core.result import ControllerResult
@@ -179,6 +181,7 @@ def full_context(level: int) -> tuple[ControllerContext, TopicId]:
     kept = [
         *([ApiMessageAndVersion(UserScramCredentialRecord(name="u", mechanism=1), 0)] if level >= 11 else []),
         *([ApiMessageAndVersion(DelegationTokenRecord(token_id="k"), 0)] if level >= 14 else []),
+        *([ApiMessageAndVersion(ZkMigrationRecord(zk_migration_state=ZkMigrationState.MIGRATION), 0)] if level >= 8 else []),
     ]
     context.apply(ControllerResult(kept, None))
     if level >= 15:
@@ -217,6 +220,7 @@ def test_a_snapshot_after_every_downgrade(level: int, lower: int) -> None:
     assert context.state.metadata_version == lower
     assert rebuilt(context.state) == context.state
     assert bool(context.state.controllers) is (lower >= 15)
+    assert context.state.zk_migration_state is (ZkMigrationState.MIGRATION if lower >= 8 else None)
     assert (len(context.last_records) > 1) is loses
     assert bool(context.event("feature_updated")["lost"]) is loses
 
@@ -227,8 +231,9 @@ def test_a_refused_downgrade_names_what_it_would_lose() -> None:
     assert refused(context, 4, UpgradeType.SAFE_DOWNGRADE) == (
         "Refusing to perform the requested downgrade because it might delete metadata information: metadata.version 3.3-IV0 "
         "cannot express the registered directories of brokers 1, 2, 3; the directories of partitions t-0, t-1, t-2; "
-        "the controlled shutdown of brokers 3; the ZooKeeper mode of brokers 2; the SCRAM credentials of users u; "
-        "the delegation tokens k. An unsafe downgrade deletes it."
+        "the controlled shutdown of brokers 3; the ZooKeeper mode of brokers 2; "
+        "the state of the migration from ZooKeeper, MIGRATION; the SCRAM credentials of users u; the delegation tokens k. "
+        "An unsafe downgrade deletes it."
     )
 
 
