@@ -241,19 +241,21 @@ class BrokerDaemon:
     def _on_published(self, offset: Offset, is_first: bool) -> None:
         if is_first:
             self._assignments.fix_gate()
-        self._lifecycle_loop.post(MetadataApplied(lacks_directories=self._lacks_directories()))
+        self._lifecycle_loop.post(MetadataApplied(self._lacking_registration()))
         self._announce()
 
-    def _lacks_directories(self) -> bool:
-        """Whether the image has this broker's registration without directories, although metadata.version has them: it was
-        written when the level was lower."""
+    def _lacking_registration(self) -> Offset | None:
+        """Returns the offset of this broker's registration if the image has it without directories, although
+        metadata.version has them: it was written when the level was lower."""
         registration = self.state.brokers.get(self._broker_id)
-        return (
+        if (
             registration is not None
             and registration.epoch == self.lifecycle.broker_epoch
             and not registration.directories
             and is_directory_assignment_supported(self.state.metadata_version)
-        )
+        ):
+            return self.state.registration_offsets[self._broker_id]
+        return None
 
     async def _catch_up(self) -> None:
         high_watermark = await self._driver.ask_for_high_watermark()

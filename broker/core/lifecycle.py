@@ -17,6 +17,11 @@ Counterpart of Kafka's BrokerLifecycleManager, with the rules of docs/DESIGN.md,
    (KIP-858).
 4. Once metadata.version rises to where registrations have directories, the broker registers again, with the same incarnation
    id. The controller keeps epoch and fencing. A refusal is not fatal: heartbeats go on in between, or the session would end.
+   What counts is the registration in the applied metadata, not the rise: two rises may come in one delta, or one while the
+   request is in flight. A registration that lacks the directories is amended once, because the metadata shows an accepted
+   request only later, as a registration at another offset.
+5. A broker that was unregistered stays out. If its next request is a registration, the controller takes it for a new broker
+   and gives it another epoch, and the broker halts.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from common.ids import BrokerEpoch, DirectoryId, uuid_text
+from common.ids import BrokerEpoch, DirectoryId, Offset, uuid_text
 from common.protocol.errors import ErrorCode, error_name
 from common.time_units import NS_PER_MS
 
@@ -151,8 +156,9 @@ class LastWords:
 class MetadataApplied:
     """New metadata was applied, so leadership in a failed directory may have changed."""
 
-    # Whether the applied metadata lacks this incarnation's directories although its metadata.version can express them.
-    lacks_directories: bool = False
+    # The offset of this incarnation's registration, if the applied metadata has it without directories although its
+    # metadata.version can express them.
+    lacking: Offset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,12 +268,11 @@ class BrokerLifecycle:
         # The directories that the last accepted registration named. Empty until then.
         # Invariant: a heartbeat never names an id outside this set.
         self._registered_directories: frozenset[DirectoryId] = frozenset()
-        # Rule 4: whether the applied metadata lacks the directories, and whether they still have to be registered. The
-        # second is set when the first becomes true, and cleared when a registration is accepted or the first becomes false.
-        self._lacks_directories = False
-        self._must_register_again = False
-        # Whether no registration has been sent since the level rose. The first attempt must not wait for the next heartbeat.
-        self._is_level_new = False
+        # Rule 4: the registration that lacks the directories in the applied metadata, the one that the last registration
+        # request was to amend, and the last one for which such a request was accepted.
+        self._lacking: Offset | None = None
+        self._asked_to_amend: Offset | None = None
+        self._amended: Offset | None = None
         # Whether the last request was a registration, so that a heartbeat comes next.
         self._owes_heartbeat = False
         # Whether a request awaits its answer. Set by `_maybe_send`, cleared by every answer and by RequestFailed.
@@ -349,27 +354,30 @@ class BrokerLifecycle:
                 return self._handle_shutdown_asked(now_ns)
             case LastWords():
                 return self._handle_last_words(now_ns)
-            case MetadataApplied(lacks_directories):
-                self._handle_metadata_applied(lacks_directories, now_ns)
+            case MetadataApplied(lacking):
+                self._handle_metadata_applied(lacking, now_ns)
             case Tick():
                 pass
         return []
 
-    def _handle_metadata_applied(self, lacks_directories: bool, now_ns: int) -> None:
-        if lacks_directories and not self._lacks_directories:
-            self._must_register_again = self._is_level_new = True
+    def _handle_metadata_applied(self, lacking: Offset | None, now_ns: int) -> None:
+        is_news = lacking != self._lacking
+        self._lacking = lacking
+        if is_news and self._must_register_again():
             self._send_soon(now_ns)
-        elif not lacks_directories:
-            self._must_register_again = self._is_level_new = False
-        self._lacks_directories = lacks_directories
+
+    def _must_register_again(self) -> bool:
+        return self._lacking is not None and self._lacking != self._amended
 
     def _handle_registered(self, event: Registered, now_ns: int) -> list[Effect]:
         self._in_flight = False
-        self._must_register_again = False
+        self._amended = self._asked_to_amend
         self._request_failures = 0
         self._registration_deadline_ns = None
         self._registration_error = None
         is_again = self.broker_epoch >= 0
+        if is_again and event.broker_epoch != self.broker_epoch:
+            return [Halt(self._no_longer_known())]
         self.broker_epoch = event.broker_epoch
         self._registered_directories = frozenset(event.directories)
         # The request names only online directories. Leaving out a failed directory reports its failure.
@@ -414,12 +422,7 @@ class BrokerLifecycle:
     def _handle_heartbeat_answered(self, event: HeartbeatAnswered, now_ns: int) -> list[Effect]:
         self._in_flight = False
         if event.error_code == ErrorCode.STALE_BROKER_EPOCH:
-            return [
-                Halt(
-                    f"the controller no longer knows broker epoch {self.broker_epoch}: it was unregistered, or another "
-                    "process registered the same node.id; stop that process, then start this broker again"
-                )
-            ]
+            return [Halt(self._no_longer_known())]
         if event.error_code != ErrorCode.NONE:
             self._retry_later(now_ns)
             return []
@@ -436,9 +439,18 @@ class BrokerLifecycle:
         if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and event.should_shut_down:
             return [*effects, ShutDownNow()]
         unsent = any(not failure.acknowledged for failure in self._failures.values())
-        urgent = unsent or (self._ready_to_unfence and event.is_fenced and self._sent_want_fence) or self._is_level_new
+        is_ready = self._ready_to_unfence and event.is_fenced and self._sent_want_fence
+        # The first attempt to amend a registration must not wait for the next regular heartbeat.
+        is_lacking = self._must_register_again() and self._lacking != self._asked_to_amend
+        urgent = unsent or is_ready or is_lacking
         self._next_request_ns = now_ns if urgent else now_ns + self._interval_ns()
         return effects
+
+    def _no_longer_known(self) -> str:
+        return (
+            f"the controller no longer knows broker epoch {self.broker_epoch}: it was unregistered, or another process "
+            "registered the same node.id; stop that process, then start this broker again"
+        )
 
     def _acknowledge(self, directory_ids: tuple[DirectoryId, ...]) -> list[Effect]:
         fresh = tuple(d for d in directory_ids if not self._failures[d].acknowledged)
@@ -502,7 +514,7 @@ class BrokerLifecycle:
         self._next_request_ns = None
         if self._is_registration_next():
             self._owes_heartbeat = True
-            self._is_level_new = False
+            self._asked_to_amend = self._lacking
             return [SendRegistration()]
         self._owes_heartbeat = False
         self._sent_last_words = self._has_last_words
@@ -520,7 +532,7 @@ class BrokerLifecycle:
     def _is_registration_next(self) -> bool:
         if self.broker_epoch < 0:
             return True
-        return self._must_register_again and not self._owes_heartbeat and not self._has_last_words
+        return self._must_register_again() and not self._owes_heartbeat and not self._has_last_words
 
     def _send_soon(self, now_ns: int) -> None:
         # Before the registration nothing is urgent: every attempt names the directories that are online when it is built,

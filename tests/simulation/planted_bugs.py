@@ -902,7 +902,7 @@ _LEVELS = (
     _bug(
         "no registration when the level rises",
         "The broker has registered already.",
-        Edit(BrokerDaemon._lacks_directories, "not registration.directories", "False"),
+        Edit(BrokerDaemon._lacking_registration, "not registration.directories", "False"),
         seed=111,
     ),
     _bug(

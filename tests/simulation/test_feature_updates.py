@@ -1,10 +1,12 @@
-"""Bugs in the rules about feature levels. The recorded migration of a cluster without JBOD must find each of them.
+"""Bugs in the rules about feature levels. The recorded migration of a cluster without JBOD, or the scenario that belongs to
+the bug, must find each of them.
 
 The drawn plans of the simulator change no levels, so these bugs are not among those that its seeds must find.
 """
 
 import pytest
 
+from broker.core.lifecycle import BrokerLifecycle
 from broker.daemon import BrokerDaemon
 from common.metadata.state import MetadataState
 from controller.core import feature_losses, registration, update_features
@@ -17,7 +19,7 @@ BUGS = (
     PlantedBug(
         "a broker registers once in its life",
         "Its directories have not changed, so there is nothing to say.",
-        (Edit(BrokerDaemon._lacks_directories, "not registration.directories", "False"),),
+        (Edit(BrokerDaemon._lacking_registration, "not registration.directories", "False"),),
     ),
     PlantedBug(
         "every registration fences the broker",
@@ -75,16 +77,32 @@ BUGS = (
     ),
 )
 
+# Those with a scenario of their own.
+OTHER_BUGS = (
+    (
+        "migration-two_rises_at_once",
+        PlantedBug(
+            "a broker amends its registration once in its life",
+            "The level has risen, and the broker has registered for it.",
+            (Edit(BrokerLifecycle._must_register_again, "self._lacking != self._amended", "self._amended is None"),),
+        ),
+    ),
+)
 
-def recorded() -> str:
-    (path,) = (each for each in scenario_files() if each.stem == SCENARIO)
+
+def recorded(scenario: str) -> str:
+    (path,) = (each for each in scenario_files() if each.stem == scenario)
     return path.read_text()
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_the_recorded_migration_finds(bug: PlantedBug) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "bug"),
+    [*((SCENARIO, bug) for bug in BUGS), *OTHER_BUGS],
+    ids=lambda each: each.name if isinstance(each, PlantedBug) else "",
+)
+def test_the_recorded_scenario_finds(scenario: str, bug: PlantedBug) -> None:
     """With the bug, the scenario fails or shows something else."""
-    expected = recorded()
+    expected = recorded(scenario)
     with bug.planted():
         try:
             shown = play(expected, seed=1)

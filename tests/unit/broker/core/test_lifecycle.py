@@ -29,7 +29,7 @@ from broker.core.lifecycle import (
     StateChanged,
     Tick,
 )
-from common.ids import BrokerEpoch, DirectoryId, Uuid
+from common.ids import BrokerEpoch, DirectoryId, Offset, Uuid
 from common.protocol.errors import ErrorCode
 from common.time_units import NS_PER_MS
 
@@ -339,7 +339,9 @@ def test_a_broker_that_never_registered_has_no_last_words() -> None:
 
 # --- registering again -----------------------------------------------------------------------------------------------
 
-LEVEL_ROSE = MetadataApplied(lacks_directories=True)
+LEVEL_ROSE = MetadataApplied(lacking=Offset(10))
+# The level has risen again since: the registration that lacks the directories is another one.
+LEVEL_ROSE_AGAIN = MetadataApplied(lacking=Offset(20))
 
 
 def test_a_rising_level_registers_the_broker_once_more() -> None:
@@ -364,6 +366,45 @@ def test_the_registration_follows_a_heartbeat_in_flight_at_once() -> None:
     assert context.step(Tick(), after_ms=2000) == [heartbeat()]
     assert context.step(LEVEL_ROSE) == []
     assert context.answer() == [SendRegistration()]
+
+
+def test_a_second_rise_in_the_same_delta_registers_the_broker_again() -> None:
+    """The level has risen, fallen and risen before the broker applies any of it. So the metadata lacks the directories
+    before and after, and never has them in between."""
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(LEVEL_ROSE) == [SendRegistration()]
+    assert context.step(Registered(EPOCH, (D1, D2))) == [heartbeat()]
+    assert context.answer() == []
+    assert context.step(LEVEL_ROSE_AGAIN) == [SendRegistration()]
+    assert context.step(Registered(EPOCH, (D1, D2))) == [heartbeat()]
+    assert context.answer() == []
+    assert context.step(LEVEL_ROSE_AGAIN) == []
+    assert context.step(MetadataApplied()) == []
+
+
+def test_a_rise_while_a_registration_is_in_flight_is_not_missed() -> None:
+    """The answer may be about the time before that rise. The next registration follows the heartbeat at once."""
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(LEVEL_ROSE) == [SendRegistration()]
+    assert context.step(LEVEL_ROSE_AGAIN) == []
+    assert context.step(Registered(EPOCH, (D1, D2))) == [heartbeat()]
+    assert context.answer() == [SendRegistration()]
+    assert context.step(Registered(EPOCH, (D1, D2))) == [heartbeat()]
+    assert context.answer() == []
+
+
+def test_an_unregistered_broker_does_not_come_back() -> None:
+    """The level rises after the broker was unregistered, and the broker knows of the rise only. The controller takes its
+    registration for that of a new broker, with another epoch."""
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(LEVEL_ROSE) == [SendRegistration()]
+    halt, ended = context.step(Registered(BrokerEpoch(EPOCH + 1), (D1, D2)))
+    assert isinstance(halt, Halt)
+    assert halt.reason.startswith(f"the controller no longer knows broker epoch {EPOCH}: it was unregistered")
+    assert ended == StateChanged(BrokerState.SHUTTING_DOWN)
 
 
 @pytest.mark.parametrize("failure", [RequestFailed("no answer"), RegistrationRefused(ErrorCode.UNSUPPORTED_VERSION)])
