@@ -31,6 +31,7 @@ from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.transaction_verifier import TransactionVerifier
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.directory_support import reason_to_end
 from broker.core.lifecycle import (
     BrokerLifecycle,
     BrokerState,
@@ -84,8 +85,8 @@ TRANSACTION_COMMIT_TIMEOUT_NS = 5_000 * NS_PER_MS
 
 
 class BrokerDaemon:
-    """One incarnation of a broker. `halt(reason)` ends the node at once; `on_running` is called when the controller has
-    unfenced the broker."""
+    """One incarnation of a broker. `halt(reason)` ends the node at once, `halt_for_disk(reason)` after its last words;
+    `on_running` is called when the controller has unfenced the broker."""
 
     def __init__(
         self,
@@ -97,6 +98,7 @@ class BrokerDaemon:
         driver: QuorumDriver,
         task_group: asyncio.TaskGroup,
         halt: Callable[[str], None],
+        halt_for_disk: Callable[[str], None],
         on_running: Callable[[], None] = lambda: None,
     ) -> None:
         self._env = env
@@ -105,6 +107,7 @@ class BrokerDaemon:
         self._driver = driver
         self._task_group = task_group
         self._halt = halt
+        self._halt_for_disk = halt_for_disk
         self._on_running = on_running
         self._broker_id = BrokerId(config.node_id)
         self._incarnation_id = IncarnationId(env.uuid())
@@ -116,6 +119,8 @@ class BrokerDaemon:
         self._resolver = ConfigResolver(config, properties)
         self.configuration = CurrentConfiguration(self._resolver, self.state)
         self._serving = self._make_serving()
+        # Whether the image has this incarnation's registration, and thus at least the metadata.version of that time.
+        self._knows_level = False
         # False from the moment when the controller has unfenced this broker until the broker's image shows it.
         self._is_announced = True
         # The parts of the controller link that the replicas need.
@@ -192,10 +197,18 @@ class BrokerDaemon:
         self._env.log.error(
             "log_dir_offline", log_dir=went.log_dir, directory_id=directory_id, cause=went.cause, replicas=replicas
         )
-        if len(self._config.log_dirs) > 1:
+        if len(self._config.log_dirs) > 1 and not self._ends_without_directory():
             # With a single directory the failure is not reported, because the broker ends anyway (KIP-858).
             self._lifecycle_loop.directory_failed(directory_id)
         self._task_group.create_task(self._close_replicas(closing))
+
+    def _ends_without_directory(self) -> bool:
+        """Whether the broker has to end because a directory is offline that metadata.version cannot name. Begins the end."""
+        # Until the image has this incarnation's registration, its metadata.version may be an old one.
+        reason = reason_to_end(self._directories.known, self.state.metadata_version) if self._knows_level else None
+        if reason is not None:
+            self._halt_for_disk(reason)
+        return reason is not None
 
     async def _close_replicas(self, closing: Iterator[None]) -> None:
         # Let the heartbeat leave first. It takes one turn of the event loop to begin it and one to write it to the socket,
@@ -206,6 +219,9 @@ class BrokerDaemon:
 
     async def _bring_up(self) -> None:
         await self.follower.wait_until_registered()
+        self._knows_level = True
+        if self._ends_without_directory():
+            return
         # The logs are loaded with the configuration that is in effect, not with that of server.properties.
         self._log_changed_configuration(self.configuration.refresh())
         try:
@@ -239,6 +255,7 @@ class BrokerDaemon:
             self._env.log.info("broker_config_changed", keys=keys)
 
     def _on_published(self, offset: Offset, is_first: bool) -> None:
+        self._ends_without_directory()
         if is_first:
             self._assignments.fix_gate()
         self._lifecycle_loop.post(MetadataApplied(self._lacking_registration()))

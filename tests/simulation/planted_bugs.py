@@ -17,7 +17,7 @@ from broker.coordinator.core.transactions.transaction import Transaction
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.open_shard import OpenShard
-from broker.core import compaction, future_at_start, placement, reconcile
+from broker.core import compaction, directory_support, future_at_start, placement, reconcile
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.directory_suspicion import DirectorySuspicion
 from broker.core.lifecycle import BrokerLifecycle
@@ -910,6 +910,12 @@ _LEVELS = (
         "The registration does not list them any more.",
         Edit(MetadataState._replay_register_broker, " and self._knows_directories(record)", ""),
         seed=111,
+    ),
+    _bug(
+        "a broker goes on without one of its directories at any level",
+        "The other directories are as good as ever.",
+        Edit(directory_support.reason_to_end, "not offline or", "True or"),
+        seed=68,
     ),
 )
 

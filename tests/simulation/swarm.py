@@ -152,8 +152,8 @@ class SeedRun:
             await levels.update(rise.level, UpgradeType.UPGRADE)
 
     async def _rise_and_fall(self, levels: LevelChanges) -> None:
-        """Rises where that has not happened yet, adds disks, falls and rises again, while clients work. After each step the
-        cluster must settle."""
+        """Rises where that has not happened yet, adds disks, falls, loses a disk and rises again, while clients work. After
+        each step the cluster must settle."""
         rise = self.plan.rise
         if rise is not None:
             if rise.at_ns is None:
@@ -162,10 +162,27 @@ class SeedRun:
             for _ in range(rise.further_disks):
                 await levels.add_disks(self._converge)
             if rise.falls:
-                for level, kind in ((self.plan.level, UpgradeType.UNSAFE_DOWNGRADE), (rise.level, UpgradeType.UPGRADE)):
-                    await levels.update(level, kind)
-                    await self._converge()
+                await levels.update(self.plan.level, UpgradeType.UNSAFE_DOWNGRADE)
+                await self._converge()
+                fault = self._draw_disk_to_lose()
+                if fault is not None:
+                    self._untouched.begin(fault)
+                    await levels.lose_disk(fault)
+                    self._untouched.end(fault)
+                await levels.update(rise.level, UpgradeType.UPGRADE)
+                if fault is not None:
+                    self._lab.let_go(fault.node)
+                await self._converge()
         levels.close()
+
+    def _draw_disk_to_lose(self) -> Fault | None:
+        """Returns the death of a disk whose broker has others. None if every broker has one disk."""
+        rng = random.Random(f"{self.plan.seed}/fall")
+        broker_id = rng.choice(self._cluster.broker_ids)
+        numbers = self._cluster.disk_numbers(broker_id)
+        if len(numbers) == 1:
+            return None
+        return Fault(at_ns=0, kind="disk dies and comes back", node=broker_id, disk=f"d{rng.choice(numbers)}")
 
     def _slow_appends(self) -> None:
         for broker_id, number in self.plan.slow_disks:

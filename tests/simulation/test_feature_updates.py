@@ -6,6 +6,7 @@ The drawn plans of the simulator change no levels, so these bugs are not among t
 
 import pytest
 
+from broker.core import directory_support
 from broker.core.lifecycle import BrokerLifecycle
 from broker.daemon import BrokerDaemon
 from common.metadata.state import MetadataState
@@ -85,6 +86,14 @@ OTHER_BUGS = (
             "a broker amends its registration once in its life",
             "The level has risen, and the broker has registered for it.",
             (Edit(BrokerLifecycle._must_register_again, "self._lacking != self._amended", "self._amended is None"),),
+        ),
+    ),
+    (
+        "compatibility-disk_failure_after_a_downgrade",
+        PlantedBug(
+            "a broker goes on without one of its directories at any level",
+            "The other directories are as good as ever.",
+            (Edit(directory_support.reason_to_end, "not offline or", "True or"),),
         ),
     ),
 )

@@ -2,25 +2,29 @@
 
 As KIP-858 describes it ("Migrating a cluster in KRaft without JBOD"): the level rises, every broker registers its only
 directory, and gets further ones at later restarts. Some clusters fall again by an unsafe downgrade, which forgets the
-directories, and rise once more: no broker with several directories can register in between.
+directories, and rise once more. In between no broker with several directories can register. One of them may lose a disk
+then: it must end, because nobody else would move its leaders away.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from common.ids import BrokerId
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE
 from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster
-from tests.simulation.faults import Lab
+from tests.simulation.faults import Fault, Lab
 
 # How long one attempt may take, and all of them.
 ANSWER_SECONDS = 5.0
 BOUND_SECONDS = 90.0
 RETRY_SECONDS = 0.2
+# How soon a broker must notice that a disk is dead and end, and how soon it must lead nothing.
+END_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,17 @@ class LevelChanges:
         for broker_id in self._cluster.broker_ids:
             await self._lab.add_disk(broker_id)
             await converge()
+
+    async def lose_disk(self, fault: Fault) -> None:
+        """Breaks one of several disks of a broker below the level of directory assignment. Returns once the broker has ended
+        and leads nothing. It stays down (`Lab.let_go`), with its disk mended. Raises AssertionError if it goes on."""
+        self._lab.hold_down(fault.node)
+        self._lab.apply(fault)
+        await self._world.until(lambda: not self._lab.is_alive(fault.node), within_seconds=END_SECONDS)
+        # A controller that does not get the last words waits for the end of the session.
+        broker_id = BrokerId(fault.node)
+        await self._world.until(lambda: not self._cluster.state.leads_any(broker_id), within_seconds=BOUND_SECONDS)
+        await self._lab.mend(fault)
 
     def close(self) -> None:
         self._client.close()

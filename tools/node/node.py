@@ -108,7 +108,7 @@ class Node:
         self._env.exit(1)
 
     def _halt_for_disk(self, group: asyncio.TaskGroup, reason: str) -> None:
-        """Halts after the failure of the last directory or the metadata directory."""
+        """Halts because the node cannot go on without a directory that has failed."""
         if self.broker is None or self.controller is not None:
             # There is no controller in another process to report to.
             self.halt(reason)
@@ -154,6 +154,7 @@ class Node:
                 driver=driver,
                 task_group=group,
                 halt=self.halt,
+                halt_for_disk=partial(self._halt_for_disk, group),
                 on_running=partial(self._role_is_ready, "broker"),
             )
         stop_metrics = self._start_metrics(group, directories, channel, driver)
