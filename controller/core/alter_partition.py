@@ -33,6 +33,7 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import NO_LEADER_CHANGE, KnownRecord, PartitionChangeRecord
 from controller.core.broker_epochs import registration_of
 from controller.core.eligibility import Eligibility
+from controller.core.long_decisions import Sliced, SliceMeter
 from controller.core.partition_change import PartitionChanges, PartitionTarget
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
@@ -51,8 +52,9 @@ OLDER_ERRORS: Final = MappingProxyType(
 MembersWithEpochs = Sequence[tuple[BrokerId, BrokerEpoch]]
 
 
-def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> ControllerResult[AlterPartitionResponse]:
-    """Changes the ISRs as requested. The response has one result per partition. Raises ApiError(STALE_BROKER_EPOCH)."""
+def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Sliced[ControllerResult[AlterPartitionResponse]]:
+    """Changes the ISRs as requested, in slices. The response has one result per partition. Raises
+    ApiError(STALE_BROKER_EPOCH)."""
     state = turn.state
     leader = registration_of(state, request.broker_id, request.broker_epoch).broker_id
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
@@ -60,10 +62,13 @@ def handle_alter_partition(turn: Turn, request: AlterPartitionRequest) -> Contro
     events: list[ControllerEvent] = []
     accepted: set[TopicIdPartition] = set()
     response = AlterPartitionResponse()
+    meter = SliceMeter()
     for topic in request.topics:
         topic_id = _topic_id(state, topic)
         results: list[ResponsePartitionData] = []
         for wish in topic.partitions:
+            if meter.ends_slice(1):
+                yield
             try:
                 key = TopicIdPartition(topic_id, wish.partition_index)
                 partition, isr = _validated(state, changes.eligibility, leader, topic_id, wish)

@@ -31,7 +31,7 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.broker_epochs import registration_of
 from controller.core.election import ElectionPreference
 from controller.core.eligibility import Eligibility
-from controller.core.long_decisions import Sliced, ends_slice
+from controller.core.long_decisions import Sliced, SliceMeter, ends_slice
 from controller.core.partition_change import PartitionChanges, PartitionTarget, moves_leader
 from controller.core.reassignment import assignment_of
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
@@ -45,8 +45,8 @@ UNREGISTERED_DIRECTORIES_MAX: Final = 1_000
 
 def handle_assign_replicas_to_dirs(
     turn: Turn, request: AssignReplicasToDirsRequest
-) -> ControllerResult[AssignReplicasToDirsResponse]:
-    """Records the assignments. The response has one result per partition, in request order. Raises
+) -> Sliced[ControllerResult[AssignReplicasToDirsResponse]]:
+    """Records the assignments, in slices. The response has one result per partition, in request order. Raises
     ApiError(UNSUPPORTED_VERSION, STALE_BROKER_EPOCH, INVALID_REQUEST or POLICY_VIOLATION)."""
     state = turn.state
     if not metadata_version.is_directory_assignment_supported(state.metadata_version):
@@ -56,11 +56,14 @@ def handle_assign_replicas_to_dirs(
     # If a request names a partition twice, the last assignment counts.
     accepted: dict[TopicIdPartition, DirectoryId] = {}
     response = AssignReplicasToDirsResponse()
+    meter = SliceMeter()
     for directory in request.directories:
         topics: list[ResponseTopicData] = []
         for topic in directory.topics:
             partitions: list[ResponsePartitionData] = []
             for partition in topic.partitions:
+                if meter.ends_slice(1):
+                    yield
                 key = TopicIdPartition(TopicId(topic.topic_id), partition.partition_index)
                 code = _verdict(state, registration.broker_id, key)
                 partitions.append(ResponsePartitionData(partition_index=partition.partition_index, error_code=code))
@@ -72,6 +75,8 @@ def handle_assign_replicas_to_dirs(
     records: list[ApiMessageAndVersion] = []
     lost: dict[DirectoryId, list[ApiMessageAndVersion]] = {}
     for key, directory_id in accepted.items():
+        if meter.ends_slice(1):
+            yield
         change = assignment_change(state, changes, registration.broker_id, key, directory_id)
         if change is not None:
             records.append(change)

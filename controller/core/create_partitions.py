@@ -17,6 +17,7 @@ from common.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from common.records.metadata_frame import ApiMessageAndVersion
+from controller.core.long_decisions import Sliced, SliceMeter
 from controller.core.manual_assignment import validate_manual_assignment
 from controller.core.new_partitions import new_partition_record
 from controller.core.placement import place_replicas, placement_brokers
@@ -26,19 +27,22 @@ from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
 
 
-def create_partitions(turn: Turn, request: CreatePartitionsRequest) -> ControllerResult[CreatePartitionsResponse]:
-    """Extends the valid topics and returns one result per topic. Writes nothing for `validate_only`."""
+def create_partitions(turn: Turn, request: CreatePartitionsRequest) -> Sliced[ControllerResult[CreatePartitionsResponse]]:
+    """Extends the valid topics, in slices, and returns one result per topic. Writes nothing for `validate_only`."""
     response = CreatePartitionsResponse()
     records: list[ApiMessageAndVersion] = []
     events: list[ControllerEvent] = []
+    meter = SliceMeter()
     occurrences = Counter(topic.name for topic in request.topics)
     for wish in {topic.name: topic for topic in request.topics}.values():
+        if meter.ends_slice(1):
+            yield
         result = CreatePartitionsTopicResult(name=wish.name)
         response.results.append(result)
         try:
             if occurrences[wish.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            topic, created = _new_partitions(turn, wish, RECORDS_PER_REQUEST_MAX - len(records))
+            topic, created = yield from _new_partitions(turn, wish, RECORDS_PER_REQUEST_MAX - len(records), meter)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
@@ -50,7 +54,9 @@ def create_partitions(turn: Turn, request: CreatePartitionsRequest) -> Controlle
     return ControllerResult(records, response, events=events)
 
 
-def _new_partitions(turn: Turn, wish: CreatePartitionsTopic, room: int) -> tuple[Topic, list[ApiMessageAndVersion]]:
+def _new_partitions(
+    turn: Turn, wish: CreatePartitionsTopic, room: int, meter: SliceMeter
+) -> Sliced[tuple[Topic, list[ApiMessageAndVersion]]]:
     state = turn.state
     topic = state.topic_named(wish.name)
     if topic is None:
@@ -66,9 +72,15 @@ def _new_partitions(turn: Turn, wish: CreatePartitionsTopic, room: int) -> tuple
         brokers = placement_brokers(state)
         placed = place_replicas(brokers, partitions=additional, replication_factor=replication_factor, rng=turn.rng)
     else:
-        placed = [validate_manual_assignment(state, each.broker_ids, replication_factor) for each in wish.assignments]
+        placed = []
+        for each in wish.assignments:
+            if meter.ends_slice(1):
+                yield
+            placed.append(validate_manual_assignment(state, each.broker_ids, replication_factor))
     records: list[ApiMessageAndVersion] = []
     for index, replicas in enumerate(placed, start=count):
+        if meter.ends_slice(1):
+            yield
         record = new_partition_record(state, topic.id, index, replicas)
         if record is None:
             raise ApiError(

@@ -167,7 +167,7 @@ def test_a_stale_broker_epoch_refuses_the_whole_request() -> None:
     request = AlterPartitionRequest(broker_id=1, broker_epoch=controller.epoch(1) - 1)
     request.topics.append(RequestTopicData(topic_id=topic_id, partitions=[RequestPartitionData(new_isr=[1])]))
     with pytest.raises(ApiError) as caught:
-        handle_alter_partition(controller.turn(), request)
+        controller.apply(handle_alter_partition(controller.turn(), request))
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 

@@ -9,20 +9,31 @@ from unittest.mock import patch
 
 import pytest
 
+from common.ids import TopicId
 from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs as legacy
+from common.protocol.messages import alter_partition as alter
+from common.protocol.messages import assign_replicas_to_dirs as assign
 from common.protocol.messages import incremental_alter_configs as incremental
+from common.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from common.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from controller.core import long_decisions
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from controller.core.alter_partition import handle_alter_partition
+from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
+from controller.core.create_partitions import create_partitions
 from controller.core.describe_configs import handle_describe_configs
 from controller.core.long_decisions import PARTITIONS_PER_SLICE, RESOURCE_COST, Sliced, SliceMeter, decide_at_once, slices_of
 from controller.core.result import ControllerResult
 from controller.core.topics import create_topics, delete_topics
 from controller.core.turn import Turn
-from tests.unit.controller.core.context import ControllerContext
+from tests.unit.controller.core.context import ControllerContext, directory
 
 TOPICS = 200
 TOPIC = 2
@@ -113,6 +124,72 @@ def test_an_operation_is_decided_in_slices_with_the_same_result(name: str) -> No
     assert count >= slices_min
     with patch.object(long_decisions, "PARTITIONS_PER_SLICE", 10**9):
         at_once, once = decided_in_slices(operation(cluster().turn(), request))
+    assert once == 1
+    assert (result.records, result.response, result.is_atomic) == (at_once.records, at_once.response, at_once.is_atomic)
+
+
+# So that a few partitions make many slices.
+SHORT_SLICE = 10
+PARTITIONS = 6 * SHORT_SLICE
+
+
+def large_topic() -> tuple[ControllerContext, TopicId]:
+    """Returns a controller with a topic of PARTITIONS partitions, which broker 1 leads."""
+    controller = ControllerContext()
+    for broker_id in (1, 2):
+        controller.start(broker_id, [f"{broker_id}a", f"{broker_id}b"])
+    return controller, controller.topic("t", [[1, 2]] * PARTITIONS)
+
+
+def assignment_request(controller: ControllerContext, topic_id: TopicId) -> Any:
+    partitions = [assign.RequestPartitionData(partition_index=index) for index in range(PARTITIONS)]
+    topics = [assign.RequestTopicData(topic_id=topic_id, partitions=partitions)]
+    return assign.AssignReplicasToDirsRequest(
+        broker_id=1,
+        broker_epoch=controller.epoch(1),
+        directories=[assign.RequestDirectoryData(id=directory("1b"), topics=topics)],
+    )
+
+
+def isr_request(controller: ControllerContext, topic_id: TopicId) -> Any:
+    partitions = [
+        alter.RequestPartitionData(partition_index=index, new_isr_with_epochs=[alter.BrokerState(broker_id=1)])
+        for index in range(PARTITIONS)
+    ]
+    topics = [alter.RequestTopicData(topic_id=topic_id, partitions=partitions)]
+    return alter.AlterPartitionRequest(broker_id=1, broker_epoch=controller.epoch(1), topics=topics)
+
+
+def growth_request(_controller: ControllerContext, _topic_id: TopicId) -> Any:
+    return CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2 * PARTITIONS, assignments=None)])
+
+
+def growth_by_hand_request(_controller: ControllerContext, _topic_id: TopicId) -> Any:
+    replicas = [CreatePartitionsAssignment(broker_ids=[2, 1])] * PARTITIONS
+    return CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2 * PARTITIONS, assignments=replicas)])
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_for", "passes"),
+    [
+        (handle_assign_replicas_to_dirs, assignment_request, 2),
+        (handle_alter_partition, isr_request, 1),
+        (create_partitions, growth_request, 1),
+        (create_partitions, growth_by_hand_request, 2),
+    ],
+)
+def test_the_partitions_of_a_request_are_decided_in_slices(
+    operation: Operation, request_for: Callable[[ControllerContext, TopicId], Any], passes: int
+) -> None:
+    """So that a request about 10,000 partitions does not hold up the heartbeats. `passes` counts how often an operation
+    looks at each of them."""
+    controller, topic_id = large_topic()
+    with patch.object(slices, "PARTITIONS_PER_SLICE", SHORT_SLICE):
+        result, count = decided_in_slices(operation(controller.turn(), request_for(controller, topic_id)))
+    assert count > passes * PARTITIONS // SHORT_SLICE
+    assert len(result.records) == PARTITIONS
+    controller, topic_id = large_topic()
+    at_once, once = decided_in_slices(operation(controller.turn(), request_for(controller, topic_id)))
     assert once == 1
     assert (result.records, result.response, result.is_atomic) == (at_once.records, at_once.response, at_once.is_atomic)
 
