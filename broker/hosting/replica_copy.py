@@ -142,7 +142,8 @@ class ReplicaCopy:
             await self._wait_until_written()
             return False
         try:
-            data = await current.read_bytes(offset, max_bytes=max_bytes)
+            # The log may start within a batch. The copy begins with the whole batch, below the log start.
+            data = await current.read_bytes(max(offset, current.log_start_offset), max_bytes=max_bytes)
         except OffsetOutOfRange:
             # The start of the log moved, or the log was truncated. The next call looks at the log again.
             return True
@@ -192,7 +193,9 @@ class ReplicaCopy:
         if current.log_start_offset <= future.log_start_offset:
             return
         if current.log_start_offset > future.log_end_offset:
-            await future.truncate_fully_and_start_at(await _first_batch_offset(current))
+            first_offset = await _first_batch_offset(current)
+            if first_offset > future.log_end_offset:
+                await future.truncate_fully_and_start_at(first_offset)
         else:
             await future.delete_segments_before(current.log_start_offset)
 

@@ -423,6 +423,24 @@ def test_a_follower_that_truncates_cuts_its_copy_too() -> None:
     run(scenario)
 
 
+def test_a_log_that_starts_within_a_batch_moves() -> None:
+    """DeleteRecords names any offset. The copy begins with the whole batch, whose first records stay hidden."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster)
+        assert (await cluster.produce(1, "deleted", "kept")).error_code == ErrorCode.NONE
+        assert (await cluster.produce(1, "last")).error_code == ErrorCode.NONE
+        cluster[1].partition().raise_log_start(Offset(1))
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        assert cluster[1].partition().log.log_start_offset == 1
+        assert await cluster.read_all(1, 2) == ["last"]
+
+    run(scenario)
+
+
 def test_retention_deletes_the_same_segments_of_the_copy() -> None:
     """While the move waits for the controller, retention.bytes deletes segments of the log. The same segments of the copy
     are deleted."""
