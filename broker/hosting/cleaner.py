@@ -198,7 +198,7 @@ class Cleaner:
         self._busy.add(partition.key)
         start_ns = self._env.now_ns()
         try:
-            await directory.files.store_recovery_points(self._hosted.in_directory(directory.directory_id))
+            await directory.files.store_recovery_points()
             compaction = LogCompaction(
                 log,
                 self._settings(partition),
@@ -211,7 +211,7 @@ class Cleaner:
             if not self._may_compact(partition, log):
                 return False
             partition.compacted(result.end_offset)
-            await directory.files.store_first_dirty_offsets(self._hosted.in_directory(directory.directory_id))
+            await directory.files.store_first_dirty_offsets()
         except (LogDirError, LogClosed):
             return False
         except CompactionEnded as ended:

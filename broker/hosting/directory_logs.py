@@ -1,6 +1,6 @@
-"""The logs of one directory: loading them at startup, their checkpoints, and closing them in order (shell).
+"""The logs of one directory: loading them at startup, and closing them in order (shell).
 
-Counterpart of Kafka's LogManager.loadLogs and its checkpoint methods.
+Counterpart of Kafka's LogManager.loadLogs and shutdown.
 
 1. Logs that the metadata does not place on this broker, current or future, are renamed to -stray and kept. Folders that are
    not logs, such as lost+found, are left alone.
@@ -10,14 +10,16 @@ Counterpart of Kafka's LogManager.loadLogs and its checkpoint methods.
 4. The checkpoint files have no entries for future logs. After a crash such a log is recovered from its first record on.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from broker.hosting.checkpoint_files import CheckpointFiles
 from broker.hosting.loading_progress import DirectoryProgress
 from broker.hosting.partition import Partition, PlacedLog
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDir, LogDirError
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId, TopicIdPartition
+from common.slices import pause_before
 from common.storage.checkpoints import (
     CLEANER_CHECKPOINT_FILE,
     HIGH_WATERMARK_CHECKPOINT_FILE,
@@ -317,139 +319,6 @@ async def promote(content: DirectoryContent, future: LoadedFuture, *, source: Di
     return LoadedLog(future.topic, future.topic_id, future.index, log, high_watermark, first_dirty)
 
 
-# --- checkpoints -------------------------------------------------------------------------------------------------
-
-
-class CheckpointFiles:
-    """Stores the four offset files of a directory. A file whose content would not change is not written again."""
-
-    def __init__(self, log_dir: LogDir) -> None:
-        self._log_dir = log_dir
-        # What each file holds, or will hold when the writes in flight are done. For a file whose last write failed: per
-        # partition, the highest offset that the file may hold. Changes when: a file is loaded, or a write begins or fails.
-        self._content: dict[str, dict[TopicPartition, int]] = {}
-        # The files whose last write failed. The next store writes such a file again even if the content would not change.
-        self._in_doubt: set[str] = set()
-        # The number of writes in flight per file.
-        self._under_way: dict[str, int] = {}
-        # What the newest write of each file stores.
-        self._newest: dict[str, dict[TopicPartition, int]] = {}
-        # The entries that each file also holds for logs that are about to become current here. Invariant: when an entry is
-        # made, the folder of its log does not have the partition's name yet.
-        self._expected: dict[str, dict[TopicPartition, int]] = {}
-
-    def loaded(self, checkpoints: Mapping[str, dict[TopicPartition, int]]) -> None:
-        """Takes over the contents that loading found in the files."""
-        self._content.update(checkpoints)
-
-    async def store_high_watermarks(self, partitions: Iterable[Partition]) -> None:
-        await self._store(HIGH_WATERMARK_CHECKPOINT_FILE, {_key(each): each.high_watermark for each in partitions})
-
-    async def store_recovery_points(self, partitions: Iterable[Partition]) -> None:
-        await self._store(RECOVERY_POINT_CHECKPOINT_FILE, {_key(each): each.log.recovery_point for each in partitions})
-
-    async def store_log_starts(self, partitions: Iterable[Partition]) -> None:
-        await self._store(LOG_START_OFFSET_CHECKPOINT_FILE, {_key(each): each.log.log_start_offset for each in partitions})
-
-    async def store_first_dirty_offsets(self, partitions: Iterable[Partition]) -> None:
-        """As in Kafka, the file has only logs that have been compacted."""
-        offsets = {_key(each): min(each.first_dirty_offset, each.log.log_end_offset) for each in partitions}
-        await self._store(CLEANER_CHECKPOINT_FILE, {key: offset for key, offset in offsets.items() if offset > 0})
-
-    async def expect(
-        self,
-        name: TopicPartition,
-        partitions: Callable[[], Sequence[Partition]],
-        *,
-        recovery_point: Offset,
-        log_start_offset: Offset,
-        high_watermark: Offset,
-        first_dirty_offset: Offset,
-    ) -> None:
-        """Stores the offsets of a log that is about to get the partition's name in this directory, so that they are used if
-        there is a crash right after the rename. They stay in the files at least until `arrived` is called. `partitions`
-        returns all partitions in the directory. It is called right before each store: between two stores a replica may come,
-        or leave and be created again."""
-        for file, offset in (
-            (RECOVERY_POINT_CHECKPOINT_FILE, recovery_point),
-            (LOG_START_OFFSET_CHECKPOINT_FILE, log_start_offset),
-            (HIGH_WATERMARK_CHECKPOINT_FILE, high_watermark),
-            (CLEANER_CHECKPOINT_FILE, first_dirty_offset),
-        ):
-            self._expected.setdefault(file, {})[name] = offset
-        await self.store_recovery_points(partitions())
-        await self.store_log_starts(partitions())
-        await self.store_high_watermarks(partitions())
-        await self.store_first_dirty_offsets(partitions())
-
-    def arrived(self, name: TopicPartition) -> None:
-        """Ends `expect`: either the log is now one of the directory's own logs, or its move has ended without a swap."""
-        for expected in self._expected.values():
-            expected.pop(name, None)
-
-    async def forget(self, names: Collection[TopicPartition], partitions: Callable[[], Sequence[Partition]]) -> None:
-        """Removes the entries of earlier logs before new logs take their names. Otherwise, after a crash, the old offsets
-        would be applied to the new logs. `partitions` returns all partitions in the directory."""
-        if self._may_name_any(RECOVERY_POINT_CHECKPOINT_FILE, names):
-            await self.store_recovery_points(partitions())
-        if self._may_name_any(LOG_START_OFFSET_CHECKPOINT_FILE, names):
-            await self.store_log_starts(partitions())
-        if self._may_name_any(HIGH_WATERMARK_CHECKPOINT_FILE, names):
-            await self.store_high_watermarks(partitions())
-        if self._may_name_any(CLEANER_CHECKPOINT_FILE, names):
-            await self.store_first_dirty_offsets(partitions())
-
-    def _may_name_any(self, file: str, names: Collection[TopicPartition]) -> bool:
-        content = self._content.get(file, {})
-        return self._is_changing(file) or any(name in content for name in names)
-
-    def _may_exceed(self, file: str, name: TopicPartition, offset: Offset) -> bool:
-        return self._is_changing(file) or self._content.get(file, {}).get(name, 0) > offset
-
-    def _is_changing(self, file: str) -> bool:
-        """Whether the file may still hold something else than `_content`, because a write of it is in flight."""
-        return self._under_way.get(file, 0) > 0
-
-    async def lower(self, partition: Partition, partitions: Callable[[], Sequence[Partition]]) -> None:
-        """Rewrites the recovery points, the log starts and the first dirty offsets if the file names a higher offset for
-        `partition` than its log has, as around a truncation. `partitions` returns all partitions in the directory."""
-        key = _key(partition)
-        if self._may_exceed(RECOVERY_POINT_CHECKPOINT_FILE, key, partition.log.recovery_point):
-            await self.store_recovery_points(partitions())
-        if self._may_exceed(LOG_START_OFFSET_CHECKPOINT_FILE, key, partition.log.log_start_offset):
-            await self.store_log_starts(partitions())
-        if self._may_exceed(CLEANER_CHECKPOINT_FILE, key, partition.log.log_end_offset):
-            await self.store_first_dirty_offsets(partitions())
-
-    async def _store(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        offsets = {**offsets, **self._expected.get(name, {})}
-        before = self._content.get(name, {})
-        # Skip unchanged content only if no write of this file is in flight and the last one did not fail: the caller relies
-        # on the content being durable on return.
-        if before == offsets and not self._is_changing(name) and name not in self._in_doubt:
-            return
-        self._content[name] = self._newest[name] = offsets
-        self._under_way[name] = self._under_way.get(name, 0) + 1
-        try:
-            await store_offset_checkpoint(self._log_dir, name, offsets)
-        except LogDirError:
-            self._in_doubt.add(name)
-            now = self._content[name]
-            self._content[name] = {key: max(before.get(key, 0), now.get(key, 0)) for key in {**before, **now}}
-            raise
-        else:
-            # An earlier write may have failed while this one was in flight. A later one will decide about itself.
-            if self._newest[name] is offsets:
-                self._content[name] = offsets
-                self._in_doubt.discard(name)
-        finally:
-            self._under_way[name] -= 1
-
-
-def _key(partition: Partition) -> TopicPartition:
-    return partition.topic, partition.index
-
-
 async def close_directory(
     log_dir: LogDir,
     files: CheckpointFiles,
@@ -465,10 +334,11 @@ async def close_directory(
             await log.close()
         except LogDirError as error:
             failure = failure or error
-    await files.store_recovery_points(partitions)
-    await files.store_log_starts(partitions)
-    await files.store_high_watermarks(partitions)
-    await files.store_first_dirty_offsets(partitions)
+    for number, partition in enumerate(partitions):
+        await pause_before(number)
+        # The log no longer notifies its partition, which has left.
+        files.note(partition.topic_partition)
+    await files.store_all()
     if failure is not None:
         raise failure
     await store_clean_shutdown(log_dir, broker_epoch)

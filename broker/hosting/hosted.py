@@ -8,8 +8,8 @@ directory's object.
 from collections.abc import Mapping
 
 from broker.core.placement import PlacedReplicas
+from broker.hosting.checkpoint_files import CheckpointFiles
 from broker.hosting.directory_lane import DirectoryLane
-from broker.hosting.directory_logs import CheckpointFiles
 from broker.hosting.partition import Partition
 from common.environment.interface import LogDir
 from common.ids import DirectoryId, TopicIdPartition
@@ -47,7 +47,7 @@ class Hosted:
         # The replicas whose logs are loaded. Changes when: a log is loaded, created or deleted, or goes offline.
         self._partitions: dict[TopicIdPartition, Partition] = {}
         # The same replicas by the directory of their current log, so that work on one directory need not look at all of
-        # them. Invariant: `_partitions` and these dictionaries have the same members.
+        # them. Invariant: `_partitions` and these dictionaries have the same members, and so have the checkpoint files.
         self._in_directory: dict[DirectoryId, dict[TopicIdPartition, Partition]] = {}
         # The replicas whose logs came, went or may have changed in size since the metrics looked last. A dict used as an
         # ordered set.
@@ -69,12 +69,14 @@ class Hosted:
         assert partition.key not in self._partitions
         self._partitions[partition.key] = partition
         self._in_directory.setdefault(partition.directory_id, {})[partition.key] = partition
+        self._directories[partition.directory_id].files.add(partition)
         self.resized[partition.key] = None
 
     def remove_partition(self, partition: Partition) -> None:
         """Removes a replica that is no longer placed here or whose directory is offline."""
         del self._partitions[partition.key]
         del self._in_directory[partition.directory_id][partition.key]
+        self._directories[partition.directory_id].files.remove(partition)
         if self.are_sizes_read:
             self.resized[partition.key] = None
         else:
@@ -85,7 +87,9 @@ class Hosted:
         has left meanwhile."""
         if self._partitions.get(partition.key) is partition:
             del self._in_directory[source][partition.key]
+            self._directories[source].files.remove(partition)
             self._in_directory.setdefault(partition.directory_id, {})[partition.key] = partition
+            self._directories[partition.directory_id].files.add(partition)
 
     def stop(self, directory_id: DirectoryId) -> None:
         """Drops the jobs that have not begun in a directory that went offline."""

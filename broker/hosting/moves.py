@@ -217,7 +217,7 @@ class Moves:
         partition = move.copy.partition
         del self._moves[partition.key]
         self._known.movement.end(partition.key)
-        move.copy.target.files.arrived((partition.topic, partition.index))
+        move.copy.target.files.arrived(partition.topic_partition)
         partition.on_log_changed = None
         placed, partition.future = partition.future, None
         move.changed.set()
@@ -481,7 +481,7 @@ class Moves:
     async def _swap(self, move: _Move) -> None:
         """Makes the copy the current log. If that would hold appends back for too long, gives up and retries later."""
         copy, partition = move.copy, move.copy.partition
-        await copy.prepare(lambda: self._hosted.in_directory(copy.target.directory_id))
+        await copy.prepare()
         if not (self._is_live(move) and copy.is_usable and copy.is_aligned) or partition.is_restructuring:
             # If the log was truncated meanwhile, the end of the truncation triggers another turn.
             return

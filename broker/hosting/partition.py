@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from broker.core.changed_offsets import ChangedOffsets
 from broker.core.partition_replica import (
     AlterPartitionResult,
     Effect,
@@ -98,6 +99,11 @@ class Partition:
         self.topic_id = topic_id
         self.index = index
         self.key = TopicIdPartition(topic_id, index)
+        # The name of the replica's entries in checkpoint files.
+        self.topic_partition = (topic, index)
+        # Where the replica notes that an offset has changed that the checkpoint files of its directory hold. Changes when:
+        # the replica comes to a directory, moves to another one or leaves. Without a directory nothing reads the notes.
+        self.changed_offsets = ChangedOffsets()
         # The log that is served. Changes only in `replace_log`; log and directory change together.
         self._current = PlacedLog(directory_id, log)
         # The copy in another directory that will become the current log (KIP-113). Set by `Moves`, and at startup.
@@ -233,6 +239,7 @@ class Partition:
         self.replica.truncated(self.log.written_offset)
         self.replica.log_start_offset = self.log.log_start_offset
         self.first_dirty_offset = min(self.first_dirty_offset, self.log.log_end_offset)
+        self._note_offsets()
         self._count_from_here()
         self.fetch_watchers.end_waits()
         registration, self._waiting_metadata = self._waiting_metadata, None
@@ -240,6 +247,11 @@ class Partition:
             self.apply(registration)
         self._note_fetch_changed()
         self._note_log_changed()
+
+    def restarted_at(self, offset: Offset) -> None:
+        """On a follower: notes that the log was emptied and now starts and ends at `offset`."""
+        self.replica.restarted_at(offset)
+        self._note_offsets()
 
     def begin_swap(self) -> None:
         """Holds appends back until `end_swap` (rule 4)."""
@@ -294,6 +306,7 @@ class Partition:
             return
         self.log.on_failed = partial(self._on_log_failed, self)
         self.log.on_deleted = partial(self._remove_later, self.log)
+        self.log.on_offsets_changed = self._note_log_offsets
         # The topic's configuration may have changed while the log was being created or loaded.
         self.log.config = self.config
 
@@ -351,6 +364,7 @@ class Partition:
     def load_high_watermark(self, checkpointed: Offset) -> None:
         """Sets the high watermark from a checkpoint, for a log that was just loaded."""
         self.replica.load_high_watermark(checkpointed)
+        self.changed_offsets.high_watermarks.add(self.topic_partition)
         self._count_from_here()
 
     # --- retention -----------------------------------------------------------------------------------------------
@@ -409,6 +423,7 @@ class Partition:
     def compacted(self, end_offset: Offset) -> None:
         """Notes that a compaction has made everything below `end_offset` clean."""
         self.first_dirty_offset = end_offset
+        self.changed_offsets.first_dirty_offsets.add(self.topic_partition)
         self._resized[self.key] = None
 
     # --- service -------------------------------------------------------------------------------------------------
@@ -663,6 +678,7 @@ class Partition:
                     self._env.log.info("isr_change_refused", partition=self.name, isr=list(isr), error=error.name)
 
     def _high_watermark_advanced(self, high_watermark: Offset) -> None:
+        self.changed_offsets.high_watermarks.add(self.topic_partition)
         self.log.replicated_up_to(high_watermark)
         self._note_readable()
         # Like in Kafka (DelayedOperations.checkAndCompleteAll), consumers come before producers: the answer to a producer is
@@ -698,6 +714,17 @@ class Partition:
             self._isr_counts.expands += 1
         self._env.log.info("isr_changed", partition=self.name, before=list(before), isr=list(after))
 
+    def _note_log_offsets(self) -> None:
+        changed = self.changed_offsets
+        changed.recovery_points.add(self.topic_partition)
+        changed.log_starts.add(self.topic_partition)
+        # The entry is limited by the end of the log.
+        changed.first_dirty_offsets.add(self.topic_partition)
+
+    def _note_offsets(self) -> None:
+        self._note_log_offsets()
+        self.changed_offsets.high_watermarks.add(self.topic_partition)
+
     def _count_from_here(self) -> None:
         self.log.replicated_up_to(self.replica.high_watermark)
         self._readable.restart(
@@ -711,6 +738,7 @@ def _disown(log: Log) -> None:
     """Drops the log's references to its partition. As parts of a cycle, the two would stay in memory until the next full
     garbage collection, which is rare by design."""
     log.on_failed = None
+    log.on_offsets_changed = None
     # What is left in the folder goes with it, or is removed at the next start.
     log.on_deleted = _leave_in_folder
 

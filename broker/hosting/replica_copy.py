@@ -20,7 +20,7 @@ current log, committed or not, so it can contain records that are later truncate
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from broker.hosting.hosted import HostedDirectory
 from broker.hosting.partition import Partition
@@ -206,9 +206,9 @@ class ReplicaCopy:
 
     # --- swapping ------------------------------------------------------------------------------------------------
 
-    async def prepare(self, placed_in_target: Callable[[], Sequence[Partition]]) -> None:
+    async def prepare(self) -> None:
         """Syncs both logs and stores the checkpoints of the target directory, so that a swap has little left to do while it
-        holds appends back. `placed_in_target` returns the partitions whose current log is in the target directory.
+        holds appends back.
 
         When the swap comes, the offsets in the checkpoints may be too low. That is harmless, as for every log: after a
         crash, recovery starts there. They must not be beyond the end of the copy, so the caller must check `is_aligned`
@@ -216,8 +216,7 @@ class ReplicaCopy:
         await self.flush()
         partition = self.partition
         await self.target.files.expect(
-            (partition.topic, partition.index),
-            placed_in_target,
+            partition.topic_partition,
             recovery_point=self._future.recovery_point,
             log_start_offset=self._future.log_start_offset,
             high_watermark=partition.high_watermark,

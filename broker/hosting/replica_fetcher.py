@@ -549,7 +549,7 @@ class ReplicaFetcher:
             return self._back_off(followed, "the leader's start is not known")
         if leader_start > partition.log.log_end_offset:
             await self._restructure(partition, leader_start, lambda: partition.log.truncate_fully_and_start_at(leader_start))
-            partition.replica.restarted_at(leader_start)
+            partition.restarted_at(leader_start)
             self._env.log.info("replica_restarted", partition=partition.name, offset=leader_start)
             return None
         return self._back_off(followed, ErrorCode.OFFSET_OUT_OF_RANGE.name)

@@ -636,7 +636,7 @@ class Replicas:
             for key, topic in topics.items()
         ]
         try:
-            await directory.files.forget(names.values(), lambda: self._hosted.in_directory(directory.directory_id))
+            await directory.files.forget(names.values())
             logs = await create_logs(self._env, directory.log_dir, new)
         except LogDirError:
             for key, name in names.items():

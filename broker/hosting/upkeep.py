@@ -66,7 +66,7 @@ class Upkeep:
         LogDirError."""
         directory = self._hosted.directory_of(partition)
         if directory is not None:
-            await directory.files.lower(partition, lambda: self._hosted.in_directory(partition.directory_id))
+            await directory.files.lower(partition)
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """On a follower: schedules the deletion of everything below `offset`, because the leader has deleted it too."""
@@ -79,13 +79,13 @@ class Upkeep:
             directory.upkeep.submit(partial(act, directory), kind=kind)
 
     async def _store_high_watermarks(self, directory: HostedDirectory) -> None:
-        await directory.files.store_high_watermarks(self._hosted.in_directory(directory.directory_id))
+        await directory.files.store_high_watermarks()
 
     async def _store_log_starts(self, directory: HostedDirectory) -> None:
-        await directory.files.store_log_starts(self._hosted.in_directory(directory.directory_id))
+        await directory.files.store_log_starts()
 
     async def _store_recovery_points(self, directory: HostedDirectory) -> None:
-        await directory.files.store_recovery_points(self._hosted.in_directory(directory.directory_id))
+        await directory.files.store_recovery_points()
 
     async def _delete_expired(self, directory: HostedDirectory) -> None:
         for number, partition in enumerate(self._hosted.in_directory(directory.directory_id)):

@@ -236,7 +236,9 @@ class HeldDirectory:
         finally:
             os.close(fd)
 
-    def replace_file(self, name: str, content: bytes) -> None:
+    def replace_file(self, name: str, content: bytes | Callable[[], bytes]) -> None:
+        if not isinstance(content, bytes):
+            content = content()
         dir_fd = self._held_fd()
         temporary = name + ".tmp"
         fd = _open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644, dir_fd=dir_fd)

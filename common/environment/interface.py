@@ -289,8 +289,13 @@ class LogDir(ABC):
         """Reads a whole small file, or only this number of bytes at its end. Returns None if it does not exist."""
 
     @abstractmethod
-    def replace_file(self, name: str, content: bytes) -> Awaitable[None]:
-        """Replaces a file durably: writes and fsyncs `name`.tmp, renames it over `name`, and fsyncs the folder."""
+    def replace_file(self, name: str, content: bytes | Callable[[], bytes]) -> Awaitable[None]:
+        """Replaces a file durably: writes and fsyncs `name`.tmp, renames it over `name`, and fsyncs the folder.
+
+        If `content` is a function, the thread that writes calls it, so that a large file does not keep the event loop busy
+        with its encoding. The functions of a directory are called in the order of the calls, never two at a time. A function
+        is not called if the operation fails before it begins, and it raises nothing.
+        """
 
 
 class Connection(ABC):

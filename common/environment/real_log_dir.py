@@ -372,7 +372,7 @@ class RealLogDir(LogDir):
         _check_name(name)
         return self._write("read_file", name, partial(self._directory.read_file, name, last))
 
-    def replace_file(self, name: str, content: bytes) -> Awaitable[None]:
+    def replace_file(self, name: str, content: bytes | Callable[[], bytes]) -> Awaitable[None]:
         _check_name(name)
         return self._make_durable("replace_file", name, partial(self._directory.replace_file, name, content))
 

@@ -76,6 +76,9 @@ class LogState:
         # A callback that the owner sets. Called with the names of the files of removed segments, *.deleted; the owner passes
         # them to `remove_deleted` after file.delete.delay.ms. Without the callback they are removed at once.
         self.on_deleted: Callable[[list[str]], None] | None = None
+        # A callback that the owner sets. Called when the recovery point or the log start may have changed, or the log end
+        # has moved back.
+        self.on_offsets_changed: Callable[[], None] | None = None
         # True once the log is closed, abandoned or deleted, or the process shuts down. Never reset.
         self.is_closed = False
         self.log_start_offset = log_start_offset
@@ -117,6 +120,10 @@ class LogState:
     def generation(self) -> int:
         """Changes whenever segments are removed or replaced; what was read from a segment before may be out of date then."""
         return self._segments.generation
+
+    def _note_offsets_changed(self) -> None:
+        if self.on_offsets_changed is not None:
+            self.on_offsets_changed()
 
     # --- failure -------------------------------------------------------------------------------------------------
     def lose_directory(self) -> None:

@@ -117,6 +117,7 @@ class LogSyncs(LogState):
             raise
         self._check_not_failed()
         self.recovery_point = max(self.recovery_point, target)
+        self._note_offsets_changed()
 
     def _is_unfinished_below(self, target: Offset) -> bool:
         """Whether background steps must end before a sync of the newest segment makes everything below `target` durable.
@@ -172,6 +173,7 @@ class LogSyncs(LogState):
             segment = self._undurable.popleft()
             self.recovery_point = Offset(max(self.recovery_point, segment.next_offset))
         assert self.recovery_point <= self.written_offset
+        self._note_offsets_changed()
 
     # --- leader epochs -------------------------------------------------------------------------------------------
     def _store_epochs(self) -> None:

@@ -24,6 +24,7 @@ class LogTruncation(SegmentDeletion):
             # If `offset` is inside a batch, truncation ends the log at the start of that batch. The start is not known here,
             # so lower the recovery point to the start of the segment.
             self.recovery_point = Offset(min(offset, self._segments.holding(offset).base_offset))
+            self._note_offsets_changed()
 
     async def truncate_to(self, offset: Offset) -> Offset:
         """Truncates the log at `offset`, or at the start of the batch that holds it. Returns the new log end offset.
@@ -109,6 +110,7 @@ class LogTruncation(SegmentDeletion):
         self._end_at(offset)
         self.producers.state = ProducerState()
         self.log_start_offset = offset
+        self._note_offsets_changed()
         if self.leader_epochs.clear():
             self._store_epochs()
         self._start(self._start_over_steps(new, removed))
@@ -127,3 +129,4 @@ class LogTruncation(SegmentDeletion):
         self._appends.restart_at(offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
+        self._note_offsets_changed()

@@ -36,6 +36,7 @@ class SegmentDeletion(LogSyncs):
         if offset > self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         self.log_start_offset = offset
+        self._note_offsets_changed()
         if self.leader_epochs.truncate_from_start(offset):
             self._store_epochs()
         return True

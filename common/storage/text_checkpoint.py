@@ -19,9 +19,37 @@ class MalformedCheckpoint(Exception):
     """The content is not a valid checkpoint of this kind; the text says what is wrong and usually names the line."""
 
 
+class OffsetCheckpointContent:
+    """The content of an offset checkpoint file that is stored again and again. It keeps the line of each entry, so that a
+    change of a few entries formats only these."""
+
+    def __init__(self) -> None:
+        self._lines: dict[TopicPartition, bytes] = {}
+        # Whether `_lines` is in the order of its keys.
+        self._is_sorted = True
+
+    def change(self, changes: Mapping[TopicPartition, int | None]) -> None:
+        """Sets the offsets of these entries. None removes the entry."""
+        for key, offset in changes.items():
+            if offset is None:
+                self._lines.pop(key, None)
+                continue
+            self._is_sorted = self._is_sorted and key in self._lines
+            self._lines[key] = b"%s %d %d\n" % (key[0].encode(), key[1], offset)
+
+    def encode(self) -> bytes:
+        """Returns the content of the file. It is sorted by topic and partition, so equal offsets give equal bytes."""
+        if not self._is_sorted:
+            self._lines = {key: self._lines[key] for key in sorted(self._lines)}
+            self._is_sorted = True
+        return b"".join((b"%d\n%d\n" % (VERSION, len(self._lines)), *self._lines.values()))
+
+
 def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Returns the content of the file. It is sorted by topic and partition, so equal offsets give equal bytes."""
-    return _format(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+    """Returns the content of the file with these entries."""
+    content = OffsetCheckpointContent()
+    content.change(offsets)
+    return content.encode()
 
 
 def parse_offset_checkpoint(content: bytes) -> dict[TopicPartition, int]:

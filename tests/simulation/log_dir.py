@@ -816,10 +816,10 @@ class SimulatedLogDir(LogDir):
 
         return self._queue("read_file", name, effect)
 
-    def replace_file(self, name: str, content: bytes) -> Awaitable[None]:
+    def replace_file(self, name: str, content: bytes | Callable[[], bytes]) -> Awaitable[None]:
         def steps() -> Iterator[None]:
             folder, _ = self.store.parent(name)
-            yield from self._write_new_file(name + ".tmp", content)
+            yield from self._write_new_file(name + ".tmp", content if isinstance(content, bytes) else content())
             self.store.rename(name + ".tmp", name)
             yield
             self.store.begin_sync_of_folder(folder)()

@@ -329,7 +329,7 @@ async def raise_log_start(cluster: Cluster, partition: Partition) -> None:
     hosted = cluster[1].replicas._hosted
     in_b = hosted.online_directory(directory(1, "b"))
     assert in_b is not None
-    await in_b.files.store_log_starts(hosted.in_directory(directory(1, "b")))
+    await in_b.files.store_log_starts()
 
 
 def log_starts_in_b(cluster: Cluster) -> list[str]:

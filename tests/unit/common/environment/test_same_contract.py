@@ -79,7 +79,7 @@ async def names(env: Environment, path: str) -> Any:
             log_dir.mkdir("t-0"),
             log_dir.mkdir("absent/t-1"),
             log_dir.replace_file("t-0/x", b"one"),
-            log_dir.replace_file("t-0/x", b"two"),
+            log_dir.replace_file("t-0/x", lambda: b"two"),
             log_dir.replace_file("absent/x", b"three"),
         ],
         lambda: [

@@ -163,6 +163,20 @@ async def test_syncs_keep_their_order(log_dir: RealLogDir, held_sync: Held) -> N
     assert [entry.name for entry in await log_dir.list()] == ["c"]
 
 
+async def test_a_file_is_encoded_by_the_thread_that_writes_it(log_dir: RealLogDir) -> None:
+    """So the encoding of a large file does not keep the event loop busy. Files are encoded in the order of the calls, each
+    when its turn has come."""
+    encoded: list[tuple[str, str]] = []
+
+    def encode(content: str) -> bytes:
+        encoded.append((content, threading.current_thread().name))
+        return content.encode()
+
+    await asyncio.gather(*(log_dir.replace_file("x", partial(encode, content)) for content in ("one", "two")))
+    assert encoded == [(content, f"syncer of {log_dir.path}") for content in ("one", "two")]
+    assert await log_dir.read_file("x") == b"two"
+
+
 async def test_cached_data_is_sent_during_a_sync(
     log_dir: RealLogDir, held_sync: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:

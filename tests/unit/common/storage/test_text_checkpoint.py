@@ -1,9 +1,12 @@
 """The checkpoint text format: content as Kafka writes it, and one clear error for anything else."""
 
+import random
+
 import pytest
 
 from common.storage.text_checkpoint import (
     MalformedCheckpoint,
+    OffsetCheckpointContent,
     format_epoch_checkpoint,
     format_offset_checkpoint,
     parse_epoch_checkpoint,
@@ -16,6 +19,19 @@ def test_offsets_are_written_as_kafka_does_and_sorted() -> None:
     assert format_offset_checkpoint(offsets) == b"0\n3\na 2 0\na 10 4611686018427387904\nb 1 5\n"
     assert parse_offset_checkpoint(format_offset_checkpoint(offsets)) == offsets
     assert parse_offset_checkpoint(b"0\n0\n") == {}
+
+
+def test_a_content_that_is_changed_again_and_again_equals_one_that_is_made_at_once() -> None:
+    rng = random.Random(1)
+    content, offsets = OffsetCheckpointContent(), dict[tuple[str, int], int]()
+    for _ in range(200):
+        changes: dict[tuple[str, int], int | None] = {
+            (rng.choice("abc"), rng.randrange(12)): rng.choice((None, rng.randrange(100))) for _ in range(rng.randrange(4))
+        }
+        content.change(changes)
+        offsets = {key: offset for key, offset in {**offsets, **changes}.items() if offset is not None}
+        assert content.encode() == format_offset_checkpoint(offsets)
+        assert parse_offset_checkpoint(content.encode()) == offsets
 
 
 def test_epochs_are_written_as_kafka_does() -> None:
