@@ -63,7 +63,11 @@ from common.ids import BrokerEpoch, BrokerId, IncarnationId, Offset, TopicId
 from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.log_directories import WentOffline
 from common.metadata.delta import MetadataDelta
-from common.metadata.metadata_version import SUPPORTED_FEATURES, is_directory_assignment_supported
+from common.metadata.metadata_version import (
+    SUPPORTED_FEATURES,
+    TRANSACTION_VERSION_FEATURE,
+    is_directory_assignment_supported,
+)
 from common.metadata.state import MetadataState
 from common.net.node_channel import NodeChannel
 from common.net.request_context import Handler
@@ -409,7 +413,7 @@ class BrokerDaemon:
                 commit_timeout_ns=TRANSACTION_COMMIT_TIMEOUT_NS,
                 expiry_interval_ns=config.transaction_remove_expired_transaction_cleanup_interval_ms * NS_PER_MS,
             ),
-            new_shard=lambda: TransactionShard(settings),
+            new_shard=lambda: TransactionShard(settings, lambda: self.state.features.get(TRANSACTION_VERSION_FEATURE, 0)),
             task_group=self._task_group,
         )
 

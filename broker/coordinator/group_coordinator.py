@@ -51,12 +51,14 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         verifier: TransactionVerifier | None,
         *,
         knows_abortable: bool,
+        is_add: bool = False,
     ) -> None:
         """Makes the offsets pending in the producer's transaction. Refuses a producer that has been fenced, and asks the
-        transaction coordinator first if the offsets would begin a transaction in the group's partition (KIP-890)."""
+        transaction coordinator first if the offsets would begin a transaction in the group's partition (KIP-890). With
+        `is_add`, asks it to add the partition."""
         found = self._partition_of(request.group_id)
         is_served = found is not None and found.is_loaded and found.partition.leader_error() is ErrorCode.NONE
-        if found is None or not is_served or verifier is None or not verifier.is_enabled:
+        if found is None or not is_served or verifier is None or not (is_add or verifier.is_enabled):
             self._commit_transactional(request, waiting, must_be_verified=False, guard=None)
             return
         partition = found.partition
@@ -78,7 +80,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
             waiting.refuse(offset_commit_error(error, knows_abortable=knows_abortable))
 
         producer = request.producer_id, request.producer_epoch
-        verifier.verify(Question(request.transactional_id, *producer, partition.topic, partition.index), guard, verified)
+        question = Question(request.transactional_id, *producer, partition.topic, partition.index, is_add)
+        verifier.verify(question, guard, verified)
 
     def _commit_transactional(
         self,
@@ -116,7 +119,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
             on_done(error)
             return
         # The shard knows the end of the transaction from now on, even if the append is held back.
-        partition.verification_guards.end(marker.producer_id)
+        partition.end_guards(marker)
         waiting = WaitingRequest(ApiKey.WRITE_TXN_MARKERS, lambda error: WritableTxnMarkerPartitionResult(error_code=error))
         waiting.future.add_done_callback(lambda future: on_done(_partition_error(future.result().error_code)))
         found.perform(waiting, lambda shard, now: [shard.end_transaction(now, waiting, marker)])

@@ -241,6 +241,7 @@ def _request(markers: list[tuple[_Pending, TopicPartition]]) -> WriteTxnMarkersR
                 transaction_result=pending.due.is_commit,
                 topics=[WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
                 coordinator_epoch=pending.owner.leader_epoch,
+                transaction_version=pending.due.transaction_version,
             )
             for pending, topics in by_transaction.items()
         ]

@@ -1,4 +1,4 @@
-"""Asks transaction coordinators whether partitions are in open transactions (shell, KIP-890 part 1).
+"""Asks transaction coordinators whether partitions are in open transactions, or to add them (shell, KIP-890).
 
 Counterpart of the sending part of Kafka's AddPartitionsToTxnManager. What is asked together, and what an answer means, is
 decided in `core/transactions/verification.py`. The coordinator is the leader of the partition of `__transaction_state` that
@@ -6,11 +6,17 @@ the transactional id belongs to. If that is this broker, it is asked without a c
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from broker.coordinator.broker_channels import BrokerChannels
 from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC, group_partition
-from broker.coordinator.core.transactions.verification import Question, VerificationCounts, Verifications, Verified
+from broker.coordinator.core.transactions.verification import (
+    ADD_AGAIN_NS,
+    Question,
+    VerificationCounts,
+    Verifications,
+    Verified,
+)
 from broker.core.verification_guards import VerificationGuard
 from common.environment.interface import Environment
 from common.ids import BrokerId
@@ -53,6 +59,8 @@ class TransactionVerifier:
         self._ask_here: AskHere | None = None
         # The coordinators to which a task sends what is to be asked.
         self._sending: set[BrokerId] = set()
+        # Cancels the timer after which questions are asked again.
+        self._cancel_again: Callable[[], None] | None = None
 
     def attach(self, ask_here: AskHere) -> None:
         """Connects the verifier with the coordinator of this broker."""
@@ -75,6 +83,9 @@ class TransactionVerifier:
             asyncio.get_running_loop().call_soon(on_verified, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         self._verifications.ask(coordinator, question, guard, on_verified, now_ns=self._env.now_ns())
+        self._begin_sending(coordinator)
+
+    def _begin_sending(self, coordinator: BrokerId) -> None:
         if coordinator not in self._sending:
             # The task begins after this step, so what a whole Produce has to ask goes in one request.
             self._sending.add(coordinator)
@@ -82,6 +93,8 @@ class TransactionVerifier:
 
     def close(self) -> None:
         """Ends the connections."""
+        if self._cancel_again is not None:
+            self._cancel_again()
         self._channels.close()
 
     def _coordinator(self, transactional_id: str) -> BrokerId | None:
@@ -95,11 +108,18 @@ class TransactionVerifier:
     async def _send_all(self, coordinator: BrokerId) -> None:
         try:
             while (request := self._verifications.next_request(coordinator)) is not None:
-                for waiter, error in await self._ask(coordinator, request):
-                    assert callable(waiter)
-                    waiter(error)
+                _notify(await self._ask(coordinator, request))
         finally:
             self._sending.discard(coordinator)
+        if self._verifications.has_to_ask_again and self._cancel_again is None:
+            self._cancel_again = self._env.call_at(self._env.now_ns() + ADD_AGAIN_NS, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._cancel_again = None
+        coordinators, verified = self._verifications.ask_again(self._coordinator, now_ns=self._env.now_ns())
+        _notify(verified)
+        for coordinator in sorted(coordinators):
+            self._begin_sending(coordinator)
 
     async def _ask(self, coordinator: BrokerId, request: AddPartitionsToTxnRequest) -> list[Verified]:
         try:
@@ -107,7 +127,7 @@ class TransactionVerifier:
         except NotServed as error:
             # As in Kafka: a coordinator of an older release cannot be asked, and transactions go on as they did with it.
             self._env.log.warning("transactions_not_verified", broker_id=coordinator, reason=str(error))
-            return self._verifications.failed(coordinator, ErrorCode.NONE, now_ns=self._env.now_ns())
+            return self._verifications.not_served(coordinator, now_ns=self._env.now_ns())
         except ChannelError as error:
             self._env.log.warning("transaction_verification_failed", broker_id=coordinator, reason=str(error))
             return self._verifications.failed(coordinator, ErrorCode.NETWORK_EXCEPTION, now_ns=self._env.now_ns())
@@ -122,3 +142,9 @@ class TransactionVerifier:
             coordinator, request, version=VERSION, deadline_ns=deadline_ns
         )
         return response
+
+
+def _notify(verified: Iterable[Verified]) -> None:
+    for waiter, error in verified:
+        assert callable(waiter)
+        waiter(error)

@@ -7,9 +7,12 @@ marker of its transaction. It would begin a transaction that nothing ends, and h
 1. A guard stands for the time from the question to the append. Batches of the same producer and epoch share it.
 2. The next transactional batch or marker of the producer ends it. A marker that comes in between makes the answer worthless:
    the transaction that was confirmed has ended. A batch has no need for the guard any more, because its transaction is open.
+   A marker of transaction.version 2 has an epoch of its own, and the next transaction has the same. So it leaves the guard
+   of that epoch: the coordinator confirms only what is in the next transaction.
 3. A guard is good for one leader epoch. Only the leader sees every marker before it answers a producer.
 4. A guard outlives a refusal that the producer retries, and knows the lowest sequence number that was refused. A later batch
-   must not overtake it: where the log knows nothing of the producer, any sequence number would be accepted.
+   must not overtake it: where the log knows nothing of the producer, any sequence number would be accepted. A producer of
+   transaction.version 2 has a new epoch in each transaction, so it must begin with 0.
 """
 
 from dataclasses import dataclass
@@ -26,6 +29,7 @@ class VerificationGuard:
     leader_epoch: LeaderEpoch
     lowest_sequence: int
     begun_ns: int
+    begins_with_zero: bool = False
 
 
 class VerificationGuards:
@@ -39,15 +43,23 @@ class VerificationGuards:
         return sum(map(len, self._guards.values()))
 
     def begin(
-        self, producer_id: int, producer_epoch: int, sequence: int, *, leader_epoch: LeaderEpoch, now_ns: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        sequence: int,
+        *,
+        leader_epoch: LeaderEpoch,
+        now_ns: int,
+        begins_with_zero: bool = False,
     ) -> VerificationGuard:
-        """Returns the guard of a batch that is about to be verified."""
+        """Returns the guard of a batch that is about to be verified. `begins_with_zero` is that of rule 4."""
         of_producer = self._guards.setdefault(producer_id, {})
         guard = of_producer.get(producer_epoch)
         if guard is None:
             guard = VerificationGuard(producer_id, producer_epoch, leader_epoch, sequence, now_ns)
             of_producer[producer_epoch] = guard
         guard.lowest_sequence = min(guard.lowest_sequence, sequence)
+        guard.begins_with_zero = guard.begins_with_zero or begins_with_zero
         return guard
 
     def is_current(self, guard: VerificationGuard) -> bool:
@@ -57,6 +69,11 @@ class VerificationGuards:
     def end(self, producer_id: int) -> None:
         """Ends the guards of a producer: a transactional batch or a marker of it is being appended (rule 2)."""
         self._guards.pop(producer_id, None)
+
+    def end_below(self, producer_id: int, producer_epoch: int) -> None:
+        """Ends the guards of a producer that have an older epoch: a marker with an epoch of its own is being appended."""
+        for guard in [each for each in self._guards.get(producer_id, {}).values() if each.producer_epoch < producer_epoch]:
+            self.drop(guard)
 
     def drop(self, guard: VerificationGuard) -> None:
         """Ends a guard whose batches have been refused for good."""

@@ -495,14 +495,21 @@ class Partition:
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
 
-    def begin_verification(self, producer_id: int, producer_epoch: int, sequence: int) -> VerificationGuard | None:
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, *, begins_with_zero: bool = False
+    ) -> VerificationGuard | None:
         """Returns the guard of a transactional batch that would begin a transaction here, so that the coordinator must be
         asked; None if the transaction is open. Raises InvalidProducerEpoch."""
         self.log.producers.state.validate_epoch(producer_id, producer_epoch)
         if self._is_known_open(producer_id, producer_epoch):
             return None
         return self.verification_guards.begin(
-            producer_id, producer_epoch, sequence, leader_epoch=self.replica.leader_epoch, now_ns=self._env.now_ns()
+            producer_id,
+            producer_epoch,
+            sequence,
+            leader_epoch=self.replica.leader_epoch,
+            now_ns=self._env.now_ns(),
+            begins_with_zero=begins_with_zero,
         )
 
     def _is_known_open(self, producer_id: int, producer_epoch: int) -> bool:
@@ -516,10 +523,11 @@ class Partition:
         state.validate_epoch(header.producer_id, header.producer_epoch)
         if guard is None or not self.verification_guards.is_current(guard):
             raise InvalidTransactionState(f"the batch of producer {header.producer_id} is not part of an open transaction")
-        if header.producer_id not in state.entries and header.base_sequence > guard.lowest_sequence:
+        first = 0 if guard.begins_with_zero else guard.lowest_sequence
+        if header.producer_id not in state.entries and header.base_sequence > first:
             raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence number {header.base_sequence} before "
-                f"{guard.lowest_sequence}, which it has to send again"
+                f"producer {header.producer_id} sent sequence number {header.base_sequence} before {first}, which it has to "
+                "send again"
             )
 
     def marker_error(self, marker: EndTransactionMarker) -> ErrorCode:
@@ -540,7 +548,17 @@ class Partition:
         had failed before."""
         self.log.producers.state.validate_marker(marker)
         batch = memoryview(encode_marker_batch(marker, timestamp_ms=self._env.wall_ms()))
+        self.end_guards(marker)
         self._append([(read_header(batch), batch)], on_written=on_written, on_failed=on_failed)
+
+    def end_guards(self, marker: EndTransactionMarker) -> None:
+        """Ends the verifications that this marker makes worthless."""
+        known = self.log.producers.state.entries.get(marker.producer_id)
+        # A coordinator of Kafka 4.1 does not name the version, but the epoch may tell.
+        if marker.has_own_epoch or (known is not None and known.epoch < marker.producer_epoch):
+            self.verification_guards.end_below(marker.producer_id, marker.producer_epoch)
+        else:
+            self.verification_guards.end(marker.producer_id)
 
     def _append(
         self,
@@ -552,7 +570,7 @@ class Partition:
         size = 0
         for header, view in batches:
             size += len(view)
-            if header.is_transactional:
+            if header.is_transactional and not header.is_control:
                 self.verification_guards.end(header.producer_id)
 
         def written() -> None:

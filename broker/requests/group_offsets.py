@@ -56,6 +56,7 @@ _TOPIC_ID_FIRST_VERSION = 10
 _SEVERAL_GROUPS_FIRST_VERSION = 8
 _MISSING_GROUPS_FIRST_VERSION = 9
 _ABORTABLE_FIRST_VERSION = 4
+_ADDS_PARTITION_FIRST_VERSION = 5
 _NO_OFFSET = -1
 
 
@@ -145,7 +146,10 @@ class GroupOffsetsRequests:
             waiting.answer(TxnOffsetCommitResponse())
         else:
             knows_abortable = context.api_version >= _ABORTABLE_FIRST_VERSION
-            self._coordinator.commit_transactional(request, waiting, self._verifier, knows_abortable=knows_abortable)
+            is_add = context.api_version >= _ADDS_PARTITION_FIRST_VERSION
+            self._coordinator.commit_transactional(
+                request, waiting, self._verifier, knows_abortable=knows_abortable, is_add=is_add
+            )
         return _with_missing(waiting, refused) if refused else response_of(context, waiting)
 
     def _take_out_missing(self, asked: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic | None:

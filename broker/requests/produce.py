@@ -11,7 +11,8 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
 4. A duplicate from an idempotent producer is answered like the batch that was appended before, with the same offset and
    after the same wait. The first answer may have been lost because the leader died before its followers had the batch.
 5. A transactional batch needs a transactional id in the request and a producer id. Only brokers write control batches. A
-   batch that would begin a transaction is held back until the coordinator has confirmed the transaction (KIP-890).
+   batch that would begin a transaction is held back until the coordinator has confirmed the transaction, or, from version
+   12 on, has added the partition to it (KIP-890).
 6. A batch of an idempotent producer that comes after a refused one is refused with the same error (`RefusedSequences`).
 7. While a directory is suspected of hanging (`broker/core/directory_suspicion.py`), nothing waits for it: what already does
    is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused.
@@ -76,6 +77,7 @@ _KNOWN_ACKS = (0, 1, ACKS_ALL)
 _ZSTD = 4
 _ZSTD_FIRST_VERSION = 7
 _ABORTABLE_FIRST_VERSION = 11
+_ADDS_PARTITIONS_FIRST_VERSION = 12
 # Like in Kafka, a client of this name may write to the brokers' own topics.
 _ADMIN_CLIENT_ID = "__admin_client"
 
@@ -171,6 +173,7 @@ class _Produce:
 
     __slots__ = (
         "_acks",
+        "_adds_partitions",
         "_cancel_deadline",
         "_client_id",
         "_deadline_ns",
@@ -198,6 +201,7 @@ class _Produce:
         self._transactional_id = request.transactional_id
         self._may_use_zstd = context.api_version >= _ZSTD_FIRST_VERSION
         self._knows_abortable = context.api_version >= _ABORTABLE_FIRST_VERSION
+        self._adds_partitions = context.api_version >= _ADDS_PARTITIONS_FIRST_VERSION
         self._client_id = context.client_id
         self._listener_name = context.listener_name
         self._memory = context.memory
@@ -295,8 +299,8 @@ class _Produce:
         else:
             _validate_timestamps(*batches[0], partition, now_ms)
         header = batches[0][0]
-        must_be_verified = header.is_transactional and self._shared.verifier is not None and self._shared.verifier.is_enabled
-        guard = _begin_verification(partition, header) if must_be_verified else None
+        must_be_verified = header.is_transactional and self._must_verify()
+        guard = _begin_verification(partition, header, is_add=self._adds_partitions) if must_be_verified else None
         append = _Append(self._next_number, partition, batches, answer, must_be_verified, guard)
         self._next_number += 1
         self._unanswered[append.number] = answer
@@ -314,13 +318,23 @@ class _Produce:
         self._begin_write(append.number, partition)
         partition.when_appendable(lambda: self._append_held(append))
 
+    def _must_verify(self) -> bool:
+        # The producer relies on it that the coordinator adds its partitions, so that is not optional.
+        verifier = self._shared.verifier
+        return verifier is not None and (self._adds_partitions or verifier.is_enabled)
+
     def _verify(self, append: _Append, guard: VerificationGuard) -> None:
         """Holds an append back until the coordinator has confirmed its transaction."""
         assert self._shared.verifier is not None
         assert self._transactional_id is not None, "checked in `_validate_transactional`"
         partition = append.partition
         question = Question(
-            self._transactional_id, guard.producer_id, guard.producer_epoch, partition.topic, partition.index
+            self._transactional_id,
+            guard.producer_id,
+            guard.producer_epoch,
+            partition.topic,
+            partition.index,
+            self._adds_partitions,
         )
         self._begin_write(append.number, partition)
         self._shared.verifier.verify(question, guard, lambda error: self._verified(append, guard, error))
@@ -345,7 +359,8 @@ class _Produce:
         if error not in RETRIABLE:
             append.partition.verification_guards.drop(guard)
         append.answer.error_message = f"the coordinator has not confirmed the transaction: {error.name}"
-        self._refuse_held(append, produce_error(error, knows_abortable=self._knows_abortable))
+        error = produce_error(error, knows_abortable=self._knows_abortable, is_add=self._adds_partitions)
+        self._refuse_held(append, error)
 
     def _append_held(self, append: _Append) -> None:
         """Appends what was held back while the partition changed its directory or the coordinator was asked, unless this
@@ -504,9 +519,11 @@ def _refuse(answer: PartitionProduceResponse, error: ErrorCode) -> None:
     answer.log_start_offset = -1
 
 
-def _begin_verification(partition: Partition, header: BatchHeader) -> VerificationGuard | None:
+def _begin_verification(partition: Partition, header: BatchHeader, *, is_add: bool) -> VerificationGuard | None:
     try:
-        return partition.begin_verification(header.producer_id, header.producer_epoch, header.base_sequence)
+        return partition.begin_verification(
+            header.producer_id, header.producer_epoch, header.base_sequence, begins_with_zero=is_add
+        )
     except InvalidProducerEpoch as error:
         raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
 

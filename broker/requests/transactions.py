@@ -17,6 +17,7 @@ from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.waiting_request import WaitingRequest
 from broker.requests.find_coordinator import InternalTopicCreation
 from broker.requests.groups import response_of, waiting_for
+from common.metadata.metadata_version import EPOCH_BUMP_TRANSACTION_VERSION
 from common.metadata.state import MetadataState
 from common.net.request_context import Handler, RequestContext
 from common.protocol.api_keys import ApiKey
@@ -40,6 +41,7 @@ from common.protocol.messages.list_transactions import ListTransactionsRequest, 
 _FENCING_FIRST_VERSION = 2
 _INIT_FENCING_FIRST_VERSION = 4
 _BATCHED_FIRST_VERSION = 4
+_EPOCH_BUMP_FIRST_VERSION = 5
 
 
 class TransactionRequests:
@@ -95,13 +97,18 @@ class TransactionRequests:
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        return _single(self._add_or_verify(asked, knows_fencing=context.api_version >= _FENCING_FIRST_VERSION))
+        knows_fencing = context.api_version >= _FENCING_FIRST_VERSION
+        return _single(self._add_or_verify(asked, knows_fencing=knows_fencing, version=0))
 
     async def add_or_verify(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-        """Answers for several transactions. A leader on this broker calls it directly."""
-        return await _batched([self._add_or_verify(each, knows_fencing=True) for each in request.transactions])
+        """Answers for several transactions. A leader on this broker calls it directly. Only leaders add in this way, for
+        producers of transaction.version 2."""
+        version = EPOCH_BUMP_TRANSACTION_VERSION
+        return await _batched(
+            [self._add_or_verify(each, knows_fencing=True, version=version) for each in request.transactions]
+        )
 
-    def _add_or_verify(self, asked: AddPartitionsToTxnTransaction, *, knows_fencing: bool) -> WaitingRequest:
+    def _add_or_verify(self, asked: AddPartitionsToTxnTransaction, *, knows_fencing: bool, version: int) -> WaitingRequest:
         waiting = WaitingRequest(
             ApiKey.ADD_PARTITIONS_TO_TXN, lambda error: partition_results(asked, lambda _partition: error)
         )
@@ -118,7 +125,9 @@ class TransactionRequests:
             self._coordinator.perform(
                 asked.transactional_id,
                 waiting,
-                lambda shard, now: [shard.add_partitions(now, waiting, asked, knows_fencing=knows_fencing)],
+                lambda shard, now: [
+                    shard.add_partitions(now, waiting, asked, knows_fencing=knows_fencing, transaction_version=version)
+                ],
             )
         return waiting
 
@@ -163,6 +172,8 @@ class TransactionRequests:
         """Answers once the outcome is decided. The markers follow."""
         waiting = waiting_for(context, request)
         knows_fencing = context.api_version >= _FENCING_FIRST_VERSION
+        if request.transactional_id and context.api_version >= _EPOCH_BUMP_FIRST_VERSION:
+            return self._end_bumping(waiting, request)
         if request.transactional_id:
             self._coordinator.perform(
                 request.transactional_id,
@@ -172,6 +183,16 @@ class TransactionRequests:
         else:
             waiting.refuse(ErrorCode.INVALID_REQUEST)
         return response_of(context, waiting)
+
+    async def _end_bumping(self, waiting: WaitingRequest, request: EndTxnRequest) -> Any:
+        shard = self._coordinator.shard_of(request.transactional_id)
+        fresh_id = await self._take_id() if shard is not None and shard.end_needs_producer_id(request) else None
+        self._coordinator.perform(
+            request.transactional_id,
+            waiting,
+            lambda shard, now: [shard.end_bumping(now, waiting, request, fresh_id)],
+        )
+        return await waiting.future
 
     # --- queries -------------------------------------------------------------------------------------------------
 

@@ -90,7 +90,11 @@ class _WriteTxnMarkers:
 
     def _begin_marker(self, wanted: WritableTxnMarker) -> None:
         marker = EndTransactionMarker(
-            wanted.producer_id, wanted.producer_epoch, wanted.coordinator_epoch, wanted.transaction_result
+            wanted.producer_id,
+            wanted.producer_epoch,
+            wanted.coordinator_epoch,
+            wanted.transaction_result,
+            wanted.transaction_version,
         )
         results = WritableTxnMarkerResult(producer_id=wanted.producer_id)
         self._response.markers.append(results)

@@ -27,6 +27,13 @@ METADATA_VERSION_FEATURE: Final = "metadata.version"
 KRAFT_VERSION_FEATURE: Final = "kraft.version"
 DIRECTORY_NUMBERING_FEATURE: Final = "diskraft.directory.numbering"
 DIRECTORY_NUMBERING_KIP858: Final = 1
+TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
+# Kafka's levels of transaction.version (KIP-890): flexible records in __transaction_state; a new epoch for each transaction.
+FLEXIBLE_RECORDS_TRANSACTION_VERSION: Final = 1
+EPOCH_BUMP_TRANSACTION_VERSION: Final = 2
+# What a cluster is formatted with unless a release is named. It is more than a metadata.version of 3.9 brings in Kafka:
+# docs/DESIGN.md, "Decisions between the KIPs and Apache Kafka".
+DEFAULT_TRANSACTION_VERSION: Final = EPOCH_BUMP_TRANSACTION_VERSION
 
 # The first KRaft level. A log without a metadata.version record has this level.
 MINIMUM_LEVEL: Final = 1
@@ -47,6 +54,9 @@ DELEGATION_TOKEN_LEVEL: Final = 14
 CONTROLLER_REGISTRATION_LEVEL: Final = 15
 DIRECTORY_ASSIGNMENT_LEVEL: Final = 17
 ELIGIBLE_LEADER_REPLICAS_LEVEL: Final = 23
+TRANSACTION_VERSION_LEVEL: Final = 24
+# The lowest metadata.version with which Kafka 4 lets another feature rise above level 0.
+FURTHER_FEATURES_LEVEL: Final = IN_CONTROLLED_SHUTDOWN_LEVEL
 
 LEVEL_NAMES: Final = MappingProxyType(
     {
@@ -102,6 +112,7 @@ SUPPORTED_FEATURES: Final = MappingProxyType(
         METADATA_VERSION_FEATURE: SupportedLevels(MINIMUM_LEVEL, LATEST_LEVEL),
         KRAFT_VERSION_FEATURE: SupportedLevels(0, 0),
         DIRECTORY_NUMBERING_FEATURE: SupportedLevels(0, DIRECTORY_NUMBERING_KIP858),
+        TRANSACTION_VERSION_FEATURE: SupportedLevels(0, EPOCH_BUMP_TRANSACTION_VERSION),
     }
 )
 
@@ -134,6 +145,11 @@ def parse_level(text: str) -> int:
     if not levels:
         raise UnknownMetadataVersion(f"'{text}' is no metadata.version; known are {', '.join(_LEVELS_BY_NAME)}")
     return max(levels)
+
+
+def transaction_version_of(level: int) -> int:
+    """Returns the transaction.version that a release with this metadata.version has by default."""
+    return EPOCH_BUMP_TRANSACTION_VERSION if level >= TRANSACTION_VERSION_LEVEL else 0
 
 
 def is_directory_assignment_supported(level: int) -> bool:

@@ -14,6 +14,7 @@ from common.metadata.metadata_version import (
     DIRECTORY_NUMBERING_FEATURE,
     DIRECTORY_NUMBERING_KIP858,
     METADATA_VERSION_FEATURE,
+    TRANSACTION_VERSION_FEATURE,
 )
 from common.metadata.record_reader import MetadataRecordReader
 from common.protocol.numbering import Numbering
@@ -27,12 +28,14 @@ _BOOTSTRAP_EPOCH = LeaderEpoch(0)
 
 
 def bootstrap_records(
-    metadata_version: int = DEFAULT_LEVEL, numbering: Numbering = Numbering.KIP858
+    metadata_version: int = DEFAULT_LEVEL, numbering: Numbering = Numbering.KIP858, transaction_version: int = 0
 ) -> list[ApiMessageAndVersion]:
-    """Returns the records that `kafka-storage format` writes by default."""
+    """Returns the records of a cluster with these features. Those at level 0 have none."""
     levels = [(METADATA_VERSION_FEATURE, metadata_version)]
     if numbering is Numbering.KIP858:
         levels.append((DIRECTORY_NUMBERING_FEATURE, DIRECTORY_NUMBERING_KIP858))
+    if transaction_version:
+        levels.append((TRANSACTION_VERSION_FEATURE, transaction_version))
     return [ApiMessageAndVersion(FeatureLevelRecord(name=name, feature_level=level), 0) for name, level in levels]
 
 

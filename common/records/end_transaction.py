@@ -10,7 +10,7 @@ A later version of the value may append fields, so only a value that is too shor
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from common.records.batch import (
@@ -26,6 +26,7 @@ from common.records.batch import (
 
 _ABORT: Final = 0
 _COMMIT: Final = 1
+_EPOCH_BUMP_VERSION: Final = 2
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 
@@ -38,6 +39,13 @@ class EndTransactionMarker:
     producer_epoch: int
     coordinator_epoch: int
     is_commit: bool
+    # Tells the leader by which rule to judge the epoch. Not in the log.
+    transaction_version: int = field(default=0, compare=False)
+
+    @property
+    def has_own_epoch(self) -> bool:
+        """Whether the epoch was raised for this marker, so that no batch of its transaction has it (KIP-890, KIP-1228)."""
+        return self.transaction_version >= _EPOCH_BUMP_VERSION
 
 
 def encode_marker_batch(marker: EndTransactionMarker, *, timestamp_ms: int) -> bytearray:

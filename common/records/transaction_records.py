@@ -1,8 +1,7 @@
 """The records of `__transaction_state`: the state of each transactional id (KIP-98) (core).
 
 Key and value begin with their version in two bytes. A record without a value is a tombstone: the transactional id has
-expired. Version 0 of the value is written, as Kafka does while the feature transaction.version is 0; version 1, the first
-flexible one, can be read.
+expired. Version 1 of the value, the first flexible one, is written from transaction.version 1 on (KIP-890).
 """
 
 from typing import Final
@@ -12,7 +11,8 @@ from common.protocol.errors import BufferUnderflow
 from common.protocol.schema import Int8, Int16, Int32, Int64, Kind, Struct, field, message, struct
 
 TRANSACTION_KEY_VERSION: Final = 0
-TRANSACTION_VALUE_VERSION: Final = 0
+CLASSIC_VALUE_VERSION: Final = 0
+FLEXIBLE_VALUE_VERSION: Final = 1
 
 
 @message(kind=Kind.DATA, versions="0", flexible="none")
@@ -48,8 +48,9 @@ def encode_transaction_key(transactional_id: str) -> bytes:
     return encode_with_version(TransactionLogKey(transactional_id=transactional_id), TRANSACTION_KEY_VERSION)
 
 
-def encode_transaction(value: TransactionLogValue) -> bytes:
-    return encode_with_version(value, TRANSACTION_VALUE_VERSION)
+def encode_transaction(value: TransactionLogValue, version: int = CLASSIC_VALUE_VERSION) -> bytes:
+    """The classic version leaves out the tagged fields."""
+    return encode_with_version(value, version)
 
 
 def decode_transaction_key(key: Buffer) -> str | None:

@@ -6,15 +6,19 @@ Counterpart of updateFeatures in Kafka's FeatureControlManager. All updates of a
 2. A safe downgrade of metadata.version is refused while the metadata holds something that the lower level cannot express.
    The message names all of it. An unsafe downgrade removes exactly that (`feature_losses`), in the same transaction.
 3. `diskraft.directory.numbering` never changes: the records written before have their directory ids in its numbers.
+4. As in Kafka 4, a further feature such as transaction.version rises above level 0 only where metadata.version is 3.3-IV3 or
+   newer. It may change in both directions: the coordinators read the records of all its levels.
 """
 
 from collections.abc import Iterator, Mapping
 
 from common.metadata.metadata_version import (
     DIRECTORY_NUMBERING_FEATURE,
+    FURTHER_FEATURES_LEVEL,
     LEVEL_NAMES,
     METADATA_VERSION_FEATURE,
     MINIMUM_BOOTSTRAP_LEVEL,
+    TRANSACTION_VERSION_FEATURE,
     SupportedLevels,
     level_name,
     supported_levels,
@@ -128,6 +132,11 @@ def _reason_refused(state: MetadataState, update: FeatureUpdateKey) -> str | Non
         return "Can't downgrade to a newer version."
     if update.feature == DIRECTORY_NUMBERING_FEATURE and level != current:
         return "The numbering of directory ids is chosen when the cluster is formatted and cannot be changed."
+    if update.feature == TRANSACTION_VERSION_FEATURE and level > 0 and state.metadata_version < FURTHER_FEATURES_LEVEL:
+        return (
+            f"{update.feature} could not be set to {level} because it depends on "
+            f"{METADATA_VERSION_FEATURE}={FURTHER_FEATURES_LEVEL} ({level_name(FURTHER_FEATURES_LEVEL)})"
+        )
     if update.feature == METADATA_VERSION_FEATURE and level < MINIMUM_BOOTSTRAP_LEVEL:
         return f"Unable to set a metadata.version less than {level_name(MINIMUM_BOOTSTRAP_LEVEL)}"
     return None

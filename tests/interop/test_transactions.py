@@ -200,7 +200,8 @@ def test_apache_kafkas_clients_copy_a_topic_in_transactions(
     kafka: Kafka, bootstrap: str, topic: str, transactional_id: str, new_topic_name: Callable[[], str]
 ) -> None:
     """TransactionalMessageCopier, from Kafka's own system tests, moves records and offsets together and aborts some of its
-    transactions. kafka-transactions lists and describes the transactional id."""
+    transactions. kafka-transactions lists and describes the transactional id. Its epoch shows that the producer uses
+    transaction.version 2: it rises with each of ten transactions."""
     target = create_topic(bootstrap, new_topic_name())
     source = Producer({"bootstrap.servers": bootstrap})
     values = {f"value {number}".encode() for number in range(200)}
@@ -222,6 +223,8 @@ def test_apache_kafkas_clients_copy_a_topic_in_transactions(
     assert line[-1] in ("CompleteCommit", "CompleteAbort", "Empty"), line
     described = kafka.run(tool, *server, "describe", "--transactional-id", transactional_id)
     assert (described.status, transactional_id in described.lines[-1]) == (0, True)
+    header, columns = described.lines[-2].split(), described.lines[-1].split()
+    assert int(columns[header.index("ProducerEpoch")]) >= 10, described.lines
 
 
 @pytest.mark.slow

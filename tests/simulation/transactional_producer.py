@@ -13,6 +13,10 @@ the broker that answered does not lead the group's partition.
 
 Now and then a producer aborts a transaction while a batch of it is still on its way, as a client does when the time for the
 delivery is over. The batch arrives about when the transaction ends, or later, and must have no effect.
+
+A producer of transaction.version 2 adds nothing itself, and gets a new epoch with the end of each transaction. So it need
+not start over: it repeats a request for the end until it is answered, aborts what has failed, and goes on. From one start to
+the next it may also work as a client does that knows no such version.
 """
 
 import asyncio
@@ -53,6 +57,14 @@ TRANSACTION_TIMEOUT_MS = 4_000
 # The newest versions in which clients send one transaction, and topics have names.
 CLIENTS_VERSION = 3
 NAMED_OFFSETS_VERSION = 9
+# By whether the end of a transaction raises the epoch.
+PRODUCE_VERSIONS = {False: 11, True: 12}
+COMMIT_VERSIONS = {False: 4, True: 5}
+END_VERSIONS = {False: 4, True: 5}
+# Of the starts of a producer that may, in this share it uses transaction.version 2; in the others, an older one.
+BUMP_SHARE = 0.85
+# How often such a producer aborts and goes on after a failure. Otherwise it starts over.
+ABORT_SHARE = 0.6
 COMMIT_SHARE = 0.7
 # How often a producer starts over in the middle of a transaction although nothing failed.
 CRASH_SHARE = 0.05
@@ -68,6 +80,8 @@ RETRIED = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
+# With these, the coordinator has not decided about the end of a transaction.
+END_RETRIED = (*RETRIED, ErrorCode.NOT_COORDINATOR)
 
 
 class StartOver(Exception):
@@ -77,7 +91,10 @@ class StartOver(Exception):
 class TransactionalProducer:
     """One producer. `step` does the next transaction and never raises."""
 
-    def __init__(self, client: "WorkloadClient", topic: str, number: int, partitions: int) -> None:
+    def __init__(
+        self, client: "WorkloadClient", topic: str, number: int, partitions: int, *, may_bump: bool = False
+    ) -> None:
+        """With `may_bump`, the producer uses transaction.version 2 at most of its starts."""
         self.client = client
         self._topic = topic
         self._number = number
@@ -89,6 +106,9 @@ class TransactionalProducer:
         # The next number to be written.
         self._position = 0
         self._attempts = 0
+        self._may_bump = may_bump
+        # Whether the end of a transaction raises the epoch.
+        self._bumps = False
 
     @property
     def transactional_id(self) -> str:
@@ -107,7 +127,14 @@ class TransactionalProducer:
             else:
                 await self._transact()
         except (ChannelError, StartOver):
-            self._producer = None
+            await self._recover()
+
+    async def _recover(self) -> None:
+        if self._producer is not None and self._bumps and self._rng.random() < ABORT_SHARE:
+            with contextlib.suppress(ChannelError, StartOver):
+                await self._end_bumping(await self._coordinator(TRANSACTION, self.transactional_id), is_commit=False)
+                return
+        self._producer = None
 
     async def read_position(self, client: "WorkloadClient") -> int | None:
         """Lets this client ask for the position of this producer. Returns None without an answer."""
@@ -128,6 +155,7 @@ class TransactionalProducer:
             raise StartOver
         self._position = max(position, 0)
         self._producer, self._sequences = producer, {}
+        self._bumps = self._may_bump and self._rng.random() < BUMP_SHARE
 
     async def _coordinator(self, key_type: int, key: str) -> int:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
@@ -152,15 +180,17 @@ class TransactionalProducer:
         )
         self.client.history.transactions.append(operation)
         coordinator = await self._coordinator(TRANSACTION, self.transactional_id)
-        await self._add_partitions(coordinator, indexes)
+        if not self._bumps:
+            await self._add_partitions(coordinator, indexes)
         is_abandoned = self._rng.random() < ABANDON_SHARE
         late = indexes.pop() if is_abandoned else None
         for index in indexes:
             await self._produce(index, operation.value)
         if late is not None:
             await self._abandon(coordinator, late, operation.value)
-            raise StartOver
-        await self._add_offsets(coordinator)
+            return
+        if not self._bumps:
+            await self._add_offsets(coordinator)
         await self._commit_position(self._position + 1)
         await self._end(coordinator, operation)
 
@@ -188,8 +218,12 @@ class TransactionalProducer:
 
     async def _produce(self, index: int, value: bytes) -> None:
         leader = await self._leader(index)
-        response = await self._ask(leader, self._produce_request(index, value))
-        error = ErrorCode(response.responses[0].partition_responses[0].error_code)
+        for _ in range(ATTEMPTS_MAX):
+            response = await self._ask(leader, self._produce_request(index, value), PRODUCE_VERSIONS[self._bumps])
+            error = ErrorCode(response.responses[0].partition_responses[0].error_code)
+            if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                break
+            await self.client.pause(RETRY_PAUSE)
         if error is not ErrorCode.NONE:
             await self.client.refresh(self._topic)
         _require(error)
@@ -220,17 +254,27 @@ class TransactionalProducer:
         )
 
     async def _abandon(self, coordinator: int, index: int, value: bytes) -> None:
-        """Aborts the transaction. A batch of it arrives late."""
+        """Aborts the transaction. A batch of it arrives late. Without a new epoch, only starting over makes it harmless."""
         leader, batch = await self._leader(index), self._produce_request(index, value)
         late_seconds = self._rng.choice(LATE_SECONDS)
+        version = PRODUCE_VERSIONS[self._bumps]
+        goes_on = False
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._send_later(leader, batch, late_seconds), name=f"{self.client.name}-late")
-            await self._send_later(coordinator, self._end_request(is_commit=False), -late_seconds)
+            group.create_task(self._send_later(leader, batch, late_seconds, version), name=f"{self.client.name}-late")
+            if not self._bumps:
+                await self._send_later(coordinator, self._end_request(is_commit=False), -late_seconds, END_VERSIONS[False])
+            else:
+                with contextlib.suppress(ChannelError, StartOver):
+                    await self.client.pause(max(-late_seconds, 0))
+                    await self._end_bumping(coordinator, is_commit=False)
+                    goes_on = True
+        if not goes_on:
+            self._producer = None
 
-    async def _send_later(self, node: int, request: Any, mean_seconds: float) -> None:
+    async def _send_later(self, node: int, request: Any, mean_seconds: float, version: int) -> None:
         await self.client.pause(max(mean_seconds, 0))
         with contextlib.suppress(ChannelError):
-            await self.client.send(node, request)
+            await self.client.send(node, request, version=version)
 
     async def _add_offsets(self, coordinator: int) -> None:
         assert self._producer is not None
@@ -252,20 +296,44 @@ class TransactionalProducer:
             producer_epoch=self._producer[1],
             topics=[TxnOffsetCommitRequestTopic(name=self._topic, partitions=[partition])],
         )
-        response = await self._ask(await self._coordinator(GROUP, self.group), request)
-        _require(response.topics[0].partitions[0].error_code)
+        coordinator = await self._coordinator(GROUP, self.group)
+        for _ in range(ATTEMPTS_MAX):
+            response = await self._ask(coordinator, request, COMMIT_VERSIONS[self._bumps])
+            error = response.topics[0].partitions[0].error_code
+            if not self._bumps or error not in RETRIED:
+                break
+            await self.client.pause(RETRY_PAUSE)
+        _require(error)
 
     async def _end(self, coordinator: int, operation: Transaction) -> None:
         is_commit = self._rng.random() < COMMIT_SHARE
         if is_commit:
             # From now on the producer does not know, until it is told.
             operation.outcome = Outcome.UNKNOWN
-        response = await self._ask(coordinator, self._end_request(is_commit=is_commit))
-        operation.end_ns = self.client._env.now_ns()
-        _require(response.error_code)
+        if self._bumps:
+            await self._end_bumping(coordinator, is_commit=is_commit)
+            operation.end_ns = self.client._env.now_ns()
+        else:
+            response = await self._ask(coordinator, self._end_request(is_commit=is_commit), END_VERSIONS[False])
+            operation.end_ns = self.client._env.now_ns()
+            _require(response.error_code)
         if is_commit:
             operation.outcome = Outcome.OK
             self._position += 1
+
+    async def _end_bumping(self, coordinator: int, *, is_commit: bool) -> None:
+        """Ends the transaction and takes the new epoch. Repeats the request until it is answered."""
+        request = self._end_request(is_commit=is_commit)
+        for _ in range(ATTEMPTS_MAX):
+            with contextlib.suppress(ChannelError):
+                response = await self.client.send(coordinator, request, version=END_VERSIONS[True])
+                if response.error_code not in END_RETRIED:
+                    _require(response.error_code)
+                    self._producer, self._sequences = (response.producer_id, response.producer_epoch), {}
+                    return
+            await self.client.pause(RETRY_PAUSE)
+            coordinator = await self._coordinator(TRANSACTION, self.transactional_id)
+        raise StartOver("the transaction was not ended")
 
     def _end_request(self, *, is_commit: bool) -> EndTxnRequest:
         assert self._producer is not None

@@ -8,15 +8,18 @@ from collections.abc import Sequence
 
 from common.metadata.metadata_version import (
     DEFAULT_LEVEL,
+    DEFAULT_TRANSACTION_VERSION,
     KRAFT_VERSION_FEATURE,
     LATEST_LEVEL,
     LEVEL_NAMES,
     METADATA_VERSION_FEATURE,
     MINIMUM_BOOTSTRAP_LEVEL,
     SUPPORTED_FEATURES,
+    TRANSACTION_VERSION_FEATURE,
     UnknownMetadataVersion,
     level_name,
     parse_level,
+    transaction_version_of,
 )
 from tools.errors import ToolError
 
@@ -26,6 +29,8 @@ def print_version_mapping(release: str | None) -> None:
     level = DEFAULT_LEVEL if release is None else release_level(release)
     print(f"{METADATA_VERSION_FEATURE}={level} ({level_name(level)})")
     print(f"{KRAFT_VERSION_FEATURE}=0")
+    version = DEFAULT_TRANSACTION_VERSION if release is None else transaction_version_of(level)
+    print(f"{TRANSACTION_VERSION_FEATURE}={version}")
 
 
 def print_feature_dependencies(features: Sequence[str]) -> None:

@@ -18,8 +18,10 @@ from common.metadata.metadata_version import (
     LEVEL_NAMES,
     METADATA_VERSION_FEATURE,
     MINIMUM_BOOTSTRAP_LEVEL,
+    TRANSACTION_VERSION_FEATURE,
     UnknownMetadataVersion,
     parse_level,
+    transaction_version_of,
 )
 from common.protocol.messages.update_features import UpgradeType
 from tools.arguments import ToolParser, add_either_bootstrap
@@ -139,10 +141,13 @@ def _wanted(arguments: argparse.Namespace, kind: UpgradeType) -> Updates:
         raise ToolError("Can not specify `release-version` with other feature flags.")
     updates: dict[str, FeatureUpdate] = {}
     if release is not None:
-        updates[METADATA_VERSION_FEATURE] = FeatureUpdate(_metadata_version(release), kind)
-        if kind is not UpgradeType.UPGRADE:
-            # Every release leaves kraft.version at 0 here. As Kafka's tool, never ask to upgrade a feature to 0.
-            updates[KRAFT_VERSION_FEATURE] = FeatureUpdate(0, kind)
+        level = _metadata_version(release)
+        updates[METADATA_VERSION_FEATURE] = FeatureUpdate(level, kind)
+        # Every release leaves kraft.version at 0 here.
+        for name, version in ((KRAFT_VERSION_FEATURE, 0), (TRANSACTION_VERSION_FEATURE, transaction_version_of(level))):
+            # As Kafka's tool, never ask to upgrade a feature to 0.
+            if version > 0 or kind is not UpgradeType.UPGRADE:
+                updates[name] = FeatureUpdate(version, kind)
         return updates
     if arguments.metadata is not None:
         print(" `metadata` flag is deprecated and may be removed in a future release.")

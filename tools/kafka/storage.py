@@ -20,13 +20,18 @@ from common.environment.real import RealEnvironment
 from common.ids import DirectoryId, uuid_text
 from common.metadata.metadata_version import (
     DEFAULT_LEVEL,
+    DEFAULT_TRANSACTION_VERSION,
+    EPOCH_BUMP_TRANSACTION_VERSION,
+    FURTHER_FEATURES_LEVEL,
     LATEST_LEVEL,
     LEVEL_NAMES,
     METADATA_VERSION_FEATURE,
     MINIMUM_BOOTSTRAP_LEVEL,
+    TRANSACTION_VERSION_FEATURE,
     UnknownMetadataVersion,
     level_name,
     parse_level,
+    transaction_version_of,
 )
 from common.protocol.numbering import Numbering
 from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
@@ -154,13 +159,15 @@ async def _format(arguments: argparse.Namespace) -> int:
         # As after a mistake in --cluster-id "$(kafka-storage random-uuid)". Kafka's tool would store the empty id.
         raise ToolError("--cluster-id is empty; kafka-storage random-uuid makes one")
     metadata_directory_id = _check_quorum(config, arguments)
-    level = _chosen_level(arguments)
+    numbering = Numbering(arguments.directory_numbering)
+    level, transaction_version = _chosen_levels(arguments, numbering)
     await format_directories(
         RealEnvironment("kafka-storage"),
         config,
         cluster_id=arguments.cluster_id,
         level=level,
-        numbering=Numbering(arguments.directory_numbering),
+        transaction_version=transaction_version,
+        numbering=numbering,
         ignore_formatted=arguments.ignore_formatted,
         metadata_directory_id=metadata_directory_id,
         say=print,
@@ -220,6 +227,7 @@ async def format_directories(
     cluster_id: str,
     level: int,
     ignore_formatted: bool,
+    transaction_version: int = 0,
     numbering: Numbering = Numbering.KIP858,
     metadata_directory_id: DirectoryId | None = None,
     say: Callable[[str], None] = _nothing,
@@ -244,7 +252,7 @@ async def format_directories(
             explain(f"{path}: {why}")
         if not found.empty and not found.formatted:
             raise ToolError("No available log directories to format.")
-        bootstrap = make_bootstrap_checkpoint(bootstrap_records(level, numbering))
+        bootstrap = make_bootstrap_checkpoint(bootstrap_records(level, numbering, transaction_version))
         await _format_found(env, config, found, cluster_id, level, bootstrap, metadata_directory_id, say)
     finally:
         await found.close()
@@ -311,16 +319,46 @@ def _verify(config: ServerConfig, found: _Found, cluster_id: str | None) -> None
         raise ToolError(str(conflict)) from conflict
 
 
-def _chosen_level(arguments: argparse.Namespace) -> int:
+def _chosen_levels(arguments: argparse.Namespace, numbering: Numbering) -> tuple[int, int]:
+    """Returns the levels of metadata.version and transaction.version."""
     features: dict[str, str] = {}
     for text in arguments.feature:
-        name, separator, level = text.partition("=")
-        if not separator or name != METADATA_VERSION_FEATURE:
-            raise ToolError(f"--feature {text} is not supported; it takes {METADATA_VERSION_FEATURE}=LEVEL")
-        features[name] = level
-    if features and arguments.release_version is not None:
+        name, separator, value = text.partition("=")
+        if not separator or name not in (METADATA_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE):
+            raise ToolError(
+                f"--feature {text} is not supported; it takes {METADATA_VERSION_FEATURE}=LEVEL and "
+                f"{TRANSACTION_VERSION_FEATURE}=LEVEL"
+            )
+        features[name] = value
+    if METADATA_VERSION_FEATURE in features and arguments.release_version is not None:
         raise ToolError("--release-version and --feature metadata.version are mutually exclusive; give only one")
     text = features.get(METADATA_VERSION_FEATURE, arguments.release_version)
+    level = _chosen_metadata_version(text)
+    chosen = features.get(TRANSACTION_VERSION_FEATURE)
+    if chosen is not None:
+        return level, _transaction_version(chosen, level)
+    if text is None and numbering is Numbering.KIP858:
+        return level, DEFAULT_TRANSACTION_VERSION
+    # A named release has the features of that release. With Apache's numbering, nodes of Apache Kafka 3.9 shall be able to
+    # join, which know no transaction.version above 0.
+    return level, transaction_version_of(level)
+
+
+def _transaction_version(text: str, level: int) -> int:
+    known = [str(each) for each in range(EPOCH_BUMP_TRANSACTION_VERSION + 1)]
+    if text not in known:
+        raise ToolError(
+            f"--feature {TRANSACTION_VERSION_FEATURE}={text}: there is no such level; known are {', '.join(known)}"
+        )
+    if int(text) > 0 and level < FURTHER_FEATURES_LEVEL:
+        raise ToolError(
+            f"--feature {TRANSACTION_VERSION_FEATURE}={text} needs {METADATA_VERSION_FEATURE} "
+            f"{level_name(FURTHER_FEATURES_LEVEL)} or newer, not {level_name(level)}"
+        )
+    return int(text)
+
+
+def _chosen_metadata_version(text: str | None) -> int:
     level = DEFAULT_LEVEL if text is None else _level(text)
     if not MINIMUM_BOOTSTRAP_LEVEL <= level <= LATEST_LEVEL:
         low, high = LEVEL_NAMES[MINIMUM_BOOTSTRAP_LEVEL], LEVEL_NAMES[LATEST_LEVEL]

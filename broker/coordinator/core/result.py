@@ -75,6 +75,8 @@ class MarkersDue:
     producer_epoch: int
     is_commit: bool
     partitions: frozenset[tuple[str, int]]
+    transaction_version: int = 0
+    """At 2, the epoch was raised at the end of the transaction, so no other marker and no batch of it has this epoch."""
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 Records pass through as bytes: decoding returns a view of the received frame. With `acks` 0 no response is sent. Versions
 below 3 carry the old message formats and are not declared, although the API is advertised from 0 for librdkafka (see
 `registry`). `current_leader` and `node_endpoints` (KIP-951) save the client a Metadata request after a leader change.
+Version 12 looks like 11, but the leader adds its partitions to the producer's transaction (KIP-890).
 """
 
 from common.protocol.api_keys import ApiKey
@@ -21,7 +22,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = field(default_factory=list)
 
 
-@message(kind=Kind.REQUEST, api_key=ApiKey.PRODUCE, versions="3-11", flexible="9+")
+@message(kind=Kind.REQUEST, api_key=ApiKey.PRODUCE, versions="3-12", flexible="9+")
 class ProduceRequest(Struct):
     transactional_id: str | None = None
     acks: Int16 = 0
@@ -67,7 +68,7 @@ class NodeEndpoint(Struct):
     rack: str | None = None
 
 
-@message(kind=Kind.RESPONSE, api_key=ApiKey.PRODUCE, versions="3-11", flexible="9+")
+@message(kind=Kind.RESPONSE, api_key=ApiKey.PRODUCE, versions="3-12", flexible="9+")
 class ProduceResponse(Struct):
     responses: list[TopicProduceResponse] = field(default_factory=list)
     throttle_time_ms: Int32 = 0

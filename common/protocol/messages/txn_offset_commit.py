@@ -1,7 +1,6 @@
 """TxnOffsetCommit: a producer commits a group's offsets as part of its transaction (KIP-98, KIP-447) (core).
 
-Version 5, which adds the group to the transaction by itself, exists only together with transaction.version 2 and is not
-declared.
+Version 5 adds the partition of the group's offsets to the transaction by itself (KIP-890, transaction.version 2).
 """
 
 from common.protocol.api_keys import ApiKey
@@ -22,7 +21,7 @@ class TxnOffsetCommitRequestTopic(Struct):
     partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=list)
 
 
-@message(kind=Kind.REQUEST, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-4", flexible="3+")
+@message(kind=Kind.REQUEST, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest(Struct):
     transactional_id: str = ""
     group_id: str = ""
@@ -46,7 +45,7 @@ class TxnOffsetCommitResponseTopic(Struct):
     partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=list)
 
 
-@message(kind=Kind.RESPONSE, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-4", flexible="3+")
+@message(kind=Kind.RESPONSE, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+")
 class TxnOffsetCommitResponse(Struct):
     throttle_time_ms: Int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = field(default_factory=list)

@@ -13,7 +13,9 @@ producer id before it appends the batch. Every replica notes what it appends, so
 5. A transaction begins with a producer's first transactional batch and ends with a marker. Until then every batch of the
    producer must be transactional.
 6. A marker is refused if its producer epoch or its coordinator epoch is below the latest one. Its producer epoch may be
-   higher: the coordinator fences a producer in this way. The producer's sequence then begins with 0 again.
+   higher: the coordinator fences a producer in this way. The producer's sequence then begins with 0 again. A marker of
+   transaction.version 2 has an epoch of its own, above that of its transaction. If the open transaction has the marker's
+   epoch, it is the next one, and the marker has been sent twice: it must not end that one.
 7. The group coordinator writes transactional batches in a producer's name, without sequence numbers. Only their epoch is
    checked.
 
@@ -150,6 +152,11 @@ class ProducerState:
     def validate_marker(self, marker: EndTransactionMarker) -> None:
         """Checks a marker that is to be appended (rule 6). Raises InvalidProducerEpoch and TransactionCoordinatorFenced."""
         self.validate_epoch(marker.producer_id, marker.producer_epoch)
+        if marker.has_own_epoch and self.has_open_transaction(marker.producer_id, marker.producer_epoch):
+            raise InvalidProducerEpoch(
+                f"the open transaction of producer {marker.producer_id} with epoch {marker.producer_epoch} is the one after "
+                "this marker"
+            )
         entry = self._entries.get(marker.producer_id)
         if entry is not None and marker.coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(

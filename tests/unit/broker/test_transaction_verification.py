@@ -1,4 +1,4 @@
-"""A leader asks the coordinator before a transaction begins in its partition (KIP-890 part 1).
+"""A leader asks the coordinator before a transaction begins in its partition (KIP-890).
 
 The test is the coordinator.
 """
@@ -44,11 +44,13 @@ class Coordinator:
         # The error of a whole request.
         self.error = ErrorCode.NONE
         self.may_answer = asyncio.Event()
+        # Whether leaders ask to add the partitions.
+        self.is_adding = False
         cluster.marked_offsets = RecordedMarkers()
         cluster.coordinate = self.add_or_verify
 
     async def add_or_verify(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-        assert all(each.verify_only for each in request.transactions)
+        assert all(each.verify_only is not self.is_adding for each in request.transactions)
         self.asked.append(
             [
                 (
@@ -127,7 +129,7 @@ def test_all_partitions_of_a_request_are_verified_together() -> None:
         data = [PartitionProduceData(index=index, records=bytes(records)) for index in range(3)]
         topic_data = [TopicProduceData(name="t", partition_data=data)]
         response = await cluster.request(
-            1, ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=10_000, topic_data=topic_data)
+            1, ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=10_000, topic_data=topic_data), version=11
         )
         assert [each.error_code for each in response.responses[0].partition_responses] == [ErrorCode.NONE] * 3
         assert coordinator.asked == [[("tx", ID, 0, [("t", [0, 1, 2])])]]
@@ -141,19 +143,19 @@ RETRIED = ErrorCode.NOT_ENOUGH_REPLICAS
 @pytest.mark.parametrize(
     ("answer", "version", "expected"),
     [
-        (ErrorCode.INVALID_TXN_STATE, None, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.INVALID_TXN_STATE, 11, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.TRANSACTION_ABORTABLE, 11, ErrorCode.TRANSACTION_ABORTABLE),
         (ErrorCode.TRANSACTION_ABORTABLE, 10, ErrorCode.INVALID_TXN_STATE),
-        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (ErrorCode.PRODUCER_FENCED, None, ErrorCode.INVALID_PRODUCER_EPOCH),
-        (ErrorCode.INVALID_REQUEST, None, ErrorCode.INVALID_REQUEST),
-        (ErrorCode.CONCURRENT_TRANSACTIONS, None, RETRIED),
-        (ErrorCode.NOT_COORDINATOR, None, RETRIED),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, None, RETRIED),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 11, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (ErrorCode.PRODUCER_FENCED, 11, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_REQUEST, 11, ErrorCode.INVALID_REQUEST),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 11, RETRIED),
+        (ErrorCode.NOT_COORDINATOR, 11, RETRIED),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, 11, RETRIED),
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3, RETRIED),
     ],
 )
-def test_a_batch_that_is_not_confirmed_is_refused(answer: ErrorCode, version: int | None, expected: ErrorCode) -> None:
+def test_a_batch_that_is_not_confirmed_is_refused(answer: ErrorCode, version: int, expected: ErrorCode) -> None:
     """The next batch is verified again. Only what the producer retries leaves a guard, and nothing is stored."""
 
     async def scenario(cluster: Cluster, coordinator: Coordinator) -> None:
@@ -366,6 +368,79 @@ def test_forgotten_guards_expire_with_the_producers() -> None:
     run_verified(scenario, producer_id_expiration_ms="10000", producer_id_expiration_check_interval_ms="5000")
 
 
+# --- transactions of version 2 -------------------------------------------------------------------------------------------
+
+
+def test_a_leader_adds_its_partition_whether_or_not_it_has_to_verify() -> None:
+    """Once in each transaction. The marker brings the epoch of the next one."""
+
+    async def scenario(cluster: Cluster, coordinator: Coordinator) -> None:
+        coordinator.is_adding = True
+        coordinator.may_answer.set()
+        assert [await send(cluster, 1, number, "x", version=12) for number in (0, 1)] == [ErrorCode.NONE] * 2
+        assert coordinator.asked == [[QUESTION]]
+        assert await end(cluster, 1, is_commit=True, epoch=1, version=2) is ErrorCode.NONE
+        assert await send(cluster, 1, 2, "late", version=12) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await send(cluster, 1, 0, "y", epoch=1, version=12) is ErrorCode.NONE
+        assert coordinator.asked == [[QUESTION], [("tx", ID, 1, [("t", [0])])]]
+
+    run_verified(scenario, transaction_partition_verification_enable="false")
+
+
+@pytest.mark.parametrize("version", [2, 0])
+def test_while_markers_are_written_a_leader_asks_again(version: int) -> None:
+    """The producer has its next epoch at once. Its batches wait, in order, and the marker does not end their guard, even if
+    it comes from a coordinator that does not name its version."""
+
+    async def scenario(cluster: Cluster, coordinator: Coordinator) -> None:
+        coordinator.is_adding = True
+        coordinator.may_answer.set()
+        assert await send(cluster, 1, 0, "z", version=12) is ErrorCode.NONE
+        coordinator.answer = ErrorCode.CONCURRENT_TRANSACTIONS
+        sending = [asyncio.ensure_future(send(cluster, 1, 0, "a", epoch=1, version=12))]
+        await cluster.until(lambda: len(coordinator.asked) > 2)
+        sending.append(asyncio.ensure_future(send(cluster, 1, 1, "b", epoch=1, version=12)))
+        assert await end(cluster, 1, is_commit=True, epoch=1, version=version) is ErrorCode.NONE
+        coordinator.answer = ErrorCode.NONE
+        assert await asyncio.gather(*sending) == [ErrorCode.NONE] * 2
+        assert await cluster.read_all(1, 2) == ["a", "b"]
+        coordinator.answer = ErrorCode.CONCURRENT_TRANSACTIONS
+        assert await end(cluster, 1, is_commit=True, epoch=2, version=2) is ErrorCode.NONE
+        assert await send(cluster, 1, 0, "c", epoch=2, version=12) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+    run_verified(scenario)
+
+
+def test_a_marker_that_comes_twice_does_not_end_the_next_transaction() -> None:
+    """Both have the same epoch. Without one that is open, the marker is written again."""
+
+    async def scenario(cluster: Cluster, coordinator: Coordinator) -> None:
+        coordinator.is_adding = True
+        coordinator.may_answer.set()
+        assert await send(cluster, 1, 0, "a", version=12) is ErrorCode.NONE
+        for _ in range(2):
+            assert await end(cluster, 1, is_commit=True, epoch=1, version=2) is ErrorCode.NONE
+        assert await send(cluster, 1, 0, "b", epoch=1, version=12) is ErrorCode.NONE
+        assert await end(cluster, 1, is_commit=True, epoch=1, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert cluster[1].partition().last_stable_offset == 3
+
+    run_verified(scenario)
+
+
+def test_a_producer_that_the_log_does_not_know_begins_with_zero() -> None:
+    """It has a new epoch in each transaction, so what comes with another number follows a batch that is lost."""
+
+    async def scenario(cluster: Cluster, coordinator: Coordinator) -> None:
+        coordinator.may_answer.set()
+        assert await send(cluster, 1, 5, "x") is ErrorCode.NONE
+        coordinator.is_adding = True
+        late = send(cluster, 1, 5, "x", producer_id=ID + 1, version=12)
+        assert await late is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert log_end(cluster) == 1
+
+    run_verified(scenario)
+
+
 # --- offsets of groups ---------------------------------------------------------------------------------------------------
 
 
@@ -374,7 +449,7 @@ async def with_offsets_topic(cluster: Cluster) -> None:
     await cluster.started(topic_id=OFFSETS)
 
 
-async def commit(cluster: Cluster, *, version: int | None = None) -> ErrorCode:
+async def commit(cluster: Cluster, *, version: int = 4) -> ErrorCode:
     partitions = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7)]
     request = TxnOffsetCommitRequest(
         transactional_id="tx",
@@ -413,14 +488,14 @@ def test_only_the_first_commit_of_a_transaction_is_verified() -> None:
     [
         (ErrorCode.TRANSACTION_ABORTABLE, 4, ErrorCode.TRANSACTION_ABORTABLE),
         (ErrorCode.TRANSACTION_ABORTABLE, 3, ErrorCode.INVALID_TXN_STATE),
-        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (ErrorCode.PRODUCER_FENCED, None, ErrorCode.INVALID_PRODUCER_EPOCH),
-        (ErrorCode.NETWORK_EXCEPTION, None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        (ErrorCode.CONCURRENT_TRANSACTIONS, None, ErrorCode.CONCURRENT_TRANSACTIONS),
-        (ErrorCode.NOT_COORDINATOR, None, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 4, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (ErrorCode.PRODUCER_FENCED, 4, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.NETWORK_EXCEPTION, 4, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 4, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ErrorCode.NOT_COORDINATOR, 4, ErrorCode.NOT_COORDINATOR),
     ],
 )
-def test_a_commit_that_is_not_confirmed_is_refused(answer: ErrorCode, version: int | None, expected: ErrorCode) -> None:
+def test_a_commit_that_is_not_confirmed_is_refused(answer: ErrorCode, version: int, expected: ErrorCode) -> None:
     async def scenario(cluster: Cluster, coordinator: Coordinator) -> None:
         await with_offsets_topic(cluster)
         coordinator.answer = answer
@@ -429,6 +504,17 @@ def test_a_commit_that_is_not_confirmed_is_refused(answer: ErrorCode, version: i
         assert cluster[1].partition(topic_id=OFFSETS).log.log_end_offset == 0
 
     run_verified(scenario)
+
+
+def test_a_commit_of_version_five_adds_the_partition_of_its_offsets() -> None:
+    async def scenario(cluster: Cluster, coordinator: Coordinator) -> None:
+        await with_offsets_topic(cluster)
+        coordinator.is_adding = True
+        coordinator.may_answer.set()
+        assert [await commit(cluster, version=5), await commit(cluster, version=5)] == [ErrorCode.NONE] * 2
+        assert coordinator.asked == [[("tx", ID, 0, [("__consumer_offsets", [0])])]]
+
+    run_verified(scenario, transaction_partition_verification_enable="false")
 
 
 def test_a_commit_whose_transaction_ends_meanwhile_is_refused() -> None:

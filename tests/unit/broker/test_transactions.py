@@ -56,21 +56,31 @@ def run_with_transactions(scenario: Any) -> None:
 
 
 async def send(
-    cluster: Cluster, broker_id: int, sequence: int, *texts: str, producer_id: int = ID, epoch: int = 0, acks: int = -1
+    cluster: Cluster,
+    broker_id: int,
+    sequence: int,
+    *texts: str,
+    producer_id: int = ID,
+    epoch: int = 0,
+    acks: int = -1,
+    version: int = 11,
 ) -> ErrorCode:
-    """Produces one transactional batch."""
+    """Produces one transactional batch, from version 12 on as part of a transaction of version 2."""
     records = sent(sequence, *texts, producer_id=producer_id, epoch=epoch, attributes=TRANSACTIONAL_BIT)
-    answer = await cluster.produce(broker_id, records=records, transactional_id="tx", acks=acks)
+    answer = await cluster.produce(broker_id, records=records, transactional_id="tx", acks=acks, version=version)
     return ErrorCode(answer.error_code)
 
 
-def marker(*, is_commit: bool, producer_id: int = ID, epoch: int = 0, coordinator_epoch: int = 0) -> WritableTxnMarker:
+def marker(
+    *, is_commit: bool, producer_id: int = ID, epoch: int = 0, coordinator_epoch: int = 0, version: int = 0
+) -> WritableTxnMarker:
     return WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=epoch,
         transaction_result=is_commit,
         topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
         coordinator_epoch=coordinator_epoch,
+        transaction_version=version,
     )
 
 

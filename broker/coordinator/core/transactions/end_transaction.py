@@ -2,6 +2,18 @@
 
 A repeated request gets the answer that the first one got, if the outcome is the same: CONCURRENT_TRANSACTIONS while markers
 are being written, then success.
+
+The end of a transaction of version 2 raises the epoch (KIP-890). Then the epoch tells a repeated request, which has the
+former one, from the next request:
+
+                     abort                  commit
+                     repeated   next        repeated   next
+    Empty            fenced     is due      fenced     INVALID_TXN_STATE
+    CompleteAbort    success    is due      INVALID..  INVALID_TXN_STATE
+    CompleteCommit   INVALID..  is due      success    INVALID_TXN_STATE
+
+An abort with nothing to abort is due because the producer may not know whether the coordinator has heard of its transaction,
+and only a new epoch keeps out what may still be under way.
 """
 
 from dataclasses import dataclass
@@ -21,14 +33,41 @@ class EndResult:
 
 
 def end_result(transaction: Transaction | None, request: EndTxnRequest) -> EndResult:
-    """Judges the request of a client."""
+    """Judges the request of a client whose epoch stays the same."""
     if transaction is None or transaction.producer_id != request.producer_id:
         return EndResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.producer_epoch != request.producer_epoch:
         return EndResult(ErrorCode.PRODUCER_FENCED)
-    prepared, complete = _ENDS[request.committed]
     if transaction.state is TransactionState.ONGOING:
         return EndResult(is_due=True)
+    return _repeated(transaction, request)
+
+
+def bumping_end_result(transaction: Transaction | None, request: EndTxnRequest) -> EndResult:
+    """Judges the request of a client that gets a new epoch."""
+    if transaction is None:
+        return EndResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    state = transaction.state
+    has_ended = state not in (TransactionState.ONGOING, TransactionState.EMPTY)
+    if has_ended and transaction.is_ended_by(request.producer_id, request.producer_epoch):
+        return _repeated(transaction, request)
+    if transaction.producer_id != request.producer_id:
+        return EndResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if transaction.producer_epoch != request.producer_epoch or state.is_prepared:
+        # While markers are being written, no producer has the epoch of the transaction.
+        return EndResult(ErrorCode.PRODUCER_FENCED)
+    if state is TransactionState.ONGOING or not request.committed:
+        return EndResult(is_due=True)
+    return EndResult(ErrorCode.INVALID_TXN_STATE)
+
+
+def end_needs_producer_id(transaction: Transaction | None, request: EndTxnRequest) -> bool:
+    """Whether the end of this transaction, which raises the epoch, needs a fresh producer id."""
+    return transaction is not None and transaction.is_epoch_exhausted and bumping_end_result(transaction, request).is_due
+
+
+def _repeated(transaction: Transaction, request: EndTxnRequest) -> EndResult:
+    prepared, complete = _ENDS[request.committed]
     if transaction.state is prepared:
         return EndResult(ErrorCode.CONCURRENT_TRANSACTIONS)
     return EndResult() if transaction.state is complete else EndResult(ErrorCode.INVALID_TXN_STATE)

@@ -8,15 +8,17 @@ partition is loaded; afterwards the operations change it and return the records 
    second. A shard that is loaded with a prepared transaction makes its markers due again, so a marker may be written twice.
 2. Until Complete, requests for the next transaction are answered with CONCURRENT_TRANSACTIONS, and clients try again.
 3. A transaction that is older than its timeout is aborted with a raised epoch, so that its producer can do no more.
+4. A client of transaction.version 2 gets a new epoch with the end of each transaction (KIP-890, `end_transaction`). The
+   version of its requests decides that, as in Kafka, and not the level of the feature, which the client learns later.
 
 An operation takes the waiter of a request and answers it. `knows_fencing` says whether the client understands
 PRODUCER_FENCED (KIP-588); older ones get INVALID_PRODUCER_EPOCH.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from broker.coordinator.core.result import Answer, CoordinatorRecord, MarkersDue, Now, Step, Waiter
-from broker.coordinator.core.transactions.end_transaction import end_result
+from broker.coordinator.core.transactions.end_transaction import bumping_end_result, end_needs_producer_id, end_result
 from broker.coordinator.core.transactions.init_producer_id import (
     begin_producer,
     init_error,
@@ -29,6 +31,7 @@ from broker.coordinator.core.transactions.queries import TransactionFilter, desc
 from broker.coordinator.core.transactions.settings import TransactionSettings
 from broker.coordinator.core.transactions.state import TransactionState
 from broker.coordinator.core.transactions.transaction import TIMEOUT, Transaction, TransactionPartition
+from common.metadata.metadata_version import EPOCH_BUMP_TRANSACTION_VERSION
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from common.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
@@ -45,10 +48,11 @@ _TOMBSTONE_OVERHEAD = 36
 
 
 class TransactionShard:
-    """One shard. Time and fresh producer ids come as arguments."""
+    """One shard. Time and fresh producer ids come as arguments. `level` returns that of transaction.version."""
 
-    def __init__(self, settings: TransactionSettings) -> None:
+    def __init__(self, settings: TransactionSettings, level: Callable[[], int] = lambda: 0) -> None:
         self._settings = settings
+        self._level = level
         # By transactional id. Comes with the first InitProducerId or from the log, and goes when it expires.
         self._transactions: dict[str, Transaction] = {}
         # How many records with keys of other versions have been skipped. Grows only while the shard is loaded.
@@ -127,21 +131,30 @@ class TransactionShard:
             self._transactions[transaction.transactional_id] = transaction
         else:
             begin_producer(transaction, request, fresh_id, now)
-        step.records.append(transaction.to_record())
+        step.records.append(transaction.to_record(self._level()))
         response = InitProducerIdResponse(producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch)
         step.answers.append(Answer(waiter, response))
         return step
 
     # --- transactions --------------------------------------------------------------------------------------------
 
-    def add_partitions(self, now: Now, waiter: Waiter, asked: AddPartitionsToTxnTransaction, *, knows_fencing: bool) -> Step:
-        """Answers with AddPartitionsToTxnResult. The shell has seen to it that all partitions exist."""
+    def add_partitions(
+        self,
+        now: Now,
+        waiter: Waiter,
+        asked: AddPartitionsToTxnTransaction,
+        *,
+        knows_fencing: bool,
+        transaction_version: int = 0,
+    ) -> Step:
+        """Answers with AddPartitionsToTxnResult. The shell has seen to it that all exist. `transaction_version` is
+        2 if a leader asks for a client that has not asked itself."""
         step = Step()
         partitions = frozenset((topic.name, index) for topic in asked.topics for index in topic.partitions)
         transaction = self._transactions.get(asked.transactional_id)
         error = add_error(transaction, asked.producer_id, asked.producer_epoch)
         if error is ErrorCode.NONE and transaction is not None:
-            self._add(step, transaction, partitions, now)
+            self._add(step, transaction, partitions, now, version=transaction_version)
         result = partition_results(asked, lambda _: _for_client(error, knows_fencing=knows_fencing))
         step.answers.append(Answer(waiter, result))
         return step
@@ -174,7 +187,7 @@ class TransactionShard:
         transaction = self._transactions.get(transactional_id)
         error = add_error(transaction, *producer)
         if error is ErrorCode.NONE and transaction is not None:
-            self._add(step, transaction, frozenset([partition]), now)
+            self._add(step, transaction, frozenset([partition]), now, version=0)
         response = AddOffsetsToTxnResponse(error_code=_for_client(error, knows_fencing=knows_fencing))
         step.answers.append(Answer(waiter, response))
         return step
@@ -185,8 +198,35 @@ class TransactionShard:
         transaction = self._transactions.get(request.transactional_id)
         result = end_result(transaction, request)
         if result.is_due and transaction is not None:
-            self._prepare(step, transaction, now, is_commit=request.committed)
+            transaction.prepare(now, is_commit=request.committed, version=0)
+            self._prepared(step, transaction)
         response = EndTxnResponse(error_code=_for_client(result.error, knows_fencing=knows_fencing))
+        step.answers.append(Answer(waiter, response))
+        return step
+
+    def end_needs_producer_id(self, request: EndTxnRequest) -> bool:
+        """Whether `end_bumping` needs a fresh producer id to answer this request."""
+        return end_needs_producer_id(self._transactions.get(request.transactional_id), request)
+
+    def end_bumping(self, now: Now, waiter: Waiter, request: EndTxnRequest, fresh_id: int | None) -> Step:
+        """Answers with EndTxnResponse, once the outcome is decided: the end of a transaction of version 2, and the id and
+        epoch with which its producer goes on. `fresh_id` is None if none was needed when the request came."""
+        step = Step()
+        transaction = self._transactions.get(request.transactional_id)
+        result = bumping_end_result(transaction, request)
+        error, is_due = result.error, result.is_due
+        if is_due and fresh_id is None and end_needs_producer_id(transaction, request):
+            # It was not needed a moment ago. The client is to try again.
+            error, is_due = ErrorCode.CONCURRENT_TRANSACTIONS, False
+        response = EndTxnResponse(error_code=error)
+        if error is ErrorCode.NONE:
+            assert transaction is not None
+            if is_due:
+                transaction.prepare(
+                    now, is_commit=request.committed, version=EPOCH_BUMP_TRANSACTION_VERSION, fresh_id=fresh_id
+                )
+                self._prepared(step, transaction)
+            response.producer_id, response.producer_epoch = transaction.next_producer
         step.answers.append(Answer(waiter, response))
         return step
 
@@ -196,7 +236,7 @@ class TransactionShard:
         transaction = self._transactions.get(due.transactional_id)
         if transaction is not None and transaction.state.is_prepared and transaction.markers_due() == due:
             transaction.complete(now)
-            step.records.append(transaction.to_record())
+            step.records.append(transaction.to_record(self._level()))
         return step
 
     def timer_fired(self, now: Now, key: tuple[str, ...]) -> list[Step]:
@@ -234,26 +274,24 @@ class TransactionShard:
         if step.records:
             yield step
 
-    def _add(self, step: Step, transaction: Transaction, partitions: frozenset[TransactionPartition], now: Now) -> None:
+    def _add(
+        self, step: Step, transaction: Transaction, partitions: frozenset[TransactionPartition], now: Now, *, version: int
+    ) -> None:
         is_open = transaction.state is TransactionState.ONGOING
         if not partitions or (is_open and partitions <= transaction.partitions):
             return
-        transaction.add(partitions, now)
-        step.records.append(transaction.to_record())
+        transaction.add(partitions, now, version=version)
+        step.records.append(transaction.to_record(self._level()))
         if not is_open:
             step.timers.append(transaction.timeout(now))
 
-    def _prepare(self, step: Step, transaction: Transaction, now: Now, *, is_commit: bool) -> None:
-        transaction.prepare(now, is_commit=is_commit)
-        self._prepared(step, transaction)
-
     def _abort(self, step: Step, transaction: Transaction, now: Now) -> None:
-        transaction.fence(now)
+        transaction.fence(now, level=self._level())
         self._prepared(step, transaction)
 
     def _prepared(self, step: Step, transaction: Transaction) -> None:
         step.timers.append(transaction.no_timeout())
-        step.records.append(transaction.to_record())
+        step.records.append(transaction.to_record(self._level()))
         step.markers_due.append(transaction.markers_due())
 
     # --- queries -------------------------------------------------------------------------------------------------

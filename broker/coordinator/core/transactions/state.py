@@ -9,6 +9,9 @@
        |                                        |  v their markers              v their markers
        +--------------------------------------- CompleteCommit              CompleteAbort  (continues as CompleteCommit does)
 
+With transaction.version 2, a producer may also abort when nothing is open: from Empty, CompleteCommit and CompleteAbort to
+PrepareAbort. It gets a new epoch by that.
+
 A transactional id that expires becomes Dead: its record is a tombstone. PrepareEpochFence is what Kafka's coordinator keeps
 in memory between raising the epoch of a producer and writing PrepareAbort. Here both are one step, so no transaction is ever
 in that state; it has its number because the numbers are those of the log.
@@ -51,7 +54,7 @@ _FROM = {
     TransactionState.EMPTY: _IDLE,
     TransactionState.ONGOING: _IDLE | {TransactionState.ONGOING},
     TransactionState.PREPARE_COMMIT: {TransactionState.ONGOING},
-    TransactionState.PREPARE_ABORT: {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE},
+    TransactionState.PREPARE_ABORT: _IDLE | {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE},
     TransactionState.COMPLETE_COMMIT: {TransactionState.PREPARE_COMMIT},
     TransactionState.COMPLETE_ABORT: {TransactionState.PREPARE_ABORT},
     TransactionState.DEAD: _IDLE,

@@ -11,8 +11,11 @@ from typing import Final
 
 from broker.coordinator.core.result import CoordinatorRecord, MarkersDue, Now, TimerChange
 from broker.coordinator.core.transactions.state import TransactionState, may_become
+from common.metadata.metadata_version import EPOCH_BUMP_TRANSACTION_VERSION, FLEXIBLE_RECORDS_TRANSACTION_VERSION
 from common.protocol.errors import ProtocolError
 from common.records.transaction_records import (
+    CLASSIC_VALUE_VERSION,
+    FLEXIBLE_VALUE_VERSION,
     PartitionsSchema,
     TransactionLogValue,
     encode_transaction,
@@ -23,8 +26,9 @@ from common.time_units import NS_PER_MS
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
-# The largest epoch is kept for fencing: a producer never gets it.
-_EPOCH_EXHAUSTED: Final = 2**15 - 2
+# The largest epoch is kept for fencing and for the last marker of a producer id: a producer never gets it.
+EPOCH_MAX: Final = 2**15 - 1
+_EPOCH_EXHAUSTED: Final = EPOCH_MAX - 1
 
 # The first part of the key of the timer of an open transaction. The transactional id follows.
 TIMEOUT: Final = "timeout"
@@ -50,7 +54,13 @@ class Transaction:
     partitions: frozenset[TransactionPartition] = frozenset()
     # When the transaction began, by the wall clock.
     start_ms: int = NO_TIMESTAMP
-    # What a producer knew before its last InitProducerId (KIP-360). Not in the log.
+    # The producer id that follows once the transaction is complete. Invariant: set only while prepared, and only if the end
+    # of the transaction has exhausted the epochs of the present one.
+    next_producer_id: int = NO_PRODUCER_ID
+    # The transaction.version with which the open or prepared transaction was last changed: at 2, its end raises the epoch.
+    version: int = 0
+    # What a producer knew before its last InitProducerId (KIP-360), or before its last EndTxn of version 2. Only the id is
+    # in the log, and not in the classic version of the record.
     last_producer_id: int = field(default=NO_PRODUCER_ID, compare=False)
     last_producer_epoch: int = field(default=NO_PRODUCER_EPOCH, compare=False)
 
@@ -70,12 +80,19 @@ class Transaction:
                 (each.topic, index) for each in value.transaction_partitions or () for index in each.partition_ids
             ),
             start_ms=value.transaction_start_timestamp_ms,
+            next_producer_id=value.next_producer_id,
+            version=value.client_transaction_version,
             last_producer_id=value.previous_producer_id,
         )
 
-    def to_record(self) -> CoordinatorRecord:
+    def to_record(self, level: int) -> CoordinatorRecord:
+        """`level` is that of transaction.version. What the classic record cannot hold is written into a flexible one at any
+        level: a client that has not noticed a downgrade yet still ends its transactions with version 2."""
+        is_flexible = level >= FLEXIBLE_RECORDS_TRANSACTION_VERSION or self.bumps_epoch
         value = TransactionLogValue(
             producer_id=self.producer_id,
+            previous_producer_id=self.last_producer_id,
+            next_producer_id=self.next_producer_id,
             producer_epoch=self.producer_epoch,
             transaction_timeout_ms=self.timeout_ms,
             transaction_status=self.state,
@@ -84,8 +101,10 @@ class Transaction:
             else [PartitionsSchema(topic=topic, partition_ids=each) for topic, each in self.by_topic().items()],
             transaction_last_update_timestamp_ms=self.last_update_ms,
             transaction_start_timestamp_ms=self.start_ms,
+            client_transaction_version=self.version,
         )
-        return CoordinatorRecord(encode_transaction_key(self.transactional_id), encode_transaction(value))
+        version = FLEXIBLE_VALUE_VERSION if is_flexible else CLASSIC_VALUE_VERSION
+        return CoordinatorRecord(encode_transaction_key(self.transactional_id), encode_transaction(value, version))
 
     def by_topic(self) -> dict[str, list[int]]:
         """Returns the partitions by topic, sorted."""
@@ -100,6 +119,30 @@ class Transaction:
     def is_epoch_exhausted(self) -> bool:
         """Whether a producer can get no further epoch, and needs another id."""
         return is_exhausted(self.producer_epoch)
+
+    @property
+    def bumps_epoch(self) -> bool:
+        """Whether the end of the transaction raises the epoch, or has raised it."""
+        return self.version >= EPOCH_BUMP_TRANSACTION_VERSION
+
+    @property
+    def next_producer(self) -> tuple[int, int]:
+        """The id and epoch with which the producer goes on once the transaction is complete."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
+
+    def is_ended_by(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether this producer has ended the transaction, which is prepared or complete, and its epoch was raised by that.
+
+        Not if the transaction was aborted to fence the producer: such an abort skips an epoch. At the largest epoch, where
+        it cannot, the end by the producer is the one that brings another producer id."""
+        if not self.bumps_epoch:
+            return False
+        if self.producer_id == producer_id and self.producer_epoch == producer_epoch + 1:
+            return self.producer_epoch < EPOCH_MAX or self.next_producer_id != NO_PRODUCER_ID
+        was_exhausted = producer_epoch == _EPOCH_EXHAUSTED and self.producer_epoch == 0
+        return was_exhausted and self.last_producer_id == producer_id and not self.state.is_prepared
 
     def begin_epoch(self, epoch: int, now: Now, *, timeout_ms: int, last_epoch: int) -> None:
         """Gives the id to a producer with this epoch, without an open transaction."""
@@ -116,30 +159,53 @@ class Transaction:
 
     # --- transactions --------------------------------------------------------------------------------------------
 
-    def add(self, partitions: Iterable[TransactionPartition], now: Now) -> None:
+    def add(self, partitions: Iterable[TransactionPartition], now: Now, *, version: int) -> None:
         """Adds partitions, and begins a transaction if none is open."""
         if self.state is not TransactionState.ONGOING:
             self.start_ms = now.wall_ms
         self._become(TransactionState.ONGOING, now)
         self.partitions = self.partitions.union(partitions)
+        self.version = version
+        # The producer has the answer to its last request, so it does not repeat it.
+        self.last_producer_id = NO_PRODUCER_ID
 
-    def prepare(self, now: Now, *, is_commit: bool) -> None:
-        """Decides the outcome of the open transaction."""
+    def prepare(self, now: Now, *, is_commit: bool, version: int, fresh_id: int | None = None) -> None:
+        """Decides the outcome of the open transaction, or of one without partitions that only raises the epoch. `fresh_id`
+        is set if the epochs are exhausted and this raises the epoch."""
+        if self.state is not TransactionState.ONGOING:
+            self.start_ms = now.wall_ms
         self._become(TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT, now)
-
-    def fence(self, now: Now) -> None:
-        """Raises the epoch, so that the producer can do no more, and aborts its transaction."""
-        self._become(TransactionState.PREPARE_EPOCH_FENCE, now)
+        self.version = version
+        if not self.bumps_epoch:
+            return
+        if self.is_epoch_exhausted:
+            assert fresh_id is not None
+            self.next_producer_id = fresh_id
+        self.last_producer_epoch = self.producer_epoch
         self.producer_epoch += 1
+        assert self.producer_epoch <= EPOCH_MAX, "the last epoch is given to no producer"
+
+    def fence(self, now: Now, *, level: int) -> None:
+        """Raises the epoch, so that the producer can do no more, and aborts its transaction.
+
+        With version 2 an epoch is skipped. Otherwise this would look like an end by the producer, which would get the new
+        epoch when it asks for the end, and would not be fenced."""
+        assert self.producer_epoch < EPOCH_MAX, "the last epoch is given to no producer"
+        self.version = max(self.version, level if level >= EPOCH_BUMP_TRANSACTION_VERSION else 0)
+        self._become(TransactionState.PREPARE_EPOCH_FENCE, now)
+        self.producer_epoch = min(self.producer_epoch + (2 if self.bumps_epoch else 1), EPOCH_MAX)
         self.last_producer_epoch = NO_PRODUCER_EPOCH
-        assert self.producer_epoch < 2**15, "the last epoch is given to no producer"
-        self.prepare(now, is_commit=False)
+        self._become(TransactionState.PREPARE_ABORT, now)
 
     def complete(self, now: Now) -> None:
         """Ends a transaction whose partitions all have their markers."""
         is_commit = self.state is TransactionState.PREPARE_COMMIT
         self._become(TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT, now)
         self.partitions = frozenset()
+        if self.next_producer_id != NO_PRODUCER_ID:
+            self.last_producer_id = self.producer_id
+            self.producer_id, self.producer_epoch = self.next_producer
+            self.next_producer_id = NO_PRODUCER_ID
 
     def expire(self, now: Now) -> None:
         """Ends the use of the transactional id."""
@@ -153,6 +219,7 @@ class Transaction:
             producer_epoch=self.producer_epoch,
             is_commit=self.state is TransactionState.PREPARE_COMMIT,
             partitions=self.partitions,
+            transaction_version=self.version,
         )
 
     def _become(self, state: TransactionState, now: Now) -> None:

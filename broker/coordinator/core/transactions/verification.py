@@ -1,6 +1,7 @@
-"""Which questions about transactions go to which coordinator, and what the answers mean (core, KIP-890 part 1).
+"""Which questions about transactions go to which coordinator, and what the answers mean (core, KIP-890).
 
 Counterpart of Kafka's AddPartitionsToTxnManager. A leader asks whether a partition is in the open transaction of a producer.
+For a producer of transaction.version 2, which does not tell the coordinator itself, it asks to add the partition (part 2).
 
 1. One request to a coordinator is under way at a time. What comes meanwhile is asked with the next one, all together.
 2. A batch under a guard that is being asked about waits for the same answer. The guard has been held since before the
@@ -8,9 +9,11 @@ Counterpart of Kafka's AddPartitionsToTxnManager. A leader asks whether a partit
    and the earlier batch is refused with a retriable error.
 3. A request holds each transactional id once, because the results are told apart by the id. Questions in the name of two
    producers with the same id are asked one after the other, and the coordinator fences one of them.
+4. The coordinator adds nothing while markers of the former transaction are being written. The producer has its new epoch by
+   then, so this happens often and is soon over: the question is asked again for a while, and the waiters keep their order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -23,19 +26,28 @@ from common.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from common.time_units import NS_PER_MS
 
 Waiter = object
 """Whoever waits for an answer. Only passed on."""
 
+# Kafka's add.partitions.to.txn.retry.backoff.ms, and how long a question is repeated: ...backoff.max.ms.
+ADD_AGAIN_NS: Final = 20 * NS_PER_MS
+ADD_AGAIN_NS_MAX: Final = 100 * NS_PER_MS
+
+# The guard, the transactional id, and whether it is to be added.
+_Key = tuple[VerificationGuard, str, bool]
+
 
 class Question(NamedTuple):
-    """Whether the partition is in the open transaction of this producer."""
+    """Whether the partition is in the open transaction of this producer, or, with `is_add`, that it be added."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     topic: str
     partition: int
+    is_add: bool = False
 
 
 class Verified(NamedTuple):
@@ -70,19 +82,21 @@ class Verifications:
 
     def __init__(self) -> None:
         self.counts = VerificationCounts()
-        self._pending: dict[tuple[VerificationGuard, str], _Pending] = {}
+        self._pending: dict[_Key, _Pending] = {}
         # By coordinator. Invariant: each pending question is in exactly one of these lists.
         self._unsent: dict[BrokerId, list[_Pending]] = {}
         self._in_flight: dict[BrokerId, list[_Pending]] = {}
+        self._again: list[_Pending] = []
 
     def ask(
         self, coordinator: BrokerId, question: Question, guard: VerificationGuard, waiter: Waiter, *, now_ns: int
     ) -> None:
         """Adds a waiter, and a question if none is pending for it (rule 2)."""
-        pending = self._pending.get((guard, question.transactional_id))
+        key = (guard, question.transactional_id, question.is_add)
+        pending = self._pending.get(key)
         if pending is None:
             pending = _Pending(question, guard, now_ns, [])
-            self._pending[guard, question.transactional_id] = pending
+            self._pending[key] = pending
             self._unsent.setdefault(coordinator, []).append(pending)
         pending.waiters.append(waiter)
 
@@ -92,12 +106,12 @@ class Verifications:
         unsent = self._unsent.get(coordinator, [])
         if not unsent or coordinator in self._in_flight:
             return None
-        producers: dict[str, tuple[int, int]] = {}
+        producers: dict[str, tuple[int, int, bool]] = {}
         taken: list[_Pending] = []
         left: list[_Pending] = []
         for pending in unsent:
             asked = pending.question
-            producer = asked.producer_id, asked.producer_epoch
+            producer = asked.producer_id, asked.producer_epoch, asked.is_add
             (taken if producers.setdefault(asked.transactional_id, producer) == producer else left).append(pending)
         self._in_flight[coordinator] = taken
         if left:
@@ -121,16 +135,52 @@ class Verifications:
             asked = pending.question
             # Whoever leaves a question out has not confirmed anything. It is to be asked again.
             error = results.get((asked.transactional_id, asked.topic, asked.partition), ErrorCode.NETWORK_EXCEPTION)
-            verified += self._end(pending, error, now_ns)
+            is_early = now_ns < pending.asked_ns + ADD_AGAIN_NS_MAX
+            if asked.is_add and error is ErrorCode.CONCURRENT_TRANSACTIONS and is_early:
+                self._again.append(pending)
+            else:
+                verified += self._end(pending, error, now_ns)
         return verified
 
+    @property
+    def has_to_ask_again(self) -> bool:
+        """Whether `ask_again` has to be called after ADD_AGAIN_NS (rule 4)."""
+        return bool(self._again)
+
+    def ask_again(
+        self, coordinator_of: Callable[[str], BrokerId | None], *, now_ns: int
+    ) -> tuple[set[BrokerId], list[Verified]]:
+        """Returns the coordinators to which there is something to send now, and the answers for whom there is none."""
+        again, self._again = self._again, []
+        coordinators: set[BrokerId] = set()
+        verified: list[Verified] = []
+        for pending in again:
+            coordinator = coordinator_of(pending.question.transactional_id)
+            if coordinator is None:
+                verified += self._end(pending, ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ns)
+            else:
+                self._unsent.setdefault(coordinator, []).append(pending)
+                coordinators.add(coordinator)
+        return coordinators, verified
+
     def failed(self, coordinator: BrokerId, error: ErrorCode, *, now_ns: int) -> list[Verified]:
-        """Ends the request to this coordinator without an answer. NONE if verification is to be left out."""
+        """Ends the request to this coordinator without an answer."""
         in_flight = self._in_flight.pop(coordinator)
         return [each for pending in in_flight for each in self._end(pending, error, now_ns)]
 
+    def not_served(self, coordinator: BrokerId, *, now_ns: int) -> list[Verified]:
+        """Ends the request to a coordinator that cannot be asked. What would have been verified goes on without that. What
+        would have been added has no transaction, and another coordinator may be able to add it."""
+        return [
+            each
+            for pending in self._in_flight.pop(coordinator)
+            for each in self._end(
+                pending, ErrorCode.COORDINATOR_NOT_AVAILABLE if pending.question.is_add else ErrorCode.NONE, now_ns
+            )
+        ]
+
     def _end(self, pending: _Pending, error: ErrorCode, now_ns: int) -> list[Verified]:
-        del self._pending[pending.guard, pending.question.transactional_id]
+        del self._pending[pending.guard, pending.question.transactional_id, pending.question.is_add]
         taken_ns = now_ns - pending.asked_ns
         self.counts.asked += 1
         self.counts.failed += error is not ErrorCode.NONE
@@ -140,9 +190,10 @@ class Verifications:
 
 
 def _request(questions: Iterable[Question]) -> AddPartitionsToTxnRequest:
-    by_transaction: dict[tuple[str, int, int], dict[str, dict[int, None]]] = {}
+    by_transaction: dict[tuple[str, int, int, bool], dict[str, dict[int, None]]] = {}
     for asked in questions:
-        topics = by_transaction.setdefault((asked.transactional_id, asked.producer_id, asked.producer_epoch), {})
+        transaction = asked.transactional_id, asked.producer_id, asked.producer_epoch, asked.is_add
+        topics = by_transaction.setdefault(transaction, {})
         topics.setdefault(asked.topic, {})[asked.partition] = None
     return AddPartitionsToTxnRequest(
         transactions=[
@@ -150,10 +201,10 @@ def _request(questions: Iterable[Question]) -> AddPartitionsToTxnRequest:
                 transactional_id=transactional_id,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
-                verify_only=True,
+                verify_only=not is_add,
                 topics=[AddPartitionsToTxnTopic(name=name, partitions=[*indexes]) for name, indexes in topics.items()],
             )
-            for (transactional_id, producer_id, producer_epoch), topics in by_transaction.items()
+            for (transactional_id, producer_id, producer_epoch, is_add), topics in by_transaction.items()
         ]
     )
 
@@ -164,7 +215,8 @@ def _known(error_code: int) -> ErrorCode:
 
 # --- what producers get ------------------------------------------------------------------------------------------------
 
-# The coordinator may confirm the batch, or refuse it for good, when it is asked again.
+# The coordinator may confirm the batch, or refuse it for good, when it is asked again. If it does not know a new topic yet,
+# it adds none of the partitions.
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -172,20 +224,28 @@ RETRIABLE: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
 )
 
 
-def produce_error(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+def produce_error(error: ErrorCode, *, knows_abortable: bool, is_add: bool = False) -> ErrorCode:
     """Returns what an answer of the coordinator means to the sender of a Produce. Older producers do not retry with the
     errors of a coordinator. They do retry NOT_ENOUGH_REPLICAS, and without new metadata."""
+    if is_add and error is ErrorCode.CONCURRENT_TRANSACTIONS:
+        return error
     return ErrorCode.NOT_ENOUGH_REPLICAS if error in RETRIABLE else _for_producer(error, knows_abortable=knows_abortable)
 
 
 def offset_commit_error(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
     """Returns what an answer of the coordinator means to the sender of a TxnOffsetCommit. Older producers do not retry
     NETWORK_EXCEPTION. They do retry COORDINATOR_LOAD_IN_PROGRESS, and without looking for another coordinator."""
-    if error is ErrorCode.NETWORK_EXCEPTION:
+    if error in (
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return _for_producer(error, knows_abortable=knows_abortable)
 

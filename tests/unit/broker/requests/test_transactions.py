@@ -202,9 +202,8 @@ class Broker:
         )
         return ErrorCode(self.ask(ApiKey.ADD_OFFSETS_TO_TXN, request, version).error_code)
 
-    def end(
-        self, producer: Producer, *, commit: bool = True, version: int | None = None, transactional_id: str = "t"
-    ) -> ErrorCode:
+    def end(self, producer: Producer, *, commit: bool = True, version: int = 4, transactional_id: str = "t") -> ErrorCode:
+        """Ends a transaction, from version 5 on with another epoch."""
         request = EndTxnRequest(
             transactional_id=transactional_id, producer_id=producer[0], producer_epoch=producer[1], committed=commit
         )
@@ -292,6 +291,28 @@ def test_a_transaction_is_ended(version: int, commit: bool) -> None:
     assert (due.partitions, due.is_commit) == ({A0}, commit)
 
 
+def test_the_end_brings_the_next_epoch_or_another_id() -> None:
+    """Only if the client knows that. An id is taken from the controller only if the epochs are exhausted."""
+    broker = with_producer()
+    broker.add(FIRST, A0, version=5)
+    request = EndTxnRequest(transactional_id="t", producer_id=FIRST_ID, producer_epoch=0, committed=True)
+    response = broker.ask(ApiKey.END_TXN, request)
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (OK, FIRST_ID, 1)
+    assert broker.taken == 1
+    broker.part.write_markers()
+    [transaction] = broker.part.shard.transactions
+    transaction.producer_epoch = 32_766
+    broker.add((FIRST_ID, 32_766), A0, version=5)
+    request.producer_epoch = 32_766
+    broker.no_id = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(ApiError):
+        broker.ask(ApiKey.END_TXN, request)
+    broker.no_id = None
+    response = broker.ask(ApiKey.END_TXN, request)
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (OK, FIRST_ID + 1, 0)
+    assert [due.transaction_version for due in broker.part.markers_due] == [2]
+
+
 # --- errors of the coordinator ---------------------------------------------------------------------------------------
 
 _BOUND = {
@@ -375,12 +396,14 @@ def test_a_producer_that_is_not_that_of_the_id_is_not_mapped(api_key: ApiKey, ha
     "api_key", [ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN]
 )
 def test_until_all_markers_are_written_the_next_transaction_waits(api_key: ApiKey) -> None:
-    """EndTxn is repeated by a client that got no answer to the first one."""
+    """EndTxn is repeated by a client that got no answer to the first one. From version 5 on, it would have another epoch."""
     broker = with_producer()
     broker.add(FIRST, A1)
     assert broker.end(FIRST) is OK
     for version in versions(api_key):
-        assert REQUESTS[api_key](broker, version) is ErrorCode.CONCURRENT_TRANSACTIONS
+        is_other = api_key is ApiKey.END_TXN and version >= 5
+        expected = ErrorCode.PRODUCER_FENCED if is_other else ErrorCode.CONCURRENT_TRANSACTIONS
+        assert REQUESTS[api_key](broker, version) is expected
     assert broker.stored == 3
     broker.part.write_markers()
     assert broker.end(FIRST) is OK

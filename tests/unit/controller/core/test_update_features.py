@@ -14,6 +14,7 @@ from common.metadata.metadata_version import (
     METADATA_VERSION_FEATURE,
     MINIMUM_BOOTSTRAP_LEVEL,
     SUPPORTED_FEATURES,
+    TRANSACTION_VERSION_FEATURE,
 )
 from common.metadata.record_reader import MetadataRecordReader
 from common.metadata.snapshot import generate_snapshot_records
@@ -113,6 +114,7 @@ REFUSALS: Sequence[tuple[str, int, int, str]] = (
     (METADATA_VERSION_FEATURE, 22, 2, "Can't downgrade to a newer version."),
     (METADATA_VERSION_FEATURE, 22, 3, "Can't downgrade to a newer version."),
     ("kraft.version", 1, 1, "Local controller does not support this feature."),
+    (TRANSACTION_VERSION_FEATURE, 3, 1, "Local controller only supports versions 0-2"),
     ("group.version", 1, 1, "Local controller does not support this feature."),
     (
         DIRECTORY_NUMBERING_FEATURE,
@@ -121,6 +123,13 @@ REFUSALS: Sequence[tuple[str, int, int, str]] = (
         "The numbering of directory ids is chosen when the cluster is formatted and cannot be changed.",
     ),
 )
+
+
+def test_transaction_version_goes_up_and_down() -> None:
+    context = ControllerContext(level=21)
+    for level, kind in ((2, UpgradeType.UPGRADE), (1, UpgradeType.SAFE_DOWNGRADE), (0, UpgradeType.SAFE_DOWNGRADE)):
+        update(context, level, kind, feature=TRANSACTION_VERSION_FEATURE)
+        assert context.state.features.get(TRANSACTION_VERSION_FEATURE, 0) == level
 
 
 @pytest.mark.parametrize(("feature", "level", "kind", "reason"), REFUSALS)

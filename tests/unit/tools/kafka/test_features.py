@@ -67,8 +67,13 @@ def asked(broker: FakeBroker) -> list[tuple[str, int, int]]:
             [
                 ("kraft.version", 0, UpgradeType.UNSAFE_DOWNGRADE),
                 ("metadata.version", 14, UpgradeType.UNSAFE_DOWNGRADE),
+                ("transaction.version", 0, UpgradeType.UNSAFE_DOWNGRADE),
             ],
-            ["kraft.version was downgraded to 0.", "metadata.version was downgraded to 14."],
+            [
+                "kraft.version was downgraded to 0.",
+                "metadata.version was downgraded to 14.",
+                "transaction.version was downgraded to 0.",
+            ],
         ),
         (
             ["disable", "--feature", "b", "--feature", "a"],
@@ -164,6 +169,7 @@ def test_what_needs_no_cluster(capsys: Captured) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "metadata.version=17 (3.7-IV2)",
         "kraft.version=0",
+        "transaction.version=0",
         "metadata.version=21 (3.9-IV0) has no dependencies.",
     ]
     with pytest.raises(SystemExit) as ended:

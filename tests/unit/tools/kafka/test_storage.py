@@ -9,7 +9,12 @@ import pytest
 
 from common.configuration.server import ServerConfig, load_server_config
 from common.ids import DirectoryId, Uuid, uuid_from_text, uuid_text
-from common.metadata.metadata_version import DEFAULT_LEVEL, DIRECTORY_NUMBERING_FEATURE, numbering_of
+from common.metadata.metadata_version import (
+    DEFAULT_LEVEL,
+    DIRECTORY_NUMBERING_FEATURE,
+    TRANSACTION_VERSION_FEATURE,
+    numbering_of,
+)
 from common.protocol.numbering import Numbering
 from common.raft.bootstrap import bootstrap_records, read_bootstrap_checkpoint
 from common.records.metadata_records import FeatureLevelRecord
@@ -410,12 +415,34 @@ def test_format_with_a_directory_numbering(tool: Tool, flags: list[str], numberi
 
 
 @pytest.mark.parametrize(
+    ("flags", "level"),
+    [
+        ([], 2),
+        (["-f", "transaction.version=1"], 1),
+        (["-f", "transaction.version=0"], 0),
+        (["-r", "3.9"], 0),
+        (["-r", "3.9", "-f", "transaction.version=2"], 2),
+        (["-f", "metadata.version=21"], 0),
+        (["--directory-numbering", "apache"], 0),
+    ],
+)
+def test_format_with_a_transaction_version(tool: Tool, flags: list[str], level: int) -> None:
+    """By default clients of Kafka 4 find what they expect. A named release has what it has in Kafka."""
+    assert tool.format(*flags)[0] == 0
+    records = read_bootstrap_checkpoint((Path(tool.m) / "bootstrap.checkpoint").read_bytes())
+    levels = {each.record.name: each.record.feature_level for each in records if isinstance(each.record, FeatureLevelRecord)}
+    assert levels.get(TRANSACTION_VERSION_FEATURE, 0) == level
+
+
+@pytest.mark.parametrize(
     ("flags", "text"),
     [
         (["-r", "9.9"], "'9.9' is no metadata.version"),
         (["-f", "metadata.version="], "'' is no metadata.version"),
         (["-f", "metadata.version"], "it takes metadata.version=LEVEL"),
         (["-f", "group.version=1"], "group.version=1 is not supported"),
+        (["-f", "transaction.version=3"], "there is no such level; known are 0, 1, 2"),
+        (["-f", "transaction.version=1", "-r", "3.3-IV2"], "transaction.version=1 needs metadata.version 3.3-IV3"),
         (["-r", "3.9", "-f", "metadata.version=21"], "mutually exclusive"),
         (["-r", "3.2-IV0"], "metadata.version 3.2-IV0 cannot be formatted; it must be between 3.3-IV0 and 4.0-IV0"),
         (["-r", "4.0-IV3"], "metadata.version 4.0-IV3 cannot be formatted"),
@@ -674,8 +701,10 @@ def test_info_of_directories_from_zookeeper_times(tool: Tool) -> None:
 
 def test_a_release_is_mapped_to_its_metadata_version(tool: Tool) -> None:
     """Prints the metadata.version of the default release and of a given one. An unknown release is an error."""
-    assert tool("version-mapping") == (0, [f"metadata.version=21 ({LEVEL})", "kraft.version=0"], [])
-    assert tool("version-mapping", "-r", "3.7") == (0, ["metadata.version=19 (3.7-IV4)", "kraft.version=0"], [])
+    mapped = [f"metadata.version=21 ({LEVEL})", "kraft.version=0", "transaction.version=2"]
+    assert tool("version-mapping") == (0, mapped, [])
+    mapped = ["metadata.version=19 (3.7-IV4)", "kraft.version=0", "transaction.version=0"]
+    assert tool("version-mapping", "-r", "3.7") == (0, mapped, [])
     assert tool("version-mapping", "-r", "1.0")[0] == 1
 
 

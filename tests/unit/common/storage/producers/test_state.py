@@ -217,6 +217,26 @@ def test_a_marker_needs_the_latest_epochs(
             state.validate_marker(marker)
 
 
+@pytest.mark.parametrize(
+    ("epoch", "is_open", "is_refused"), [(5, True, False), (4, True, True), (4, False, False), (3, False, True)]
+)
+def test_a_marker_with_an_epoch_of_its_own_does_not_end_the_transaction_with_this_epoch(
+    epoch: int, is_open: bool, is_refused: bool
+) -> None:
+    """The producer has epoch 4, which the marker of its last transaction has brought. Without an open transaction, that
+    marker may come again."""
+    state = state_after((0, 1, 3))
+    noted_marker(state, 1, epoch=4)
+    if is_open:
+        state.note(transactional(0, epoch=4), 2)
+    marker = EndTransactionMarker(ID, epoch, 0, is_commit=True, transaction_version=2)
+    if not is_refused:
+        state.validate_marker(marker)
+        return
+    with pytest.raises(InvalidProducerEpoch):
+        state.validate_marker(marker)
+
+
 def test_an_unknown_producer_may_get_a_marker() -> None:
     """Its entry may have expired, or the transaction has no data here."""
     ProducerState().validate_marker(EndTransactionMarker(ID, 0, 0, is_commit=True))

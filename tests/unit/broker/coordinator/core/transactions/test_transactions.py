@@ -102,7 +102,7 @@ def test_the_end_of_a_transaction_is_one_step() -> None:
     world.end(FIRST)
     due = MarkersDue("t", 1000, 0, is_commit=True, partitions=frozenset([A]))
     assert world.last_step == Step(
-        records=[world.of().to_record()],
+        records=[world.of().to_record(0)],
         answers=[Answer(world.asked - 1, EndTxnResponse())],
         timers=[TimerChange(("timeout", "t"), None)],
         markers_due=[due],
@@ -331,7 +331,7 @@ def test_an_unused_id_expires(state: TransactionState, expires: bool) -> None:
     world.now_ms += 1
     world.carry_out(*world.shard.expire(world.now))
     assert bool(world.shard.transactions) is not expires
-    assert world.log[-1][1:] == ((None,) if expires else (world.of().to_record().value,))
+    assert world.log[-1][1:] == ((None,) if expires else (world.of().to_record(0).value,))
     assert list(loaded_from(world.settings, world.log).transactions) == list(world.shard.transactions)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from broker.coordinator.core.transactions.partitions import partition_results
 from broker.coordinator.core.transactions.verification import (
+    ADD_AGAIN_NS_MAX,
     Question,
     VerificationCounts,
     Verifications,
@@ -37,16 +38,18 @@ def answer(request: AddPartitionsToTxnRequest | None, error: int = OK) -> AddPar
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
-def question(partition: int = 0, *, transactional_id: str = "t", producer_id: int = 7) -> Question:
-    return Question(transactional_id, producer_id, 0, "a", partition)
+def question(partition: int = 0, *, transactional_id: str = "t", producer_id: int = 7, is_add: bool = False) -> Question:
+    return Question(transactional_id, producer_id, 0, "a", partition, is_add)
 
 
-def transaction(*partitions: int, transactional_id: str = "t", producer_id: int = 7) -> AddPartitionsToTxnTransaction:
+def transaction(
+    *partitions: int, transactional_id: str = "t", producer_id: int = 7, is_add: bool = False
+) -> AddPartitionsToTxnTransaction:
     return AddPartitionsToTxnTransaction(
         transactional_id=transactional_id,
         producer_id=producer_id,
         producer_epoch=0,
-        verify_only=True,
+        verify_only=not is_add,
         topics=[AddPartitionsToTxnTopic(name="a", partitions=list(partitions))],
     )
 
@@ -116,6 +119,61 @@ def test_only_a_clear_yes_confirms(response: AddPartitionsToTxnResponse, expecte
     assert asking.answered(ONE, response, now_ns=0) == [Verified("waiter", expected)]
 
 
+def test_what_is_to_be_added_is_asked_apart_from_what_is_to_be_verified() -> None:
+    """A transactional id is in a request once, and its partitions are either added or verified."""
+    asking, shared = Verifications(), guard()
+    asking.ask(ONE, question(), shared, "verified", now_ns=0)
+    asking.ask(ONE, question(is_add=True), shared, "added", now_ns=0)
+    first = asking.next_request(ONE)
+    assert first == AddPartitionsToTxnRequest(transactions=[transaction(0)])
+    assert asking.answered(ONE, answer(first), now_ns=0) == [Verified("verified", OK)]
+    second = asking.next_request(ONE)
+    assert second == AddPartitionsToTxnRequest(transactions=[transaction(0, is_add=True)])
+    assert asking.answered(ONE, answer(second), now_ns=0) == [Verified("added", OK)]
+
+
+def test_an_addition_that_comes_too_early_is_repeated_for_a_while() -> None:
+    """The markers of the transaction before are being written. Those who come meanwhile wait behind the first, and another
+    coordinator may be the one that answers."""
+    asking, shared = Verifications(), guard()
+    asking.ask(ONE, question(is_add=True), shared, "first", now_ns=0)
+    early = ErrorCode.CONCURRENT_TRANSACTIONS
+    assert asking.answered(ONE, answer(asking.next_request(ONE), early), now_ns=5) == []
+    assert (asking.has_to_ask_again, asking.next_request(ONE)) == (True, None)
+    asking.ask(ONE, question(is_add=True), shared, "second", now_ns=6)
+    assert asking.ask_again(lambda _: TWO, now_ns=10) == ({TWO}, [])
+    assert not asking.has_to_ask_again
+    request = asking.next_request(TWO)
+    assert request == AddPartitionsToTxnRequest(transactions=[transaction(0, is_add=True)])
+    assert asking.answered(TWO, answer(request), now_ns=20) == [Verified("first", OK), Verified("second", OK)]
+
+
+def test_the_repetition_ends() -> None:
+    """After the time that it may take, or when there is nobody to ask. What is only verified is not repeated."""
+    early = ErrorCode.CONCURRENT_TRANSACTIONS
+    asking = Verifications()
+    asking.ask(ONE, question(is_add=True), guard(), "added", now_ns=0)
+    assert asking.answered(ONE, answer(asking.next_request(ONE), early), now_ns=ADD_AGAIN_NS_MAX) == [
+        Verified("added", early)
+    ]
+    asking.ask(ONE, question(), guard(), "verified", now_ns=0)
+    assert asking.answered(ONE, answer(asking.next_request(ONE), early), now_ns=0) == [Verified("verified", early)]
+    asking.ask(ONE, question(is_add=True), guard(), "nobody", now_ns=0)
+    asking.answered(ONE, answer(asking.next_request(ONE), early), now_ns=0)
+    assert asking.ask_again(lambda _: None, now_ns=1) == (set(), [Verified("nobody", ErrorCode.COORDINATOR_NOT_AVAILABLE)])
+
+
+def test_a_coordinator_of_an_older_release_verifies_nothing_and_adds_nothing() -> None:
+    asking = Verifications()
+    asking.ask(ONE, question(0), guard(), "verified", now_ns=0)
+    asking.ask(ONE, question(1, transactional_id="u", is_add=True), guard(), "added", now_ns=0)
+    asking.next_request(ONE)
+    assert asking.not_served(ONE, now_ns=0) == [
+        Verified("verified", OK),
+        Verified("added", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ]
+
+
 def test_questions_failures_and_their_time_are_counted() -> None:
     asking = Verifications()
     for partition in (0, 1):
@@ -133,7 +191,14 @@ def test_what_producers_and_groups_are_told(knows_abortable: bool) -> None:
         (ErrorCode.TRANSACTION_ABORTABLE, abortable, abortable),
         (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
-        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ]
+    table += [
+        (error, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        for error in (
+            ErrorCode.NETWORK_EXCEPTION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.OPERATION_NOT_ATTEMPTED,
+        )
     ]
     table += [
         (error, ErrorCode.NOT_ENOUGH_REPLICAS, error)
@@ -148,6 +213,14 @@ def test_what_producers_and_groups_are_told(knows_abortable: bool) -> None:
     for error, produce, commit in table:
         assert produce_error(error, knows_abortable=knows_abortable) is produce
         assert offset_commit_error(error, knows_abortable=knows_abortable) is commit
+
+
+def test_who_wants_to_add_knows_that_it_may_be_too_early() -> None:
+    for error, expected in (
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS),
+    ):
+        assert produce_error(error, knows_abortable=True, is_add=True) is expected
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------
@@ -185,3 +258,14 @@ def test_the_end_of_a_guard_is_for_good() -> None:
     guards.clear()
     assert (guards.is_current(other), len(guards)) == (False, 0)
     guards.end(7)
+
+
+def test_a_marker_with_an_epoch_of_its_own_ends_the_guards_below_it() -> None:
+    """The guard with the same epoch is for the next transaction."""
+    guards = VerificationGuards()
+    older, same, other = begin(guards), begin(guards, epoch=1), begin(guards, producer_id=8)
+    guards.end_below(7, 1)
+    assert [guards.is_current(each) for each in (older, same, other)] == [False, True, True]
+    guards.end_below(7, 2)
+    guards.end_below(7, 3)
+    assert len(guards) == 1

@@ -1,6 +1,6 @@
 """A TransactionShard with what the shell would keep for it: the log, the timers, the answers and the markers due."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker.coordinator.core.result import MarkersDue, Now, Step
@@ -24,9 +24,11 @@ Producer = tuple[int, int]
 class TransactionWorld:
     """See the module docstring. Requests are carried out at once and return their error, or what they gave."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, *, level: int = 0, **settings: int) -> None:
+        """`level` is that of transaction.version."""
         self.settings = TransactionSettings(**settings)
-        self.shard = TransactionShard(self.settings)
+        self.level = level
+        self.shard = TransactionShard(self.settings, lambda: self.level)
         self.now_ms = START_MS
         # All records since the beginning.
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -70,7 +72,7 @@ class TransactionWorld:
     def reload(self) -> None:
         """Throws the shard away and builds it from the log, as after a crash."""
         self.shard.unloaded(ErrorCode.NOT_COORDINATOR)
-        self.shard = loaded_from(self.settings, self.log)
+        self.shard = loaded_from(self.settings, self.log, lambda: self.level)
         self.timers.clear()
         self.markers_due.clear()
         self.carry_out(self.shard.loaded(self.now))
@@ -133,9 +135,12 @@ class TransactionWorld:
         *partitions: tuple[str, int],
         transactional_id: str = "t",
         knows_fencing: bool = True,
+        version: int = 0,
     ) -> ErrorCode:
         asked = self._asked(producer, partitions, transactional_id)
-        self.carry_out(self.shard.add_partitions(self.now, self.asked, asked, knows_fencing=knows_fencing))
+        self.carry_out(
+            self.shard.add_partitions(self.now, self.asked, asked, knows_fencing=knows_fencing, transaction_version=version)
+        )
         errors = {each.partition_error_code for topic in self._answer().topic_results for each in topic.results_by_partition}
         assert len(errors) == 1, "all partitions have the same result"
         return ErrorCode(errors.pop())
@@ -169,6 +174,23 @@ class TransactionWorld:
         self.carry_out(self.shard.end_transaction(self.now, self.asked, request, knows_fencing=knows_fencing))
         return ErrorCode(self._answer().error_code)
 
+    def end_bumping(
+        self, producer: Producer, *, is_commit: bool = True, transactional_id: str = "t", has_fresh_id: bool = True
+    ) -> ErrorCode | Producer:
+        """Ends a transaction of version 2. Returns the id and epoch with which the producer goes on, or the error."""
+        request = EndTxnRequest(
+            transactional_id=transactional_id, producer_id=producer[0], producer_epoch=producer[1], committed=is_commit
+        )
+        fresh_id = None
+        if self.shard.end_needs_producer_id(request) and has_fresh_id:
+            fresh_id, self.next_id = self.next_id, self.next_id + 1
+        self.carry_out(self.shard.end_bumping(self.now, self.asked, request, fresh_id))
+        response = self._answer()
+        error = ErrorCode(response.error_code)
+        given = (response.producer_id, response.producer_epoch)
+        assert (error is ErrorCode.NONE) == (given != (-1, -1))
+        return given if error is ErrorCode.NONE else error
+
     def write_markers(self) -> list[MarkersDue]:
         """Lets all markers that are due be written. Returns them."""
         due, self.markers_due = self.markers_due, []
@@ -177,9 +199,11 @@ class TransactionWorld:
         return due
 
 
-def loaded_from(settings: TransactionSettings, log: Iterable[tuple[bytes, bytes | None]]) -> TransactionShard:
+def loaded_from(
+    settings: TransactionSettings, log: Iterable[tuple[bytes, bytes | None]], level: Callable[[], int] = lambda: 0
+) -> TransactionShard:
     """Returns a shard that has replayed these records."""
-    shard = TransactionShard(settings)
+    shard = TransactionShard(settings, level)
     for key, value in log:
         shard.replay(key, value)
     return shard
