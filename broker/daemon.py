@@ -556,6 +556,7 @@ def _group_settings(config: ServerConfig) -> GroupSettings:
         group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
         group_consumer_max_size=config.group_consumer_max_size,
         group_consumer_assignors=config.group_consumer_assignors,
+        group_consumer_migration_policy=config.group_consumer_migration_policy,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * _MS_PER_MINUTE,
         batch_bytes_max=min(config.message_max_bytes, config.offsets_topic_segment_bytes),

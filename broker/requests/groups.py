@@ -65,7 +65,7 @@ class GroupRequests:
         )
         fresh_id = str(uuid.UUID(bytes=bytes(self._env.uuid())))
         waiting = waiting_for(context, request)
-        self._perform(request, waiting, lambda shard, now: [shard.join_group(now, waiting, caller, request, fresh_id)])
+        self._perform(request, waiting, lambda shard, now: shard.join_group(now, waiting, caller, request, fresh_id))
         return response_of(context, waiting)
 
     def handle_sync(self, context: RequestContext, request: SyncGroupRequest) -> Any:
@@ -89,7 +89,7 @@ class GroupRequests:
         if is_single:
             request.members = [MemberIdentity(member_id=request.member_id)]
         waiting = waiting_for(context, request)
-        self._perform(request, waiting, lambda shard, now: [shard.leave_group(now, waiting, request)])
+        self._perform(request, waiting, lambda shard, now: shard.leave_group(now, waiting, request))
         return _left_alone(waiting) if is_single else response_of(context, waiting)
 
     def _perform(

@@ -101,6 +101,11 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "group.consumer.max.heartbeat.interval.ms": "The largest value of group.consumer.heartbeat.interval.ms.",
         "group.consumer.max.session.timeout.ms": "The largest value of group.consumer.session.timeout.ms.",
         "group.consumer.max.size": "How many members a consumer group may have.",
+        "group.consumer.migration.policy": (
+            "Which groups with members may change their protocol: with upgrade, a classic group that a consumer of the "
+            "consumer protocol joins; with downgrade, a consumer group that only classic members are left in; with "
+            "bidirectional both; with disabled none."
+        ),
         "group.consumer.min.heartbeat.interval.ms": "The smallest value of group.consumer.heartbeat.interval.ms.",
         "group.consumer.min.session.timeout.ms": "The smallest value of group.consumer.session.timeout.ms.",
         "group.consumer.session.timeout.ms": (

@@ -127,6 +127,7 @@ NODE_ID_NAMES = ("node.id", "broker.id")
 CLASSIC_PROTOCOL = "classic"
 CONSUMER_PROTOCOL = "consumer"
 REBALANCE_PROTOCOLS = (CLASSIC_PROTOCOL, CONSUMER_PROTOCOL)
+MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 # The server-side assignors, each with the name of Kafka's class, which stock files may have in its place.
 ASSIGNORS = {
@@ -342,6 +343,7 @@ class ServerConfig:
     group_consumer_max_heartbeat_interval_ms: int = integer(15_000, at_least=1, at_most=INT_MAX)
     group_consumer_max_session_timeout_ms: int = integer(60_000, at_least=1, at_most=INT_MAX)
     group_consumer_max_size: int = integer(INT_MAX, at_least=1, at_most=INT_MAX)
+    group_consumer_migration_policy: str = choice("bidirectional", among=MIGRATION_POLICIES)
     group_consumer_min_heartbeat_interval_ms: int = integer(5_000, at_least=1, at_most=INT_MAX)
     group_consumer_min_session_timeout_ms: int = integer(45_000, at_least=1, at_most=INT_MAX)
     group_consumer_session_timeout_ms: int = integer(45_000, at_least=1, at_most=INT_MAX)

@@ -59,9 +59,23 @@ class ConsumerGroupMemberMetadataKey(Struct):
     member_id: str = ""
 
 
+@struct
+class ClassicProtocol(Struct):
+    """A protocol as in JoinGroup: the name of an assignor, and what the consumer hands in for it."""
+
+    name: str = ""
+    metadata: bytes = b""
+
+
+@struct
+class ClassicMemberMetadata(Struct):
+    session_timeout_ms: Int32 = 0
+    supported_protocols: list[ClassicProtocol] = field(default_factory=list)
+
+
 @message(kind=Kind.DATA, versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue(Struct):
-    """Kafka's tagged field ClassicMemberMetadata, of a member that speaks the classic protocol, is not known here."""
+    """`classic_member_metadata` is that of a member that speaks the classic protocol, None of any other."""
 
     instance_id: str | None = ""
     rack_id: str | None = ""
@@ -71,6 +85,7 @@ class ConsumerGroupMemberMetadataValue(Struct):
     subscribed_topic_regex: str | None = ""
     rebalance_timeout_ms: Int32 = -1
     server_assignor: str | None = ""
+    classic_member_metadata: ClassicMemberMetadata | None = field(default=None, tag=0)
 
 
 @message(kind=Kind.DATA, versions="6", flexible="none")

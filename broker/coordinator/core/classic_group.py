@@ -10,7 +10,7 @@ and in the modules of the requests. `group_state` draws the states.
 * Pending members are not members. They matter only while the group waits for all members to join.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker.coordinator.core.group_member import GroupMember, Protocols
@@ -73,6 +73,9 @@ class ClassicGroup:
         # The topics to which the members of this generation are subscribed, None if that is unknown: no generation yet, or
         # metadata that is not a consumer's. Changes with the generation and when a static member comes back.
         self.subscribed_topics: frozenset[str] | None = None
+        # Whether no leader has assigned anything to these members: they come from a consumer group and are to join again.
+        # Invariant: False once a generation has begun. The record of such a group has no leader.
+        self.must_rebalance = False
 
     # Reading.
 
@@ -240,6 +243,7 @@ class ClassicGroup:
     def begin_generation(self, now: Now) -> None:
         """Ends the join phase. The group now has the protocol of the members that are left, or is empty."""
         self.generation += 1
+        self.must_rebalance = False
         self.initial_delay_left_ms = None
         self.pending_syncs.clear()
         self.protocol_name = self.select_protocol() if self._members else None
@@ -282,7 +286,7 @@ class ClassicGroup:
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol_name,
-            leader=self.leader_id,
+            leader=None if self.must_rebalance else self.leader_id,
             current_state_timestamp=NO_TIMESTAMP if self.state_timestamp_ms is None else self.state_timestamp_ms,
             members=[
                 MemberMetadata(
@@ -301,6 +305,18 @@ class ClassicGroup:
 
     def to_record(self) -> CoordinatorRecord:
         return CoordinatorRecord(encode_key(GroupMetadataKey(group=self.group_id)), encode_group(self.to_value()))
+
+    @classmethod
+    def of_consumers(cls, group_id: str, generation: int, members: Iterable[GroupMember], now: Now) -> "ClassicGroup":
+        """Returns a stable group of these members of a consumer group. They are to join again."""
+        group = cls(group_id)
+        group.state, group.state_timestamp_ms, group.generation = GroupState.STABLE, now.wall_ms, generation
+        for member in members:
+            group.add_member(member, CONSUMER_PROTOCOL_TYPE)
+        group.protocol_name = group.select_protocol()
+        group.must_rebalance = True
+        group.update_subscription()
+        return group
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
@@ -327,5 +343,6 @@ class ClassicGroup:
         group.protocol_name = value.protocol or "" if value.members else value.protocol
         if value.leader in group._members:
             group.leader_id = value.leader
+        group.must_rebalance = bool(value.members) and value.leader is None
         group.update_subscription()
         return group

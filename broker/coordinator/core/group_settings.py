@@ -19,8 +19,20 @@ class GroupSettings:
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """The names of the assignors; the first is the default."""
+    group_consumer_migration_policy: str = "bidirectional"
+    """In which direction groups with members change their protocol: disabled, upgrade, downgrade or bidirectional."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * _MS_PER_MINUTE
     """From `offsets.retention.minutes`."""
     batch_bytes_max: int = 1_048_588
     """From `max.message.bytes` of `__consumer_offsets`: what the records of one step may come to as a batch."""
+
+    @property
+    def can_upgrade_groups(self) -> bool:
+        """Whether a classic group with members may become a consumer group."""
+        return self.group_consumer_migration_policy in ("upgrade", "bidirectional")
+
+    @property
+    def can_downgrade_groups(self) -> bool:
+        """Whether a consumer group that only classic members are left in becomes a classic group."""
+        return self.group_consumer_migration_policy in ("downgrade", "bidirectional")

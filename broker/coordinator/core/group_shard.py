@@ -78,7 +78,7 @@ class GroupShard:
         # The classic groups by id. A group comes with its first JoinGroup or commit, or from the log.
         self._groups: dict[str, ClassicGroup] = {}
         # The groups of the consumer protocol. Invariant: no id is in both.
-        self._consumer_groups = ConsumerGroups(topics or NoTopics())
+        self._consumer_groups = ConsumerGroups(topics or NoTopics(), self._groups)
         self._offsets = CommittedOffsets()
         self._pending = TransactionalOffsets()
         # How many records with keys of other versions have been skipped. Grows only while the shard is loaded.
@@ -152,8 +152,8 @@ class GroupShard:
         for group in self._groups.values():
             for member in group.members:
                 restart_session(turn, group, member)
-            if group.size > self._settings.group_max_size:
-                # The setting has changed. The members are to join again, and the last ones are turned away.
+            # If the setting has changed, the members are to join again, and the last ones are turned away.
+            if group.must_rebalance or group.size > self._settings.group_max_size:
                 prepare_rebalance(turn, group)
         self._consumer_groups.loaded(turn)
         return turn.step
@@ -174,21 +174,24 @@ class GroupShard:
 
     # Membership.
 
-    def join_group(self, now: Now, waiter: Waiter, caller: Caller, request: JoinGroupRequest, fresh_id: str) -> Step:
+    def join_group(self, now: Now, waiter: Waiter, caller: Caller, request: JoinGroupRequest, fresh_id: str) -> list[Step]:
         """Answers with JoinGroupResponse. A new member id is built from `fresh_id`, a random UUID as text."""
         turn = self._turn(now)
         joining = Joining(waiter, caller, request, fresh_id, protocols_of(request.protocols))
         group = self._groups.get(request.group_id)
-        error = invalid_join(turn, request) or self._consumer_group_error(request)
+        consumer_group = self._consumer_groups.get(request.group_id)
+        error = invalid_join(turn, request)
         if error is not None:
             refuse(turn, waiter, error, request.member_id)
+        elif consumer_group is not None and not consumer_group.is_empty:
+            self._consumer_groups.join(turn, consumer_group, joining)
         elif group is not None:
             join_group(turn, group, joining)
         elif request.member_id:
             refuse(turn, waiter, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
         else:
             self._join_new_group(turn, joining)
-        return turn.step
+        return turn.steps
 
     def _join_new_group(self, turn: Turn, joining: Joining) -> None:
         group = ClassicGroup(joining.request.group_id)
@@ -203,25 +206,23 @@ class GroupShard:
         turn.write(group.to_record())
         join_group(turn, group, joining)
 
-    def _consumer_group_error(self, request: JoinGroupRequest) -> ErrorCode | None:
-        """Returns why a member of the classic protocol may not join: the group has members of the other one."""
-        group = self._consumer_groups.get(request.group_id)
-        return None if group is None or group.is_empty else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
     def consumer_group_heartbeat(
         self, now: Now, waiter: Waiter, caller: Caller, request: ConsumerGroupHeartbeatRequest, fresh_id: str
     ) -> list[Step]:
         """Answers with ConsumerGroupHeartbeatResponse. `fresh_id` becomes the id of a member that brings none."""
         turn = self._turn(now)
-        turn.answer(waiter, self._consumer_groups.answer_heartbeat(turn, caller, request, fresh_id, self._groups))
+        turn.answer(waiter, self._consumer_groups.answer_heartbeat(turn, caller, request, fresh_id))
         return turn.steps
 
     def sync_group(self, now: Now, waiter: Waiter, request: SyncGroupRequest) -> Step:
         """Answers with SyncGroupResponse."""
         turn = self._turn(now)
         group = self._groups.get(request.group_id)
+        consumer_group = self._consumer_groups.get(request.group_id)
         if group is not None:
             sync_group(turn, group, waiter, request)
+        elif consumer_group is not None:
+            turn.answer(waiter, self._consumer_groups.sync(turn, consumer_group, request))
         else:
             turn.answer(waiter, SyncGroupResponse(error_code=_missing_member(request.group_id)))
         return turn.step
@@ -230,20 +231,29 @@ class GroupShard:
         """Answers with HeartbeatResponse."""
         turn = self._turn(now)
         group = self._groups.get(request.group_id)
-        error = heartbeat(turn, group, request) if group is not None else _missing_member(request.group_id)
+        consumer_group = self._consumer_groups.get(request.group_id)
+        if group is not None:
+            error = heartbeat(turn, group, request)
+        elif consumer_group is not None:
+            error = self._consumer_groups.classic_heartbeat(turn, consumer_group, request)
+        else:
+            error = _missing_member(request.group_id)
         turn.answer(waiter, HeartbeatResponse(error_code=error))
         return turn.step
 
-    def leave_group(self, now: Now, waiter: Waiter, request: LeaveGroupRequest) -> Step:
+    def leave_group(self, now: Now, waiter: Waiter, request: LeaveGroupRequest) -> list[Step]:
         """Answers with LeaveGroupResponse in the form with `members`, in which the request also is; the shell translates the
         single form of older versions."""
         turn = self._turn(now)
         group = self._groups.get(request.group_id)
+        consumer_group = self._consumer_groups.get(request.group_id)
         response = LeaveGroupResponse()
         if not request.group_id:
             response.error_code = ErrorCode.INVALID_GROUP_ID
         elif group is not None:
             response.members = leave_group(turn, group, request.members)
+        elif consumer_group is not None:
+            response.members = self._consumer_groups.leave(turn, consumer_group, request.members)
         else:
             response.members = [
                 MemberResponse(
@@ -254,7 +264,7 @@ class GroupShard:
                 for each in request.members
             ]
         turn.answer(waiter, response)
-        return turn.step
+        return turn.steps
 
     def timer_fired(self, now: Now, key: tuple[str, ...]) -> list[Step]:
         """The time of a timer set by an earlier step has come."""

@@ -55,6 +55,19 @@ class Joining:
     protocols: Protocols
 
     @property
+    def member_id(self) -> str:
+        """The id of the request, or the one that a member without an id is given."""
+        instance_id = self.request.group_instance_id
+        made_up = f"{self.caller.client_id if instance_id is None else instance_id}-{self.fresh_id}"
+        return self.request.member_id or made_up
+
+    @property
+    def needs_member_id(self) -> bool:
+        """Whether the sender is a dynamic member that is given an id and asked to join again with it (KIP-394)."""
+        is_dynamic = self.request.group_instance_id is None
+        return is_dynamic and not self.request.member_id and self.caller.can_join_with_new_id
+
+    @property
     def rebalance_timeout_ms(self) -> int:
         asked_ms = self.request.rebalance_timeout_ms
         return self.request.session_timeout_ms if asked_ms < 0 else asked_ms
@@ -109,12 +122,11 @@ def _turn_away(turn: Turn, group: ClassicGroup, member_id: str) -> None:
 
 
 def _join_without_id(turn: Turn, group: ClassicGroup, joining: Joining) -> None:
-    instance_id = joining.request.group_instance_id
-    member_id = f"{joining.caller.client_id if instance_id is None else instance_id}-{joining.fresh_id}"
-    former = group.static_member(instance_id)
+    member_id = joining.member_id
+    former = group.static_member(joining.request.group_instance_id)
     if former is not None:
         _replace_static_member(turn, group, joining, former, member_id)
-    elif instance_id is None and joining.caller.can_join_with_new_id:
+    elif joining.needs_member_id:
         group.pending_members.add(member_id)
         turn.set_timer((SESSION, group.group_id, member_id), joining.request.session_timeout_ms)
         refuse(turn, joining.waiter, ErrorCode.MEMBER_ID_REQUIRED, member_id)

@@ -105,6 +105,17 @@ def fence_member(turn: Turn, group: ClassicGroup, member: GroupMember) -> None:
     _dismiss(turn, group, member, ErrorCode.FENCED_INSTANCE_ID, joined_as=member.member_id)
 
 
+def dissolve(turn: Turn, group: ClassicGroup) -> None:
+    """Ends the group, whose members go on in a consumer group. Requests that wait are answered, so that their senders join
+    again. The records are the caller's."""
+    for member in group.members:
+        _dismiss(turn, group, member, ErrorCode.REBALANCE_IN_PROGRESS, joined_as=member.member_id)
+    for member_id in group.pending_members:
+        turn.cancel_timer((SESSION, group.group_id, member_id))
+    turn.cancel_timer((JOIN, group.group_id))
+    group.become(GroupState.DEAD, turn.now)
+
+
 def expect_no_sync(turn: Turn, group: ClassicGroup, member: GroupMember) -> None:
     """The member has asked for its assignment in this generation, or is gone."""
     if member.member_id in group.pending_syncs:

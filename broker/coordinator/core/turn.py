@@ -4,6 +4,7 @@ Functions of this package that decide part of an operation take the turn as thei
 timers to it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,13 +39,21 @@ class Turn:
         """The last step, which of most operations is the only one."""
         return self.steps[-1]
 
-    def fits_one_batch(self, records: list[CoordinatorRecord]) -> bool:
+    def fits_one_batch(self, records: Sequence[CoordinatorRecord]) -> bool:
         return _BATCH_OVERHEAD + sum(map(_size, records)) <= self.settings.batch_bytes_max
 
     def write(self, record: CoordinatorRecord) -> None:
         """Adds a record that must be in one batch with the others of the operation."""
         self.step.records.append(record)
         self._batch_bytes += _size(record)
+
+    def write_together(self, records: Sequence[CoordinatorRecord]) -> None:
+        """Adds records that must be in one batch with each other, and fit one. The log may end before them."""
+        assert self.fits_one_batch(records)
+        if self.step.records and self._batch_bytes + sum(map(_size, records)) > self.settings.batch_bytes_max:
+            self._begin_step()
+        for record in records:
+            self.write(record)
 
     def write_tombstone(self, key: bytes) -> None:
         """Adds a tombstone, in a further step if the batch would become too large."""
@@ -53,9 +62,12 @@ class Turn:
     def write_splitting(self, record: CoordinatorRecord) -> None:
         """Adds a record, in a further step if the batch would become too large. A log that ends before it must be sound."""
         if self.step.records and self._batch_bytes + _size(record) > self.settings.batch_bytes_max:
-            self.steps.append(Step())
-            self._batch_bytes = _BATCH_OVERHEAD
+            self._begin_step()
         self.write(record)
+
+    def _begin_step(self) -> None:
+        self.steps.append(Step())
+        self._batch_bytes = _BATCH_OVERHEAD
 
     def answer(self, waiter: Waiter, response: Struct) -> None:
         self.step.answers.append(Answer(waiter, response))

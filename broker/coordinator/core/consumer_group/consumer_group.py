@@ -8,7 +8,8 @@ changed only by `group_log.apply`, while the shard is loaded as well as afterwar
 * A group is Reconciling until every member has reached the target assignment.
 """
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -58,6 +59,10 @@ class ConsumerGroup:
         # `_subscribers` knows the group under each of these topics.
         self._topic_counts: dict[str, int] = {}
         self._subscribers = subscribers
+        # How many members speak the classic protocol, and how many of them support each of its protocols. Invariant: no
+        # value is 0.
+        self.classic_size = 0
+        self._classic_supporters: dict[str, int] = {}
         # Whether the log has a record of the kind that Kafka 4.0 wrote and 4.1 deletes.
         self.has_partition_metadata = False
         self._state: ConsumerGroupState | None = None
@@ -70,6 +75,8 @@ class ConsumerGroup:
         # The resolution under way, and the version of the set of topics that it looks at.
         self.matching: TopicMatching | None = None
         self.matching_version = -1
+        # The classic members that have been told to join again and have not yet. Invariant: each has a join timer.
+        self.rejoining: set[str] = set()
 
     # Reading.
 
@@ -132,6 +139,18 @@ class ConsumerGroup:
             return member.topic_names
         return member.topic_names | self._resolved.get(member.topic_regex, frozenset())
 
+    def supports_classic(self, protocols: Iterable[str]) -> bool:
+        """Whether a member with these classic protocols may join: all other classic members support one of them."""
+        return any(self._classic_supporters.get(name, 0) == self.classic_size for name in protocols)
+
+    def has_unreleased_target(self, member: ConsumerMember) -> bool:
+        """Whether another member still has a partition that this one is to get."""
+        return any(
+            not self.is_free_for(member.member_id, topic_id, index)
+            for topic_id, partitions in self.target(member.member_id).items()
+            for index in partitions
+        )
+
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self._topic_counts
 
@@ -165,6 +184,7 @@ class ConsumerGroup:
             self._regex_counts[member.topic_regex] = self._regex_counts.get(member.topic_regex, 0) + 1
         if member.instance_id is not None:
             self._static_members[member.instance_id] = member.member_id
+        self._count_classic(member, 1)
         for assignment in (member.assigned, member.pending_revocation):
             for topic_id, partitions in assignment.items():
                 self._owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member.member_id))
@@ -174,6 +194,7 @@ class ConsumerGroup:
         member = self._members.pop(member_id, None)
         if member is not None:
             self._forget(member)
+            self.rejoining.discard(member_id)
             self._state = None
 
     def resolve(self, regex: str, topics: frozenset[str] | None) -> None:
@@ -202,6 +223,7 @@ class ConsumerGroup:
                 del self._regex_counts[member.topic_regex]
         if member.instance_id is not None and self._static_members.get(member.instance_id) == member.member_id:
             del self._static_members[member.instance_id]
+        self._count_classic(member, -1)
         for assignment in (member.assigned, member.pending_revocation):
             for topic_id, partitions in assignment.items():
                 self._disown(member.member_id, topic_id, partitions)
@@ -213,6 +235,18 @@ class ConsumerGroup:
                 del owners[index]
         if not owners:
             self._owners.pop(topic_id, None)
+
+    def _count_classic(self, member: ConsumerMember, change: int) -> None:
+        if member.classic is None:
+            return
+        self.classic_size += change
+        for name, _ in member.classic.protocols:
+            count = self._classic_supporters.get(name, 0) + change
+            assert count >= 0
+            if count:
+                self._classic_supporters[name] = count
+            else:
+                del self._classic_supporters[name]
 
     def _count_topic(self, topic: str, change: int) -> None:
         before = self._topic_counts.get(topic, 0)
@@ -245,6 +279,12 @@ class ConsumerGroup:
         assert all(self._subscribers.has(topic, self.group_id) for topic in counts)
         assert self._static_members == {m.instance_id: m.member_id for m in self._members.values() if m.instance_id}
         assert self._targets.keys() <= self._members.keys()
+        supporters = Counter(
+            name for m in self._members.values() if m.classic is not None for name, _ in m.classic.protocols
+        )
+        assert supporters == self._classic_supporters
+        assert self.classic_size == sum(m.classic is not None for m in self._members.values())
+        assert all((m := self._members.get(each)) is not None and m.classic is not None for each in self.rejoining)
         assert self._resolved.keys() <= self._regex_counts.keys()
         assert self.target_epoch <= self.epoch
         assert self.state is self._find_state()

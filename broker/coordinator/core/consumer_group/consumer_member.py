@@ -36,6 +36,25 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMembership:
+    """What a member that speaks the classic protocol has said with its JoinGroup."""
+
+    session_timeout_ms: int
+    # The protocols by name with the member's metadata for each, the preferred one first. Invariant: not empty.
+    protocols: tuple[tuple[str, bytes], ...]
+
+    @property
+    def protocol_name(self) -> str:
+        """The protocol that JoinGroup answers with. The coordinator assigns, so it is only a name."""
+        return self.protocols[0][0]
+
+    @property
+    def metadata(self) -> bytes:
+        """A consumer subscribes to the same topics by each of its protocols."""
+        return self.protocols[0][1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
     """One member as of its last change. It is replaced, never changed."""
 
@@ -51,6 +70,8 @@ class ConsumerMember:
     rebalance_timeout_ms: int = -1
     # The assignor that the member asks for, None if it takes any.
     server_assignor: str | None = None
+    # None of a member that sends ConsumerGroupHeartbeat.
+    classic: ClassicMembership | None = None
 
     # LEAVING_STATIC_EPOCH while a static member is away. Never falls otherwise.
     epoch: int = JOINING_EPOCH

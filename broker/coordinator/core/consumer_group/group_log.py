@@ -13,11 +13,18 @@ from typing import Final
 
 from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment, from_wire, to_wire
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
-from broker.coordinator.core.consumer_group.consumer_member import LEAVING_EPOCH, ConsumerMember, MemberState
+from broker.coordinator.core.consumer_group.consumer_member import (
+    LEAVING_EPOCH,
+    ClassicMembership,
+    ConsumerMember,
+    MemberState,
+)
 from broker.coordinator.core.result import CoordinatorRecord
 from broker.coordinator.core.turn import Turn
 from common.protocol.schema import Struct
 from common.records.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupKey,
@@ -90,6 +97,16 @@ def _with_metadata(member: ConsumerMember, value: ConsumerGroupMemberMetadataVal
         topic_regex=value.subscribed_topic_regex or None,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
+        classic=_classic(value.classic_member_metadata),
+    )
+
+
+def _classic(value: ClassicMemberMetadata | None) -> ClassicMembership | None:
+    if value is None or not value.supported_protocols:
+        return None
+    return ClassicMembership(
+        session_timeout_ms=value.session_timeout_ms,
+        protocols=tuple((each.name, each.metadata) for each in value.supported_protocols),
     )
 
 
@@ -147,11 +164,7 @@ def write_assignment(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -
 
 def write_removal(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
     """Writes the tombstones of a member. Its place in the group is free then, and all that it owned."""
-    for key in (
-        ConsumerGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member_id),
-        ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
-        ConsumerGroupMemberMetadataKey(group_id=group.group_id, member_id=member_id),
-    ):
+    for key in _member_keys(group.group_id, member_id):
         _write(turn, group, key, None)
 
 
@@ -194,6 +207,31 @@ def write_deletion(turn: Turn, group: ConsumerGroup) -> None:
     _write(turn, group, ConsumerGroupMetadataKey(group_id=group.group_id), None)
 
 
+def tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
+    """Returns the tombstones of all records of the group. They do not change the group; its owner forgets it."""
+    group_id = group.group_id
+    keys: list[ConsumerGroupKey] = []
+    for member in group.members:
+        keys += _member_keys(group_id, member.member_id)
+    keys += [
+        ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex) for regex in sorted(group.resolved)
+    ]
+    keys.append(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id))
+    if group.has_partition_metadata:
+        keys.append(ConsumerGroupPartitionMetadataKey(group_id=group_id))
+    keys.append(ConsumerGroupMetadataKey(group_id=group_id))
+    return [CoordinatorRecord(encode_consumer_key(key), None) for key in keys]
+
+
+def _member_keys(group_id: str, member_id: str) -> tuple[ConsumerGroupKey, ...]:
+    """Returns the keys of a member's records, in the order in which they are deleted."""
+    return (
+        ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
+        ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id),
+    )
+
+
 def _metadata(
     group: ConsumerGroup, member: ConsumerMember
 ) -> tuple[ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue]:
@@ -208,7 +246,15 @@ def _metadata(
             subscribed_topic_regex=member.topic_regex,
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             server_assignor=member.server_assignor,
+            classic_member_metadata=None if member.classic is None else _classic_metadata(member.classic),
         ),
+    )
+
+
+def _classic_metadata(classic: ClassicMembership) -> ClassicMemberMetadata:
+    return ClassicMemberMetadata(
+        session_timeout_ms=classic.session_timeout_ms,
+        supported_protocols=[ClassicProtocol(name=name, metadata=data) for name, data in classic.protocols],
     )
 
 

@@ -7,7 +7,6 @@
 Everything that can be refused is refused before the first record is written.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from broker.coordinator.core.consumer_group.assignment import Assignment, from_wire, is_subset, to_wire
@@ -23,6 +22,7 @@ from broker.coordinator.core.consumer_group.departure import (
     CONSUMER_REBALANCE,
     CONSUMER_SESSION,
     expect_static_member,
+    restart_session,
     unknown_member,
 )
 from broker.coordinator.core.consumer_group.group_log import (
@@ -133,7 +133,8 @@ def identify(
 
 
 def _expect_away(former: ConsumerMember, member_id: str) -> ConsumerMember:
-    if not former.is_away:
+    # A static member goes over to the consumer protocol by a restart, and no classic member says that it will be away.
+    if former.classic is None and not former.is_away:
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Member {member_id} cannot join with instance id {former.instance_id}, which member {former.member_id} has.",
@@ -178,6 +179,7 @@ def _updated(
         topic_regex=member.topic_regex if regex is None else regex or None,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == _NOT_CHANGED else timeout_ms,
         server_assignor=request.server_assignor or member.server_assignor,
+        classic=None,
     )
 
 
@@ -190,14 +192,9 @@ def heartbeat(
     request: ConsumerGroupHeartbeatRequest,
 ) -> ConsumerGroupHeartbeatResponse:
     """Carries out the heartbeat of a sender that was identified. `topics_version` changes with the set of topics."""
-    _update_subscription(turn, group, topics, sender)
-    maybe_resolve(turn, group, topics_version)
-    if group.needs_refresh:
-        maybe_raise_epoch(turn, group, topics)
-    if group.epoch > group.target_epoch:
-        assign(turn, group, topics)
-    member = _reconcile(turn, group, sender.member, request.topic_partitions)
-    turn.set_timer((CONSUMER_SESSION, group.group_id, member.member_id), turn.settings.group_consumer_session_timeout_ms)
+    owned = None if request.topic_partitions is None else from_wire(request.topic_partitions)
+    member = advance(turn, group, topics, topics_version, sender, owned)
+    restart_session(turn, group, member)
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
@@ -206,6 +203,25 @@ def heartbeat(
     if _is_full(request) or member.assigned != sender.member.assigned:
         response.assignment = WireAssignment(topic_partitions=to_wire(member.assigned, TopicPartitions))
     return response
+
+
+def advance(
+    turn: Turn,
+    group: ConsumerGroup,
+    topics: TopicsView,
+    topics_version: int,
+    sender: Sender,
+    owned: Assignment | None,
+) -> ConsumerMember:
+    """Brings the group up to date with the sender, which owns `owned`; None if it does not say. Returns the member as it is
+    after that."""
+    _update_subscription(turn, group, topics, sender)
+    maybe_resolve(turn, group, topics_version)
+    if group.needs_refresh:
+        maybe_raise_epoch(turn, group, topics)
+    if group.epoch > group.target_epoch:
+        assign(turn, group, topics)
+    return _reconcile(turn, group, sender.member, owned)
 
 
 def _update_subscription(turn: Turn, group: ConsumerGroup, topics: TopicsView, sender: Sender) -> None:
@@ -224,21 +240,19 @@ def _update_subscription(turn: Turn, group: ConsumerGroup, topics: TopicsView, s
         raise_epoch(turn, group, topics)
 
 
-def _reconcile(
-    turn: Turn, group: ConsumerGroup, member: ConsumerMember, listed: Sequence[TopicPartitions] | None
-) -> ConsumerMember:
+def _reconcile(turn: Turn, group: ConsumerGroup, member: ConsumerMember, owned: Assignment | None) -> ConsumerMember:
     reconciled = reconcile(
         member,
         target_epoch=group.target_epoch,
         target=group.target(member.member_id),
         is_free=lambda topic_id, index: group.is_free_for(member.member_id, topic_id, index),
-        owned=None if listed is None else from_wire(listed),
+        owned=owned,
     )
     if reconciled == member:
         return member
     write_assignment(turn, group, reconciled)
     timer = (CONSUMER_REBALANCE, group.group_id, member.member_id)
-    if reconciled.state is MemberState.UNREVOKED_PARTITIONS:
+    if reconciled.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
         turn.set_timer(timer, reconciled.rebalance_timeout_ms)
     elif member.state is MemberState.UNREVOKED_PARTITIONS:
         turn.cancel_timer(timer)

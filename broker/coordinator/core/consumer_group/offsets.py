@@ -11,7 +11,8 @@ def consumer_commit_error(
     """Returns why the sender may not commit. A sender that is not a member may commit while the group is empty."""
     if request.generation_id_or_member_epoch < 0 and group.is_empty:
         return None
-    if group.member(request.member_id) is not None and not knows_member_epochs:
+    member = group.member(request.member_id)
+    if member is not None and member.classic is None and not knows_member_epochs:
         return ErrorCode.UNSUPPORTED_VERSION
     return member_epoch_error(group, request.member_id, request.generation_id_or_member_epoch)
 
@@ -21,4 +22,6 @@ def member_epoch_error(group: ConsumerGroup, member_id: str, epoch: int) -> Erro
     member = group.member(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return None if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+    if member.epoch == epoch:
+        return None
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION

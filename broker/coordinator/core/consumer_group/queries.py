@@ -14,7 +14,8 @@ from common.protocol.messages.consumer_group_describe import (
     DescribedTopicPartitions,
 )
 
-# The type of a member that speaks the consumer protocol. 0 is one that speaks the classic protocol.
+# The type of a member says which protocol it speaks.
+_CLASSIC_MEMBER = 0
 _CONSUMER_MEMBER = 1
 
 
@@ -53,7 +54,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, topics: TopicsView) ->
         subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(member.assigned, topics),
         target_assignment=_assignment(group.target(member.member_id), topics),
-        member_type=_CONSUMER_MEMBER,
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
 
 

@@ -61,9 +61,9 @@ class WrittenShard(GroupShard):
         topics = [OffsetFetchResponseTopics(name="t", partitions=partitions)]
         return Step([], [Answer(waiter, OffsetFetchResponseGroup(group_id=request.group_id, topics=topics))])
 
-    def join_group(self, now: Now, waiter: Waiter, caller: Caller, request: JoinGroupRequest, fresh_id: str) -> Step:
+    def join_group(self, now: Now, waiter: Waiter, caller: Caller, request: JoinGroupRequest, fresh_id: str) -> list[Step]:
         self.joining.append(waiter)
-        return Step()
+        return [Step()]
 
     def heartbeat(self, now: Now, waiter: Waiter, request: HeartbeatRequest) -> Step:
         joined, self.joining = self.joining, []

@@ -202,7 +202,7 @@ class GroupWorld:
         )
         self.fresh_ids += 1
         waiter = self.waiter()
-        self.carry_out(self.shard.join_group(self.now, waiter, caller, request, f"id{self.fresh_ids}"))
+        self.carry_out(*self.shard.join_group(self.now, waiter, caller, request, f"id{self.fresh_ids}"))
         return waiter
 
     def new_id(self, **options: Any) -> str:
@@ -269,7 +269,7 @@ class GroupWorld:
         """Returns the error of each member."""
         leaving = [each if isinstance(each, MemberIdentity) else MemberIdentity(member_id=each) for each in members]
         waiter = self.waiter()
-        self.carry_out(self.shard.leave_group(self.now, waiter, LeaveGroupRequest(group_id=group, members=leaving)))
+        self.carry_out(*self.shard.leave_group(self.now, waiter, LeaveGroupRequest(group_id=group, members=leaving)))
         answer: LeaveGroupResponse = self.answer(waiter)
         assert answer.error_code == ErrorCode.NONE
         return [ErrorCode(each.error_code).name for each in answer.members]

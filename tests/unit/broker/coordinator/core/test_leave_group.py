@@ -117,7 +117,7 @@ def test_an_empty_group_id_is_invalid() -> None:
     world = GroupWorld()
     waiter = world.waiter()
     request = LeaveGroupRequest(members=[MemberIdentity(member_id="m")])
-    world.carry_out(world.shard.leave_group(world.now, waiter, request))
+    world.carry_out(*world.shard.leave_group(world.now, waiter, request))
     assert world.answer(waiter).error_code == ErrorCode.INVALID_GROUP_ID
 
 

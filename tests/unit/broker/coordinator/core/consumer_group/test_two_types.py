@@ -20,7 +20,8 @@ from tests.unit.broker.coordinator.core.consumer_group.consumer_world import Con
 OLD_ADMIN = Caller("", "", knows_missing_groups=False)
 
 
-def test_a_classic_group_with_members_takes_no_consumers() -> None:
+def test_a_classic_group_whose_members_are_no_consumers_takes_none() -> None:
+    """Its assignments are not those of consumers, so it cannot become a consumer group."""
     world = ConsumerWorld()
     (member,) = world.stable_group(1)
     assert world.refused(world.enter("a")) == "GROUP_ID_NOT_FOUND"
@@ -29,10 +30,12 @@ def test_a_classic_group_with_members_takes_no_consumers() -> None:
     assert world.describe_consumers().error_message == "Group g is not a consumer group."
 
 
-def test_a_consumer_group_with_members_takes_no_classic_members() -> None:
+def test_a_consumer_group_takes_only_consumers() -> None:
     world = ConsumerWorld()
     world.enter("a")
-    assert world.error(world.join()) == "INCONSISTENT_GROUP_PROTOCOL"
+    assert world.error(world.join(protocol_type="connect")) == "INCONSISTENT_GROUP_PROTOCOL"
+    assert world.error(world.join(protocols={"range": b"\x00"})) == "INCONSISTENT_GROUP_PROTOCOL"
+    assert world.error(world.join(protocols={})) == "INCONSISTENT_GROUP_PROTOCOL"
     assert world.error(world.sync("a", generation=1)) == "UNKNOWN_MEMBER_ID"
     assert world.heartbeat("a", generation=1) == "UNKNOWN_MEMBER_ID"
     assert world.leave("a") == ["UNKNOWN_MEMBER_ID"]

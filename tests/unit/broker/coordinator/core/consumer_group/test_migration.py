@@ -1,0 +1,413 @@
+"""Groups that change their protocol while they have members, and groups in which both protocols are spoken (KIP-848)."""
+
+import random
+from typing import Any
+
+import pytest
+
+from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
+from broker.coordinator.core.group_state import GroupState
+from common.protocol.messages.leave_group import MemberIdentity
+from common.records.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    decode_consumer_value,
+    encode_consumer_value,
+)
+from common.records.group_records import GroupMetadataKey, decode_group, decode_key
+from tests.unit.broker.coordinator.core.consumer_group.classic_consumer import (
+    COOPERATIVE,
+    EAGER,
+    ClassicConsumer,
+    assigned,
+    indexes_of,
+    metadata,
+)
+from tests.unit.broker.coordinator.core.consumer_group.consumer_world import Consumer, ConsumerWorld
+from tests.unit.broker.coordinator.core.group_world import REBALANCE_MS, SESSION_MS
+
+ALL = {0, 1, 2, 3}
+
+
+def settle(world: ConsumerWorld, *clients: ClassicConsumer | Consumer) -> None:
+    """Lets the clients act until the group is at rest."""
+    for _ in range(40):
+        for each in clients:
+            each.act()
+        world.advance(10)
+
+
+def classic_group(world: ConsumerWorld, size: int, protocol: str = COOPERATIVE) -> list[ClassicConsumer]:
+    members = [ClassicConsumer(world, protocol) for _ in range(size)]
+    settle(world, *members)
+    assert world.group().state is GroupState.STABLE
+    return members
+
+
+def mixed_world(**settings: Any) -> ConsumerWorld:
+    return ConsumerWorld(group_initial_rebalance_delay_ms=0, **settings)
+
+
+# --- up --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_classic_group_becomes_a_consumer_group_in_one_batch() -> None:
+    """The members keep their ids and what they have. Nothing of it is given to the new member before it is given up."""
+    world = mixed_world()
+    (old,) = classic_group(world, 1)
+    world.commit(7, member_id=old.member_id, generation=old.generation)
+    assert world.told(world.enter("new")) == (2, {})
+    first, *rest = world.written
+    assert first == (GroupMetadataKey(group="g"), None)
+    key, value = next(each for each in rest if isinstance(each[0], ConsumerGroupMemberMetadataKey))
+    assert key.member_id == old.member_id
+    assert value.classic_member_metadata == ClassicMemberMetadata(
+        session_timeout_ms=SESSION_MS, supported_protocols=[ClassicProtocol(name=COOPERATIVE, metadata=metadata(set()))]
+    )
+    assert not list(world.shard.groups)
+    member = world.member(old.member_id)
+    assert (member.epoch, member.assigned) == (1, {next(iter(world.topics.topics)): frozenset(ALL)})
+    assert world.fetch() == {("t", 0): 7}
+    assert [each.member_type for each in world.describe_consumers().members] == [0, 1]
+
+
+def test_every_member_gets_its_share_after_the_upgrade() -> None:
+    world = mixed_world()
+    old, new = classic_group(world, 1)[0], Consumer(world, "new")
+    new.act()
+    assert old.owned == ALL
+    assert not new.owned
+    settle(world, old, new)
+    assert (len(old.owned), len(new.owned[1])) == (2, 2)
+    assert old.owned | set(new.owned[1]) == ALL
+    assert old.generation == new.epoch == world.consumer_group().epoch
+
+
+def test_those_who_wait_for_a_rebalance_join_again() -> None:
+    """A rebalance that is under way ends with the upgrade."""
+    world = mixed_world()
+    one, two = classic_group(world, 2)
+    joining = world.join(one.member_id, protocols={COOPERATIVE: metadata(one.owned), "range": metadata(one.owned)})
+    assert joining in world.waiting
+    world.enter("new")
+    assert world.error(joining) == "REBALANCE_IN_PROGRESS"
+    assert not [key for key in world.timers if key[0] in ("session", "join", "sync")]
+    assert {key[2] for key in world.timers if key[0] == "consumer-session"} == {one.member_id, two.member_id, "new"}
+
+
+def test_a_member_that_has_not_synced_still_owns_what_it_is_to_give_up() -> None:
+    """The leader has assigned, but the other member, which is cooperative, has not learnt it yet. Until it has, it reads
+    what it owned before, and nobody else may have it."""
+    world = mixed_world()
+    one, two = classic_group(world, 2)
+    leader, other = sorted((one, two), key=lambda each: each.member_id != world.group().leader_id)
+    given_up = next(iter(other.owned))
+    joins = [
+        world.join(each.member_id, protocols={COOPERATIVE: metadata(each.owned, each.generation), "x": b""})
+        for each in (leader, other)
+    ]
+    generation = world.answer(joins[0]).generation_id
+    world.sync(
+        leader.member_id,
+        {leader.member_id: assigned(leader.owned), other.member_id: assigned(other.owned - {given_up})},
+        generation=generation,
+    )
+    assert world.group().pending_syncs == {other.member_id}
+    world.enter("new")
+    topic_id = next(iter(world.topics.topics))
+    assert not world.consumer_group().is_free_for("new", topic_id, given_up)
+    assert world.member(other.member_id).assigned[topic_id] == frozenset(other.owned)
+
+
+@pytest.mark.parametrize("settings", [{"group_consumer_migration_policy": "downgrade"}, {"group_consumer_max_size": 1}])
+def test_a_group_that_may_not_be_upgraded_stays_as_it_is(settings: dict[str, Any]) -> None:
+    world = mixed_world(**settings)
+    one, two = classic_group(world, 2)
+    records = len(world.log)
+    assert world.refused(world.enter("new")) == "GROUP_ID_NOT_FOUND"
+    assert len(world.log) == records
+    assert world.heartbeat(one.member_id) == world.heartbeat(two.member_id) == "NONE"
+
+
+def test_a_group_whose_records_fill_more_than_a_batch_is_not_upgraded() -> None:
+    """Half of it in the log would be a group without some of its members."""
+    world = mixed_world(batch_bytes_max=1_100)
+    (old,) = classic_group(world, 1)
+    world.leave(old.member_id)
+    protocols = {"range": metadata(set()), "roundrobin": metadata(set()) + bytes(600)}
+    member_id, joining = world.join_with_new_id(protocols=protocols)
+    world.advance(1)
+    world.sync(member_id, {member_id: assigned(ALL)}, generation=world.answer(joining).generation_id)
+    records = len(world.log)
+    refused = world.enter("new")
+    assert world.refused(refused) == "GROUP_ID_NOT_FOUND"
+    assert "do not fit into one batch" in (refused.error_message or "")
+    assert len(world.log) == records
+    world.change("t")
+
+
+# --- a group of both -------------------------------------------------------------------------------------------------
+
+
+def mixed_group() -> tuple[ConsumerWorld, ClassicConsumer, Consumer]:
+    world = mixed_world()
+    new = Consumer(world, "new")
+    new.act()
+    old = ClassicConsumer(world, COOPERATIVE)
+    settle(world, old, new)
+    return world, old, new
+
+
+def test_a_classic_member_joins_a_consumer_group() -> None:
+    world, old, new = mixed_group()
+    assert old.generation == world.consumer_group().epoch
+    assert old.owned | set(new.owned[1]) == ALL
+    assert world.heartbeat(old.member_id, generation=old.generation) == "NONE"
+    assert world.heartbeat(old.member_id, generation=old.generation - 1) == "ILLEGAL_GENERATION"
+    assert world.heartbeat("new", generation=new.epoch) == "UNKNOWN_MEMBER_ID"
+    assert world.commit(3, member_id=old.member_id, generation=old.generation) == "NONE"
+    assert world.commit(4, member_id=old.member_id, generation=old.generation - 1) == "ILLEGAL_GENERATION"
+    assert world.commit(4, member_id="new", generation=new.epoch - 1) == "STALE_MEMBER_EPOCH"
+    assert world.error(world.sync(old.member_id, generation=old.generation, protocol_name="range")) == (
+        "INCONSISTENT_GROUP_PROTOCOL"
+    )
+    answer = world.synced(world.sync(old.member_id, generation=old.generation, protocol_type="consumer"))
+    assert indexes_of(answer) == old.owned
+    assert world.leave("new") == ["UNKNOWN_MEMBER_ID"]
+
+
+def test_a_classic_member_is_told_to_join_when_the_epoch_has_risen() -> None:
+    world, old, _ = mixed_group()
+    Consumer(world, "third").act()
+    assert world.error(world.sync(old.member_id, generation=old.generation)) == "REBALANCE_IN_PROGRESS"
+    assert world.heartbeat(old.member_id, generation=old.generation) == "REBALANCE_IN_PROGRESS"
+
+
+def test_a_classic_member_that_does_not_join_again_is_removed() -> None:
+    """It has its rebalance timeout from the first heartbeat that says so. Further heartbeats do not prolong it."""
+    world, old, new = mixed_group()
+    Consumer(world, "third").act()
+    for _ in range(REBALANCE_MS // 5_000 + 1):
+        world.heartbeat(old.member_id, generation=old.generation)
+        new.act()
+        world.advance(5_000)
+    assert world.heartbeat(old.member_id, generation=old.generation) == "UNKNOWN_MEMBER_ID"
+
+
+def test_a_classic_member_that_does_not_sync_is_removed() -> None:
+    world, old, new = mixed_group()
+    world.join(old.member_id, protocols={COOPERATIVE: metadata(old.owned)})
+    for _ in range(REBALANCE_MS // 5_000 + 1):
+        world.heartbeat(old.member_id, generation=old.generation)
+        new.act()
+        world.advance(5_000)
+    assert world.heartbeat(old.member_id, generation=old.generation) == "UNKNOWN_MEMBER_ID"
+
+
+def test_the_session_of_a_classic_member_is_its_own() -> None:
+    """Also after a failover."""
+    for reloads in (False, True):
+        world, old, _ = mixed_group()
+        if reloads:
+            world.reload()
+        world.advance(SESSION_MS - 1_000)
+        assert world.consumer_group().member(old.member_id) is not None
+        world.advance(1_001)
+        assert world.consumer_group().member(old.member_id) is None
+
+
+def test_an_administrator_removes_a_static_member_of_either_protocol() -> None:
+    world = mixed_world()
+    static = Consumer(world, "a", instance="one")
+    static.act()
+    Consumer(world, "b").act()
+    assert world.leave(MemberIdentity(member_id="a", group_instance_id="one")) == ["UNKNOWN_MEMBER_ID"]
+    assert world.leave(MemberIdentity(member_id="", group_instance_id="one")) == ["NONE"]
+    assert world.leave(MemberIdentity(member_id="", group_instance_id="one")) == ["UNKNOWN_MEMBER_ID"]
+    assert [each.member_id for each in world.consumer_group().members] == ["b"]
+
+
+def test_a_member_needs_a_protocol_in_common_with_the_other_classic_members() -> None:
+    world, old, _ = mixed_group()
+    assert world.error(world.join(protocols={"range": metadata(set())})) == "INCONSISTENT_GROUP_PROTOCOL"
+    # Its own protocols count, so it cannot change to another one while it is in the group.
+    changed = world.join(old.member_id, protocols={"range": metadata(set())})
+    assert world.error(changed) == "INCONSISTENT_GROUP_PROTOCOL"
+
+
+# --- down ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_group_becomes_a_classic_group_with_its_last_consumer() -> None:
+    """One batch, whose last record is the classic group's. The generation goes on, and the members rebalance."""
+    world, old, new = mixed_group()
+    world.commit(5, member_id="new", generation=new.epoch)
+    epoch = world.consumer_group().epoch
+    new.leave()
+    *tombstones, (key, value) = world.written
+    assert all(each is None for _, each in tombstones)
+    assert ConsumerGroupMetadataKey(group_id="g") in [each for each, _ in tombstones]
+    assert key == GroupMetadataKey(group="g")
+    assert (decode_group(value).generation, decode_group(value).leader) == (epoch, None)
+    assert world.heartbeat(old.member_id, generation=old.generation) == "REBALANCE_IN_PROGRESS"
+    assert not [each for each in world.timers if each[0].startswith("consumer")]
+    settle(world, old)
+    assert (old.owned, old.generation) == (ALL, epoch + 1)
+    assert world.group().state is GroupState.STABLE
+    assert world.fetch() == {("t", 0): 5}
+    for shard in (world.replayed(), world.replayed(compacted=True)):
+        assert not shard.consumer_groups
+        assert [group.group_id for group in shard.groups] == ["g"]
+
+
+def test_a_failover_after_the_downgrade_begins_the_rebalance_anew() -> None:
+    """What the last consumer had is to be assigned, and only the coordinator knows that."""
+    world, old, new = mixed_group()
+    new.leave()
+    world.reload()
+    settle(world, old)
+    assert old.owned == ALL
+
+
+def test_the_group_is_downgraded_however_the_last_consumer_goes() -> None:
+    world, old, _ = mixed_group()
+    for _ in range(10):
+        world.heartbeat(old.member_id, generation=old.generation)
+        world.advance(5_000)
+    settle(world, old)
+    assert old.owned == ALL
+    assert world.listed(types=["classic"]) == {"g": "Stable"}
+
+
+def test_a_group_that_may_not_be_downgraded_goes_on() -> None:
+    world = mixed_world(group_consumer_migration_policy="upgrade")
+    (old,) = classic_group(world, 1)
+    new = Consumer(world, "new")
+    settle(world, old, new)
+    new.leave()
+    settle(world, old)
+    assert old.owned == ALL
+    assert world.listed(types=["consumer"]) == {"g": "Stable"}
+
+
+@pytest.mark.parametrize("protocol", [COOPERATIVE, EAGER])
+def test_a_static_member_changes_its_protocol_by_restarts(protocol: str) -> None:
+    """A restarted static member takes the place of its former self, whatever protocol that spoke, up and down."""
+    world = mixed_world()
+    old = ClassicConsumer(world, protocol, instance="one")
+    settle(world, old)
+    new = Consumer(world, "new", instance="one")
+    settle(world, new)
+    assert new.owned == {1: sorted(ALL)}
+    assert old.is_member
+    assert world.heartbeat(old.member_id, generation=1, instance="one") == "FENCED_INSTANCE_ID"
+    again = ClassicConsumer(world, protocol, instance="one")
+    settle(world, again)
+    assert again.owned == ALL
+    assert world.listed(types=["classic"]) == {"g": "Stable"}
+    assert world.refused(world.beat("new", new.epoch, instance="one")) == "GROUP_ID_NOT_FOUND"
+
+
+# --- the record ------------------------------------------------------------------------------------------------------
+
+
+def test_the_record_of_a_classic_member() -> None:
+    """Worked out by hand from Kafka's schema: the tagged field 0 is a struct that may be null, so a byte comes before it."""
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="c",
+        client_host="h",
+        subscribed_topic_names=["t"],
+        subscribed_topic_regex=None,
+        rebalance_timeout_ms=5,
+        server_assignor=None,
+        classic_member_metadata=ClassicMemberMetadata(
+            session_timeout_ms=6, supported_protocols=[ClassicProtocol(name="r", metadata=b"\x07")]
+        ),
+    )
+    plain = bytes.fromhex("0000 00 00 0263 0268 02 0274 00 00000005 00")
+    tagged = bytes.fromhex("01 00 0c 01 00000006 02 0272 0207 00 00")
+    assert encode_consumer_value(value) == plain + tagged
+    key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
+    assert decode_consumer_value(key, plain + tagged) == value
+    value.classic_member_metadata = None
+    assert encode_consumer_value(value) == plain + b"\x00"
+
+
+# --- any order -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", [COOPERATIVE, EAGER])
+@pytest.mark.parametrize("seed", range(15))
+def test_no_partition_has_two_owners_in_any_order_of_events(protocol: str, seed: int) -> None:
+    """Clients of both protocols come, go and act in a random order, and coordinators fail over. At no time do two of them
+    own a partition, by what they know themselves; a loaded group is as the live one; and in the end every partition is
+    owned."""
+    rng = random.Random(f"{protocol}/{seed}")
+    world = mixed_world()
+    clients: list[ClassicConsumer | Consumer] = []
+    names = iter(range(1_000))
+    for number in range(120):
+        drawn = rng.random()
+        if drawn < 0.08 and len(clients) < 4:
+            is_classic = rng.random() < 0.6
+            clients.append(ClassicConsumer(world, protocol) if is_classic else Consumer(world, f"new-{next(names)}"))
+        elif drawn < 0.12 and clients:
+            leaving = rng.choice(clients)
+            if isinstance(leaving, Consumer) or not leaving.is_waiting:
+                leaving.leave()
+                clients.remove(leaving)
+        elif drawn < 0.15:
+            world.reload()
+        elif clients:
+            rng.choice(clients).act()
+        _expect_one_owner(clients)
+        if number % 8 == 0:
+            _expect_replay(world)
+        world.advance(rng.choice([0, 1, 20]))
+    if not clients:
+        return
+    # A member that left while the coordinator failed over may be in the log still, until its session ends.
+    for _ in range(2 * REBALANCE_MS // 2_000):
+        for each in clients:
+            each.act()
+            _expect_one_owner(clients)
+        world.advance(2_000)
+    assert set().union(*map(_owned, clients)) == ALL
+    is_classic = all(isinstance(each, ClassicConsumer) for each in clients)
+    assert world.listed() == {"g": "Stable"}
+    assert world.listed(types=["classic" if is_classic else "consumer"]) == {"g": "Stable"}
+
+
+def _owned(client: ClassicConsumer | Consumer) -> set[int]:
+    return client.owned if isinstance(client, ClassicConsumer) else set(client.owned.get(1, []))
+
+
+def _expect_one_owner(clients: list[ClassicConsumer | Consumer]) -> None:
+    owned = [index for each in clients for index in _owned(each)]
+    assert len(owned) == len(set(owned)), [_owned(each) for each in clients]
+
+
+def _expect_replay(world: ConsumerWorld) -> None:
+    for compacted in (False, True):
+        loaded = world.replayed(compacted=compacted)
+        assert [_shown(each) for each in loaded.consumer_groups] == [_shown(each) for each in world.shard.consumer_groups]
+
+
+def _shown(group: ConsumerGroup) -> Any:
+    members = sorted(group.members, key=lambda each: each.member_id)
+    return group.epoch, group.target_epoch, members, dict(group.targets()), group.classic_size
+
+
+def test_the_log_of_a_group_that_went_up_and_down_has_one_group() -> None:
+    world, old, new = mixed_group()
+    new.leave()
+    settle(world, old)
+    Consumer(world, "again").act()
+    kinds = {type(decode_key(key)) for key, value in world.log if value is None}
+    assert GroupMetadataKey in kinds
+    assert not list(world.replayed(compacted=True).groups)
