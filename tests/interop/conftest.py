@@ -31,8 +31,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         disks=DISKS,
         loop=False,
         # Metadata snapshots are written often, so that tests find some to read.
-        # Leaders change only when a test says so.
-        overrides={"metadata.log.max.record.bytes.between.snapshots": "2048", "auto.leader.rebalance.enable": "false"},
+        # Leaders change only when a test says so. Members of the consumer protocol learn quickly what they are assigned.
+        overrides={
+            "metadata.log.max.record.bytes.between.snapshots": "2048",
+            "auto.leader.rebalance.enable": "false",
+            "group.consumer.min.heartbeat.interval.ms": "500",
+            "group.consumer.heartbeat.interval.ms": "500",
+        },
     )
     try:
         made.start()

@@ -125,6 +125,12 @@ class ConfluentMember(Member):
             consumer.close()
 
 
+class ConfluentBriskMember(ConfluentMember):
+    """Is told of a rebalance sooner than with the default settings."""
+
+    settings = MappingProxyType({"heartbeat.interval.ms": "300"})
+
+
 class ConfluentConsumerProtocolMember(ConfluentMember):
     """Speaks the protocol of KIP-848."""
 

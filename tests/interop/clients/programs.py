@@ -9,6 +9,8 @@
 | `produce SERVERS TOPIC COMPRESSION` | a line with partition and value for each record | `{"acked": value}` for each |
 | `consume SERVERS TOPIC GROUP` | until it ends | `{"assigned": [partition, …]}`, `{"read": [partition, offset, value]}` |
 
+The Java program takes more settings after the group, each as `key=value`.
+
 What goes wrong is on stderr, and the exit status is 1. kcat has no such program around it: its own options and format do.
 """
 
@@ -246,6 +248,15 @@ class JavaClient(Program):
         # The runtime may be older than the compiler.
         command = [javac, "--release", "17", "-cp", f"{self._jars}/*", "-d", str(BUILD / "java"), "Client.java"]
         _build(command, SOURCES / "java")
+
+    def member_with(self, *settings: str) -> Callable[[str, str, str], Member]:
+        """Returns what makes a member with these settings, each of the form key=value."""
+
+        def make(bootstrap: str, topic: str, group: str) -> Member:
+            command = [*self.command(), "consume", bootstrap, topic, group, *settings]
+            return _ProgramMember(command, bootstrap, topic, group, end_signal=None)
+
+        return make
 
     def command(self) -> list[str]:
         # A small heap and one compiler: the machine has other things to do.

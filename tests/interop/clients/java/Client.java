@@ -39,7 +39,14 @@ public final class Client {
             case "list" -> list(arguments[1]);
             case "delete" -> delete(arguments[1], arguments[2]);
             case "produce" -> produce(arguments[1], arguments[2], arguments[3]);
-            case "consume" -> consume(arguments[1], arguments[2], arguments[3]);
+            case "consume" -> {
+                Properties settings = settings(arguments[1]);
+                for (String each : Arrays.asList(arguments).subList(4, arguments.length)) {
+                    String[] parts = each.split("=", 2);
+                    settings.put(parts[0], parts[1]);
+                }
+                consume(settings, arguments[2], arguments[3]);
+            }
             default -> throw new IllegalArgumentException("no such command: " + command);
         }
     }
@@ -89,8 +96,7 @@ public final class Client {
         }
     }
 
-    private static void consume(String bootstrap, String topic, String group) {
-        Properties settings = settings(bootstrap);
+    private static void consume(Properties settings, String topic, String group) {
         settings.put("group.id", group);
         settings.put("auto.offset.reset", "earliest");
         var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
