@@ -184,7 +184,7 @@ def test_the_partitions_of_a_request_are_decided_in_slices(
     """So that a request about 10,000 partitions does not hold up the heartbeats. `passes` counts how often an operation
     looks at each of them."""
     controller, topic_id = large_topic()
-    with patch.object(slices, "PARTITIONS_PER_SLICE", SHORT_SLICE):
+    with patch.object(long_decisions, "PARTITIONS_PER_SLICE", SHORT_SLICE):
         result, count = decided_in_slices(operation(controller.turn(), request_for(controller, topic_id)))
     assert count > passes * PARTITIONS // SHORT_SLICE
     assert len(result.records) == PARTITIONS
