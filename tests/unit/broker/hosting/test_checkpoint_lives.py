@@ -308,13 +308,13 @@ class Lives:
         await asyncio.gather(*self.tasks)
         for directory in self.hosted.online_directories():
             expected: dict[str, dict[TopicPartition, Offset]] = {}
-            # A recovery point may move in the background.
+            found: dict[str, dict[TopicPartition, int]] = {}
+            # A recovery point may move in the background, also while the files are read.
             while (now := self.expected(directory)) != expected:
                 expected = now
                 await self.until_done(directory.files.store_all)
-            for file, offsets in expected.items():
-                found = await load_offset_checkpoint(directory.log_dir, file)
-                assert found == offsets, f"{file} holds {found}, the replicas have {offsets}"
+                found = {file: await load_offset_checkpoint(directory.log_dir, file) for file in expected}
+            assert found == expected
             self.world.disk(directory.log_dir.path).fail_with(errno.EIO, {"replace_file"})
             self.is_at_rest = True
             await directory.files.store_all()
