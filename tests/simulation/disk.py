@@ -70,6 +70,8 @@ class SimulatedDisk:
         self.is_read_only = False
         self.is_hung = False
         self.stalled: list[Operation] = []
+        self.users: list[SimulatedLogDir] = []
+        """Every LogDir that has attached the disk, also in earlier lives of a node."""
         self._seed = seed
         self._rng = random.Random(f"{seed}/disk/{path}")
         self._sticky: list[tuple[int, frozenset[str] | None]] = []
@@ -137,8 +139,10 @@ class SimulatedDisk:
         self._reads_fail = False
         self.is_read_only = False
         if self._slowness != 1.0:
-            # Operations that were queued while the disk was slow keep their long latency.
+            # What was queued while the disk was slow has yet to be done, at the disk's usual speed.
             self._catches_up_until_ns = self.loop.now_ns + CATCHING_UP_NS
+            for log_dir in self.users:
+                log_dir.speed_up(self._slowness)
         self._slowness = 1.0
 
     # --- faults without an errno ---------------------------------------------------------------------------------

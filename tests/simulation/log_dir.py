@@ -15,12 +15,13 @@ them. The operations that the disk was working on may be half done.
 
 import asyncio
 import contextlib
+import contextvars
 import errno
 import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -145,6 +146,26 @@ class Operation:
     cut_short: Callable[[], None] | None = None
     # Called with the errno when the operation fails, to mark its file.
     failed: Callable[[int], None] | None = None
+    # Of a sync or a sweep: when nothing holds it up any more but its predecessors in its own lane, and when it is planned to
+    # start and to end. A write starts at once.
+    ready_ns: int = 0
+    start_ns: int = 0
+    end_ns: int = 0
+    timers: list[asyncio.TimerHandle] = field(default_factory=list)
+    # Of the process that has queued the operation.
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+
+    def plan(self, start_ns: int, end_ns: int) -> None:
+        """Sets when a sync or a sweep starts and ends, instead of what was planned before."""
+        for timer in self.timers:
+            timer.cancel()
+        self.start_ns, self.end_ns = start_ns, end_ns
+        log_dir, loop = self.log_dir, self.log_dir._loop
+        self.timers.clear()
+        if start_ns > loop.now_ns:
+            timer = loop.call_at_ns(start_ns, lambda: log_dir._start(self), context=self.context.copy())
+            self.timers.append(timer)
+        self.timers.append(loop.call_at_ns(end_ns, lambda: log_dir._reach(self), context=self.context.copy()))
 
     @property
     def lane(self) -> Lane:
@@ -265,30 +286,30 @@ class SimulatedLogDir(LogDir):
         )
         self._pending[operation] = None
         self._arm_deadline(self._deadline_of(operation))
-        finish_ns = self._schedule_after_its_predecessors(operation)
-        self._loop.call_at_ns(finish_ns, lambda: self._reach(operation))
+        self._schedule_after_its_predecessors(operation)
         return future
 
-    def _schedule_after_its_predecessors(self, operation: Operation) -> int:
+    def _schedule_after_its_predecessors(self, operation: Operation) -> None:
         disk = self._attached
         latency_ns = disk.latency_ns(operation.kind) if disk else self._absent_rng.randint(10_000, 100_000)
         now_ns = self._loop.now_ns
         writes_end = max([self._barrier_end, *self._lane_ends.values()])
         if operation.lane is Lane.SYNC:
             # A sync takes its time from its start on, unlike the others, whose system calls only wait in the queue.
-            start_ns = max(now_ns, writes_end, self._syncs_end) + 1
-            self._loop.call_at_ns(start_ns, lambda: self._start(operation))
+            operation.ready_ns = max(now_ns, writes_end)
+            start_ns = max(operation.ready_ns, self._syncs_end) + 1
             self._syncs_end = start_ns + latency_ns
-            return self._syncs_end
+            operation.plan(start_ns, self._syncs_end)
+            return
         if operation.lane is Lane.SWEEP:
-            before_ns = self._sweeps_end
-            if operation.kind == "remove":
-                before_ns = max(before_ns, writes_end, self._syncs_end)
-            start_ns = max(now_ns, before_ns, self._barrier_end) + 1
-            self._loop.call_at_ns(start_ns, lambda: self._start(operation))
+            operation.ready_ns = max(now_ns, self._barrier_end, writes_end if operation.kind == "remove" else 0)
+            start_ns = max(operation.ready_ns, self._sweeps_end, self._syncs_end if operation.kind == "remove" else 0) + 1
             self._sweeps_end = start_ns + latency_ns
-            return self._sweeps_end
-        earliest_ns = now_ns + latency_ns
+            operation.plan(start_ns, self._sweeps_end)
+            return
+        self._loop.call_at_ns(self._end_of_write(operation, now_ns + latency_ns, writes_end), lambda: self._reach(operation))
+
+    def _end_of_write(self, operation: Operation, earliest_ns: int, writes_end: int) -> int:
         if operation.kind == "close":
             return max(earliest_ns, writes_end + 1, self._syncs_end + 1, self._sweeps_end + 1)
         if operation.kind in BARRIERS:
@@ -298,6 +319,29 @@ class SimulatedLogDir(LogDir):
         finish_ns = max(earliest_ns, self._lane_ends.get(operation.name, 0) + 1, self._barrier_end + 1)
         self._lane_ends[operation.name] = finish_ns
         return finish_ns
+
+    def speed_up(self, factor: float) -> None:
+        """Plans the syncs and sweeps anew, because the disk is this many times as fast from now on. What is left of the one
+        that the disk is doing takes less time, and so do all that wait in the thread's queue: the disk does not know them
+        yet."""
+        if self._owner.is_dead or self._offline is not None:
+            return
+        now_ns = self._loop.now_ns
+        self._syncs_end = self._sweeps_end = now_ns
+        for operation in [each for each in self._pending if each.end_ns > now_ns]:
+            duration_ns = round((operation.end_ns - max(operation.start_ns, now_ns)) / factor)
+            is_sync = operation.lane is Lane.SYNC
+            before_ns = self._syncs_end if is_sync else self._sweeps_end
+            if operation.kind == "remove":
+                before_ns = max(before_ns, self._syncs_end)
+            start_ns = operation.start_ns
+            if start_ns > now_ns:
+                start_ns = max(operation.ready_ns, before_ns) + 1
+            operation.plan(start_ns, max(start_ns, now_ns) + duration_ns)
+            if is_sync:
+                self._syncs_end = operation.end_ns
+            else:
+                self._sweeps_end = operation.end_ns
 
     def _start(self, operation: Operation) -> None:
         earlier = itertools.takewhile(_is_not(operation), self._pending)
@@ -426,6 +470,7 @@ class SimulatedLogDir(LogDir):
             if self._attached is None:
                 fail(errno.ENOENT)
             self._held = self._attached.store
+            self._attached.users.append(self)
 
         # Look the disk up before `effect` runs: if the disk is hung or dead, attach must hang or fail like any other
         # operation.

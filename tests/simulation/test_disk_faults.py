@@ -4,6 +4,7 @@ The expected behaviour was measured on real disks. A power cut has many possible
 outcomes of many draws. No forbidden outcome may occur, and each required outcome must occur.
 """
 
+import asyncio
 import errno
 import random
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,7 +14,7 @@ import pytest
 from common.environment.disk_errors import FSYNC_STEP, Verdict, classify
 from common.environment.interface import LogDir, LogDirError, LogFile
 from common.time_units import NS_PER_S
-from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk import CATCHING_UP_NS, SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
 
 PATH = "/a/1"
@@ -503,6 +504,54 @@ def test_a_slow_disk_takes_a_multiple_of_its_time() -> None:
                 await log_dir.fsync(file)
             times.append(world.now_ns() - start_ns)
         assert times[1] > 50 * times[0]
+
+    run(scenario)
+
+
+def test_what_waits_behind_a_slow_sync_is_done_at_the_usual_speed_once_the_disk_is_well() -> None:
+    """Hundreds of syncs wait in the queue of the thread while each takes up to a second and more. The disk does not know
+    them yet, so they take as long as any other when it is well again. They keep their order."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await log_dir.open("log", create=True)
+        await log_dir.fsync_dir()
+        disk = world.disk(PATH)
+        disk.slow_down(1000)
+        ended: list[int] = []
+        syncs: list[asyncio.Future[None]] = []
+        for number in range(300):
+            append = log_dir.append(file, number, [b"x"])
+            sync = asyncio.ensure_future(log_dir.fsync(file))
+            sync.add_done_callback(lambda _, number=number: ended.append(number))  # type: ignore[misc]
+            syncs += [asyncio.ensure_future(append), sync]
+        removal = log_dir.remove("absent")
+        await syncs[1]
+        assert disk.durable_files()["log"] in (b"x" * size for size in range(1, 301))
+        disk.heal()
+        healed_ns = world.now_ns()
+        await asyncio.gather(*syncs, removal)
+        assert ended == [*range(300)]
+        assert disk.durable_files()["log"] == b"x" * 300
+        assert disk.loop.now_ns - healed_ns < CATCHING_UP_NS
+        assert not disk.is_well
+        await world.sleep(CATCHING_UP_NS / NS_PER_S)
+        assert disk.is_well
+
+    run(scenario)
+
+
+def test_a_sync_on_a_disk_that_is_well_again_still_covers_the_slow_write_before_it() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        file = await log_dir.open("log", create=True)
+        await log_dir.fsync_dir()
+        world.disk(PATH).slow_down(1000)
+        append, sync = log_dir.append(file, 0, [b"x"]), log_dir.fsync(file)
+        world.disk(PATH).heal()
+        await sync
+        assert world.disk(PATH).durable_files()["log"] == b"x"
+        await append
 
     run(scenario)
 
