@@ -72,10 +72,12 @@ class SimulatedCluster:
         overrides: Mapping[str, str] | None = None,
         level: int = DEFAULT_LEVEL,
         numbering: Numbering = Numbering.KIP858,
+        transaction_version: int = 0,
     ) -> None:
         self.world = world
         self.level = level
         self._numbering = numbering
+        self._transaction_version = transaction_version
         self.broker_ids = list(range(1, brokers + 1))
         self._disks = dict.fromkeys(self.broker_ids, disks)
         self._overrides = {**FAST, **(overrides or {})}
@@ -102,6 +104,7 @@ class SimulatedCluster:
             cluster_id=CLUSTER_ID,
             level=self.level,
             numbering=self._numbering,
+            transaction_version=self._transaction_version,
             ignore_formatted=ignore_formatted,
         )
 

@@ -13,6 +13,9 @@ from common.configuration.server import RACK_AWARE_SELECTOR
 from common.metadata.metadata_version import (
     DEFAULT_LEVEL,
     DIRECTORY_ASSIGNMENT_LEVEL,
+    EPOCH_BUMP_TRANSACTION_VERSION,
+    FLEXIBLE_RECORDS_TRANSACTION_VERSION,
+    FURTHER_FEATURES_LEVEL,
     LATEST_LEVEL,
     is_directory_assignment_supported,
     level_name,
@@ -34,6 +37,9 @@ OUTGROWTH_SHARE = 0.25
 SLOW_COMMITS_SHARE = 0.1
 # In this share of the seeds the producers are idempotent and retry.
 IDEMPOTENCE_SHARE = 0.4
+# Of the seeds with transactions, these shares have transaction.version 2 and 1.
+EPOCH_BUMP_SHARE = 0.4
+FLEXIBLE_RECORDS_SHARE = 0.1
 # In this share of the seeds there is a compacted topic.
 COMPACTION_SHARE = 0.3
 # In this share of the seeds consumers read from the follower in their rack (KIP-392).
@@ -117,6 +123,8 @@ class Plan:
     """How long an append to one of these disks may take."""
     level: int = DEFAULT_LEVEL
     """The level of metadata.version with which the cluster is formatted."""
+    transaction_version: int = 0
+    """The level of transaction.version with which the cluster is formatted. At 2, the producers may use it."""
     rise: Rise | None = None
     """How the level rises. None: it stays as it is."""
 
@@ -137,6 +145,7 @@ class Plan:
                 if self.workload.transactional_producers
                 else ""
             )
+            + (f", and transaction.version {self.transaction_version}" if self.transaction_version else "")
             + (", and a feature that nobody knows" if self.outgrows else "")
             + (f", and metadata.version {level_name(self.level)}" if self.level != DEFAULT_LEVEL else "")
             + (f" that rises to {level_name(self.rise.level)}" if self.rise is not None else "")
@@ -166,7 +175,13 @@ def draw_plan(seed: int) -> Plan:
     overrides = _draw_overrides(random.Random(f"{seed}/overrides"))
     groups = _draw_groups(random.Random(f"{seed}/groups"), overrides)
     transactional = _draw_transactions(random.Random(f"{seed}/transactions"), overrides)
-    workload = replace(workload, groups=groups, transactional_producers=transactional)
+    transaction_version = _draw_transaction_version(random.Random(f"{seed}/versions producer"), transactional, level)
+    workload = replace(
+        workload,
+        groups=groups,
+        transactional_producers=transactional,
+        bumps_epochs=transaction_version >= EPOCH_BUMP_TRANSACTION_VERSION,
+    )
     workload = _with_compaction(random.Random(f"{seed}/compaction"), workload, overrides)
     if random.Random(f"{seed}/racks").random() < RACK_SHARE:
         overrides["replica.selector.class"] = RACK_AWARE_SELECTOR
@@ -199,12 +214,22 @@ def draw_plan(seed: int) -> Plan:
         slow_disks=slow_disks,
         append_ms_max=append_ms_max,
         level=level,
+        transaction_version=transaction_version,
         rise=_draw_rise(random.Random(f"{seed}/rise"), level),
     )
 
 
 def _draw_level(rng: random.Random) -> int:
     return rng.randint(*LOW_LEVELS) if rng.random() < LOW_LEVEL_SHARE else DEFAULT_LEVEL
+
+
+def _draw_transaction_version(rng: random.Random, producers: int, level: int) -> int:
+    if not producers or level < FURTHER_FEATURES_LEVEL:
+        return 0
+    drawn = rng.random()
+    if drawn < EPOCH_BUMP_SHARE:
+        return EPOCH_BUMP_TRANSACTION_VERSION
+    return FLEXIBLE_RECORDS_TRANSACTION_VERSION if drawn < EPOCH_BUMP_SHARE + FLEXIBLE_RECORDS_SHARE else 0
 
 
 def _draw_rise(rng: random.Random, level: int) -> Rise | None:

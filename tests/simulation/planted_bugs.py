@@ -790,6 +790,12 @@ _TRANSACTIONS = (
         Edit(Partition._validate_verified, "if state.has_open_transaction(", "if True or state.has_open_transaction("),
         seed=2,
     ),
+    _bug(
+        "the end of a transaction leaves the epoch as it is",
+        "The producer is told its epoch with the answer, and no other producer has it.",
+        Edit(TransactionShard.end_bumping, "version=EPOCH_BUMP_TRANSACTION_VERSION", "version=0"),
+        seed=8,
+    ),
 )
 
 _COMPACTION = (

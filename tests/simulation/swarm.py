@@ -78,7 +78,12 @@ class SeedRun:
         self.report = SeedReport(plan.seed)
         self.history = History()
         self._cluster = SimulatedCluster(
-            self.world, brokers=plan.brokers, disks=plan.disks, overrides=plan.overrides, level=plan.level
+            self.world,
+            brokers=plan.brokers,
+            disks=plan.disks,
+            overrides=plan.overrides,
+            level=plan.level,
+            transaction_version=plan.transaction_version,
         )
         self._lab = Lab(self._cluster)
         self._untouched = UntouchedReplicas(self._cluster)

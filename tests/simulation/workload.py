@@ -141,6 +141,8 @@ class WorkloadSettings:
     member_pause: float = 0.3
     # The number of transactional producers. They have a topic of their own.
     transactional_producers: int = 0
+    # Whether these producers may use transaction.version 2.
+    bumps_epochs: bool = False
     # The pause between two transactions of a producer, and between two reads of their topic.
     transaction_pause: float = 0.3
     # The share of batches that are sent with acks=1 instead of acks=all.
@@ -714,7 +716,9 @@ class Workload:
         settings = self._settings
         for number in range(settings.transactional_producers):
             client = self._new_client(f"client-transactions-{number + 1}")
-            producer = TransactionalProducer(client, topic, number % settings.partitions, settings.partitions)
+            producer = TransactionalProducer(
+                client, topic, number % settings.partitions, settings.partitions, may_bump=settings.bumps_epochs
+            )
             self.transactional_producers.append(producer)
             self._tasks.append(self._task_group.create_task(self._transact_on(producer), name=client.name))
         self._spawn(self._read_committed_on, self._new_client("client-committed"))
