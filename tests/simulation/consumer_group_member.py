@@ -43,13 +43,13 @@ HEARTBEAT_SHARE = 0.3
 
 
 class ConsumerGroupMember:
-    """One member. `step` does the next thing and never raises."""
+    """One member. `step` does the next thing and never raises. `life` tells the members apart that a client is in turn."""
 
-    def __init__(self, client: "WorkloadClient", group: str, topic: str) -> None:
+    def __init__(self, client: "WorkloadClient", group: str, topic: str, life: int = 0) -> None:
         self.client = client
         self._group = group
         self._topic = topic
-        self._rng = random.Random(f"{client._cluster.world.seed}/{client.name}/member")
+        self._rng = random.Random(f"{client._cluster.world.seed}/{client.name}/member{life or ''}")
         self._coordinator: int | None = None
         self._member_id = ""
         self._epoch = 0
@@ -58,6 +58,11 @@ class ConsumerGroupMember:
         # The position of each partition that this member owns; None for one whose committed position it has not asked for.
         self._positions: dict[int, int | None] = {}
         self._crash()
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the client is in no group, as far as it knows."""
+        return not self._epoch
 
     async def step(self) -> None:
         """Goes one step on: finds the coordinator, heartbeats, or works as a member."""
@@ -96,9 +101,7 @@ class ConsumerGroupMember:
             self._crash()
             return
         if self._epoch and drawn < CRASH_SHARE + LEAVE_SHARE:
-            leave = ConsumerGroupHeartbeatRequest(group_id=self._group, member_id=self._member_id, member_epoch=LEAVE_EPOCH)
-            self._crash()
-            await self._send(leave)
+            await self.leave()
             return
         # Heartbeats and commits come at their own times, so a member commits while it does not know of a revocation yet.
         if (not self._epoch or self._rng.random() < HEARTBEAT_SHARE) and not await self._heartbeat():
@@ -108,6 +111,13 @@ class ConsumerGroupMember:
             await self._begin(unknown)
         elif self._positions and drawn < COMMIT_SHARE:
             await self._commit(self._rng.choice(sorted(self._positions)))
+
+    async def leave(self) -> None:
+        """Raises ChannelError."""
+        leave = ConsumerGroupHeartbeatRequest(group_id=self._group, member_id=self._member_id, member_epoch=LEAVE_EPOCH)
+        self._crash()
+        if self._coordinator is not None:
+            await self._send(leave)
 
     async def _heartbeat(self) -> bool:
         is_full = self._is_unsure

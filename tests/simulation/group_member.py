@@ -12,7 +12,10 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from common.net.node_channel import ChannelError
+from common.protocol.codec import decode_with_version, encode_with_version
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from common.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
 from common.protocol.messages.find_coordinator import FindCoordinatorRequest
 from common.protocol.messages.heartbeat import HeartbeatRequest
 from common.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -50,18 +53,28 @@ LOST_COORDINATOR = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILAB
 
 
 class GroupMember:
-    """One member. `step` does the next thing and never raises."""
+    """One member. `step` does the next thing and never raises. `life` tells the members apart that a client is in turn."""
 
-    def __init__(self, client: "WorkloadClient", group: str, topic: str) -> None:
+    protocol_type = "simulated"
+    protocol_name = "in turn"
+    # How often a heartbeat precedes a commit.
+    heartbeat_share = 1.0
+
+    def __init__(self, client: "WorkloadClient", group: str, topic: str, life: int = 0) -> None:
         self.client = client
         self._group = group
         self._topic = topic
-        self._rng = random.Random(f"{client._cluster.world.seed}/{client.name}/member")
+        self._rng = random.Random(f"{client._cluster.world.seed}/{client.name}/member{life or ''}")
         self._coordinator: int | None = None
         self._member_id = ""
         self._generation = -1
         # The position of each partition that this member owns; None while it is in no generation.
         self._positions: dict[int, int] | None = None
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the client is in no group, as far as it knows."""
+        return not self._member_id
 
     async def step(self) -> None:
         """Goes one step on: finds the coordinator, joins, or works as a member."""
@@ -115,8 +128,8 @@ class GroupMember:
             session_timeout_ms=SESSION_TIMEOUT_MS,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             member_id=self._member_id,
-            protocol_type="simulated",
-            protocols=[JoinGroupRequestProtocol(name="in turn", metadata=b"")],
+            protocol_type=self.protocol_type,
+            protocols=[JoinGroupRequestProtocol(name=self.protocol_name, metadata=self._metadata())],
         )
         joined: JoinGroupResponse = await self._send(request, seconds=JOIN_SECONDS)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -129,14 +142,14 @@ class GroupMember:
             group_id=self._group,
             generation_id=self._generation,
             member_id=self._member_id,
-            protocol_type="simulated",
-            protocol_name="in turn",
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
             assignments=self._assign(joined) if joined.leader == self._member_id else [],
         )
         synced = await self._send(sync, seconds=JOIN_SECONDS)
         self._note_unexpected("SyncGroup", synced.error_code)
         if self._judge(synced.error_code):
-            indexes = tuple(synced.assignment)
+            indexes = self._decode(synced.assignment)
             self.client.history.assignments.append(
                 Assignment(
                     group=self._group,
@@ -148,12 +161,21 @@ class GroupMember:
             )
             await self._begin(indexes)
 
+    def _metadata(self) -> bytes:
+        return b""
+
+    def _encode(self, indexes: list[int]) -> bytes:
+        return bytes(indexes)
+
+    def _decode(self, assignment: bytes) -> tuple[int, ...]:
+        return tuple(assignment)
+
     def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         known = self.client.topics.get(self._topic)
         members = sorted(each.member_id for each in joined.members)
         indexes = sorted(known.partitions) if known is not None else []
         return [
-            SyncGroupRequestAssignment(member_id=member_id, assignment=bytes(indexes[number :: len(members)]))
+            SyncGroupRequestAssignment(member_id=member_id, assignment=self._encode(indexes[number :: len(members)]))
             for number, member_id in enumerate(members)
         ]
 
@@ -175,15 +197,24 @@ class GroupMember:
             self._crash()
             return
         if drawn < CRASH_SHARE + LEAVE_SHARE:
-            identity = MemberIdentity(member_id=self._member_id)
-            self._crash()
-            await self._send(LeaveGroupRequest(group_id=self._group, members=[identity]))
+            await self.leave()
             return
+        is_due = self.heartbeat_share == 1 or self._rng.random() < self.heartbeat_share
+        if (not is_due or await self._heartbeat()) and self._positions and drawn < COMMIT_SHARE:
+            await self._commit(self._rng.choice(sorted(self._positions)))
+
+    async def leave(self) -> None:
+        """Raises ChannelError."""
+        identity = MemberIdentity(member_id=self._member_id)
+        self._crash()
+        if self._coordinator is not None:
+            await self._send(LeaveGroupRequest(group_id=self._group, members=[identity]))
+
+    async def _heartbeat(self) -> bool:
         heartbeat = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
         response = await self._send(heartbeat)
         self._note_unexpected("Heartbeat", response.error_code)
-        if self._judge(response.error_code) and self._positions and drawn < COMMIT_SHARE:
-            await self._commit(self._rng.choice(sorted(self._positions)))
+        return self._judge(response.error_code)
 
     async def _commit(self, index: int) -> None:
         assert self._positions is not None
@@ -219,6 +250,27 @@ class GroupMember:
             operation.outcome = Outcome.OK
         else:
             operation.error = ErrorCode(error_code).name
+
+
+class ClassicConsumer(GroupMember):
+    """Speaks the protocol as consumers do, so that its group may become one of the consumer protocol. It is eager: it has
+    given up everything when it joins."""
+
+    protocol_type = "consumer"
+    protocol_name = "range"
+    # So it commits while it does not know yet that it must join again.
+    heartbeat_share = 0.3
+
+    def _metadata(self) -> bytes:
+        return encode_with_version(ConsumerProtocolSubscription(topics=[self._topic]), 1)
+
+    def _encode(self, indexes: list[int]) -> bytes:
+        parts = [TopicPartition(topic=self._topic, partitions=indexes)]
+        return encode_with_version(ConsumerProtocolAssignment(assigned_partitions=parts), 1)
+
+    def _decode(self, assignment: bytes) -> tuple[int, ...]:
+        decoded = decode_with_version(ConsumerProtocolAssignment, assignment)
+        return tuple(index for each in decoded.assigned_partitions for index in each.partitions)
 
 
 # --- for any client --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ rule finds each of them (`test_directed_bugs`), and `make simulate-mutants` leav
 
 from broker.controller_link.assignments_sender import AssignmentsSender
 from broker.coordinator.coordinator_partition import CoordinatorPartition
-from broker.coordinator.core.consumer_group import reconciliation
+from broker.coordinator.core.consumer_group import reconciliation, upgrade
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.transactions.shard import TransactionShard
 from broker.coordinator.core.transactions.transaction import Transaction
@@ -746,6 +746,11 @@ _GROUPS = (
             "free = frozenset(each for each in wanted if is_free(topic_id, each))",
             "free = wanted",
         ),
+    ),
+    _bug(
+        "a classic group that becomes a consumer group forgets what its members own",
+        "They are told to join again, and will say what they own.",
+        Edit(upgrade._members, "assigned=assignment,", "assigned=NOTHING,"),
     ),
 )
 

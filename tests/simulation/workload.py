@@ -64,6 +64,7 @@ from tests.simulation.history import (
     is_compacted,
     key_of,
 )
+from tests.simulation.mixed_group_member import MixedGroupMember
 from tests.simulation.transactional_producer import TransactionalProducer, read_committed
 
 REQUEST_SECONDS = 3
@@ -93,6 +94,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 # In this share of its polls a consumer that reads from a follower goes back to the leader.
 LEADER_AGAIN_SHARE = 0.05
+# Of so many seeds one has a group whose members change their protocol.
+MIXED_GROUP_SEEDS = 3
 # The pause between two changes of a coordinator, if there are groups.
 COORDINATOR_PAUSE = 3.0
 # Besides starting reassignments, the client elects preferred leaders (ELECTION_SHARE), and reverts reassignments that it has
@@ -673,9 +676,13 @@ class Workload:
         """The names of the groups."""
         return [f"group-{number}" for number in range(1, self._settings.groups + 1)]
 
-    def _has_consumer_protocol(self, group: str) -> bool:
-        """Every other group has it, and of one group alone every other seed."""
-        return (self.groups.index(group) + self._cluster.world.seed) % 2 == 0
+    def _kind_of_member(self, group: str) -> type[GroupMember] | type[ConsumerGroupMember] | type[MixedGroupMember]:
+        """In a part of the seeds the members of the first group change their protocol. Of the others every other group has
+        the consumer protocol, and of one group alone every other seed."""
+        number, seed = self.groups.index(group), self._cluster.world.seed
+        if number == 0 and seed % MIXED_GROUP_SEEDS == 0:
+            return MixedGroupMember
+        return ConsumerGroupMember if (number + seed) % 2 == 0 else GroupMember
 
     async def start(self) -> None:
         """Creates the topics and starts all clients. The cluster must be healthy."""
@@ -694,8 +701,9 @@ class Workload:
             self._spawn(self._consume_on, consumer)
         for group in self.groups:
             for number in range(1, settings.group_members + 1):
-                kind = ConsumerGroupMember if self._has_consumer_protocol(group) else GroupMember
-                member = kind(self._new_client(f"client-{group}-{number}"), group, self.lasting_topics[0])
+                member = self._kind_of_member(group)(
+                    self._new_client(f"client-{group}-{number}"), group, self.lasting_topics[0]
+                )
                 self._tasks.append(self._task_group.create_task(self._be_member(member), name=member.client.name))
         if self.transactional_topic is not None:
             await self._start_transactions(admin, self.transactional_topic)
@@ -820,7 +828,7 @@ class Workload:
                     positions[index] = read.next_offset if read.values or rng.random() < 0.9 else 0
             await client.pause(self._settings.transaction_pause)
 
-    async def _be_member(self, member: GroupMember | ConsumerGroupMember) -> None:
+    async def _be_member(self, member: GroupMember | ConsumerGroupMember | MixedGroupMember) -> None:
         while not self._is_over:
             await member.step()
             await member.client.pause(self._settings.member_pause)

@@ -201,6 +201,8 @@ class GroupShard:
         consumer_group = self._consumer_groups.get(group.group_id)
         if consumer_group is not None:
             self._consumer_groups.delete(turn, consumer_group)
+            # No generation number comes twice, whatever protocol the members speak.
+            group.generation = consumer_group.epoch
         group.state_timestamp_ms = turn.now.wall_ms
         self._groups[group.group_id] = group
         turn.write(group.to_record())

@@ -13,7 +13,7 @@ from broker.coordinator.core.consumer_group.classic_members import (
     leaving_classic,
     synced,
 )
-from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
+from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import (
     JOINING_EPOCH,
     LEAVING_STATIC_EPOCH,
@@ -126,6 +126,8 @@ class ConsumerGroups:
             group = ConsumerGroup(request.group_id, self._subscribers)
             sender = identify(turn, group, caller, request, member_id)
             if classic is not None:
+                # No epoch comes twice, whatever protocol the members speak.
+                group.set_epoch(classic.generation, NO_TOPICS_HASH)
                 write_group_deletion(turn, classic)
                 del self._classic_groups[request.group_id]
             self._groups[group.group_id] = group

@@ -48,7 +48,8 @@ def test_an_empty_classic_group_becomes_a_consumer_group_with_its_offsets() -> N
     world.commit(7, member_id=member, generation=1)
     world.leave(member)
     assert world.refused(world.beat("a", 1)) == "GROUP_ID_NOT_FOUND"
-    assert world.told(world.enter("a")) == (1, {1: [0, 1, 2, 3]})
+    # The generation goes on as the epoch: 1 was the member's, 2 the empty group's.
+    assert world.told(world.enter("a")) == (3, {1: [0, 1, 2, 3]})
     assert world.written[0] == (GroupMetadataKey(group="g"), None)
     assert world.fetch() == {("t", 0): 7}
     for shard in (world.shard, world.replayed(), world.replayed(compacted=True)):
@@ -61,7 +62,9 @@ def test_an_empty_consumer_group_becomes_a_classic_group_with_its_offsets() -> N
     world.enter("a")
     world.commit(7, member_id="a", generation=1)
     world.beat("a", -1)
+    epoch = world.consumer_group().epoch
     world.stable_group(1)
+    assert world.generation() == epoch + 1
     assert world.fetch() == {("t", 0): 7}
     for shard in (world.shard, world.replayed(), world.replayed(compacted=True)):
         assert [group.group_id for group in shard.groups] == ["g"]
