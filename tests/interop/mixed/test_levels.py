@@ -1,0 +1,105 @@
+"""The level of directory assignment comes, goes and comes back under brokers of Apache Kafka.
+
+Apache Kafka's tool asks for it and our controller decides. A writer writes during all of it with acks=all.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.cluster import directory_id, until
+from tests.integration.traffic import Writer, assert_nothing_lost
+from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
+from tests.interop.metadata_files import copy_metadata
+from tests.interop.mixed.cluster import READY_SECONDS, TERMINATED, MixedCluster, Node, mixed_cluster
+from tests.interop.mixed.releases import Release
+from tests.interop.our_tools import Done, run_tool
+from tests.interop.topics import create_topic
+
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+TOPIC, PARTITIONS, BOTH = "t", 4, {1, 3}
+STORY_SECONDS = 300
+OVERRIDES = {
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "9000",
+    "diskraft.log.dir.free.bytes.floor": "0",
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + STORY_SECONDS)]
+
+
+def test_an_apache_broker_learns_of_directories_under_our_controller(
+    newest: Release, older: Release, tmp_path: Path
+) -> None:
+    """Both brokers register again with their directory and assign what was MIGRATING. A safe downgrade is refused in the
+    words of Apache Kafka, an unsafe one forgets the directories, and the next rise brings them back."""
+    nodes = [Node(101, "controller", disks=0), Node(1, "broker"), Node(3, "broker", older)]
+    with mixed_cluster(tmp_path, nodes, overrides=OVERRIDES, level="3.7-IV1") as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=2)
+        directories = {number: directory_id(cluster.nodes[number].files.data_dirs[0]) for number in BOTH}
+        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
+            ask(newest, cluster, "upgrade", "--feature", "metadata.version=17")
+            assert finalized(newest, cluster) == "3.7-IV2"
+            until_assigned(cluster, tmp_path / "risen", directories)
+            refused = features(newest, cluster, "downgrade", "--feature", "metadata.version=16")
+            assert refused.status == 1, refused
+            assert "it might delete metadata information" in "\n".join([*refused.lines, *refused.errors]), refused
+            ask(newest, cluster, "downgrade", "--unsafe", "--feature", "metadata.version=16")
+            writer.wait_for_acks()
+            ask(newest, cluster, "upgrade", "--feature", "metadata.version=17")
+            until_assigned(cluster, tmp_path / "risen-again", directories)
+            writer.wait_for_acks()
+        assert cluster.until_isr(TOPIC, dict.fromkeys(range(PARTITIONS), BOTH))
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
+        assert cluster.stop() == {1: 0, 3: TERMINATED, 101: 0}
+
+
+def features(release: Release, cluster: MixedCluster, *arguments: str) -> Done:
+    return release.run(FEATURES, "--bootstrap-server", cluster.bootstrap, *arguments)
+
+
+def ask(release: Release, cluster: MixedCluster, *arguments: str) -> None:
+    done = features(release, cluster, *arguments)
+    assert done.status == 0, done
+
+
+def finalized(release: Release, cluster: MixedCluster) -> str:
+    """Returns the level of metadata.version as the tool describes it."""
+    described = features(release, cluster, "describe")
+    (line,) = (line for line in described.lines if "metadata.version" in line)
+    return line.partition("FinalizedVersionLevel: ")[2].split()[0]
+
+
+def until_assigned(cluster: MixedCluster, folder: Path, directories: dict[int, str]) -> None:
+    """Waits until the last record about each partition names these directories of its replicas."""
+    folder.mkdir()
+    numbers = iter(range(1_000))
+    metadata = Path(cluster.nodes[101].files.metadata_dir)
+
+    def are_assigned() -> bool:
+        files = copy_metadata(metadata, folder / str(next(numbers)))
+        replicas: dict[int, list[int]] = {}
+        assigned: dict[int, list[str]] = {}
+        for record in records(files):
+            data = record["data"]
+            if record["type"] == "PARTITION_RECORD":
+                replicas[data["partitionId"]] = data["replicas"]
+            if record["type"] in ("PARTITION_RECORD", "PARTITION_CHANGE_RECORD") and data.get("directories"):
+                assigned[data["partitionId"]] = data["directories"]
+        wanted = {index: [directories[broker_id] for broker_id in ids] for index, ids in replicas.items()}
+        return len(wanted) == PARTITIONS and assigned == wanted
+
+    until(are_assigned, f"every replica is assigned to one of {directories}", seconds=READY_SECONDS)
+
+
+def records(files: list[Path]) -> Iterator[dict[str, Any]]:
+    """Yields the metadata records of these files as the tool prints them."""
+    dumped = run_tool("dump_log", "--cluster-metadata-decoder", "--files", ",".join(map(str, files)))
+    assert dumped.status == 0, dumped
+    for line in dumped.lines:
+        _, found, payload = line.partition("payload: ")
+        if found:
+            yield json.loads(payload)
