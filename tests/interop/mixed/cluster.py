@@ -205,7 +205,7 @@ class MixedCluster:
         return until(look, f"{topic} has the ISRs {dict(wanted)}", seconds=READY_SECONDS)
 
     def places(self, topic: str, node_id: int) -> dict[int, str]:
-        """Returns the directory of each of the topic's partitions on a broker."""
+        """Returns the directory of each of the topic's partitions on a broker, leaving out copies of replicas that move."""
         with BlockingAdmin(self.nodes[node_id].files.address) as admin:
             return {
                 part.partition_index: result.log_dir
@@ -213,6 +213,7 @@ class MixedCluster:
                 for found in result.topics
                 if found.name == topic
                 for part in found.partitions
+                if not part.is_future_key
             }
 
     def leader_of_quorum(self, admin: BlockingAdmin) -> int:

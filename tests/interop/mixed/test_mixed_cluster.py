@@ -12,7 +12,9 @@ import pytest
 
 from admin.elections import elect_request
 from admin.known_nodes import Role
-from admin.partitions import TopicPartition
+from admin.log_dirs import alter_errors, alter_request
+from admin.partitions import TopicPartition, TopicPartitionReplica
+from common.protocol.errors import ErrorCode
 from common.protocol.messages.elect_leaders import ElectionType
 from tests.blocking_admin import BlockingAdmin
 from tests.integration.cluster import until
@@ -92,6 +94,8 @@ def play(cluster: MixedCluster, restart_controllers: Callable[[], None]) -> None
         assert len(set(cluster.places(TOPIC, broker_id).values())) == 2, "each hosts replicas in both of its directories"
     with Writer(cluster.bootstrap, TOPIC, partitions=len(ASSIGNMENTS), options=CLIENT) as writer:
         stages: list[Callable[[], None]] = [
+            lambda: swap_directories(cluster, THEIRS),
+            lambda: swap_directories(cluster, OURS),
             lambda: lose_a_disk(cluster, writer, THEIRS),
             lambda: lose_a_disk(cluster, writer, OURS),
             restart_controllers,
@@ -126,6 +130,18 @@ def until_whole(cluster: MixedCluster) -> None:
 
 def preferred_leaders() -> dict[int, int]:
     return {index: replicas[0] for index, replicas in ASSIGNMENTS.items()}
+
+
+def swap_directories(cluster: MixedCluster, broker_id: int) -> None:
+    """Every replica of the broker moves to its other directory while records flow. Whether the controllers have recorded the
+    new directories shows when one of them is lost."""
+    first, second = cluster.nodes[broker_id].files.data_dirs
+    wanted = {index: second if place == first else first for index, place in cluster.places(TOPIC, broker_id).items()}
+    moves = {TopicPartitionReplica(TOPIC, index, broker_id): log_dir for index, log_dir in wanted.items()}
+    with BlockingAdmin(cluster.bootstrap) as admin:
+        errors = alter_errors(admin.send(alter_request(moves), broker_id), broker_id)
+    assert set(errors.values()) == {ErrorCode.NONE}, errors
+    until(lambda: cluster.places(TOPIC, broker_id) == wanted, f"broker {broker_id} has {wanted}", seconds=READY_SECONDS)
 
 
 def lose_a_disk(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
