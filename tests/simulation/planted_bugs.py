@@ -747,6 +747,9 @@ _GROUPS = (
             "free = wanted",
         ),
     ),
+)
+
+_UPGRADES = (
     _bug(
         "a classic group that becomes a consumer group forgets what its members own",
         "They are told to join again, and will say what they own.",
@@ -907,7 +910,7 @@ _SLICES = (
     ),
 )
 
-DIRECTED_BUGS: tuple[PlantedBug, ...] = (*_REQUEST_MEMORY, *_REPEATED_HEARTBEATS, *_SLICES)
+DIRECTED_BUGS: tuple[PlantedBug, ...] = (*_REQUEST_MEMORY, *_REPEATED_HEARTBEATS, *_SLICES, *_UPGRADES)
 
 _LEVELS = (
     _bug(

@@ -86,7 +86,7 @@ def test_a_commit_that_is_lost_or_goes_back_is_found(later: OffsetCommit | Offse
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, MIXED_GROUP_SEEDS])
+@pytest.mark.parametrize("seed", [1, MIXED_GROUP_SEEDS, 5 * MIXED_GROUP_SEEDS])
 def test_groups_work_on_a_healthy_cluster(seed: int) -> None:
     """Without faults members join, commit, leave and crash; every commit of a member is acknowledged unless the group
     rebalances or its coordinator moves at that moment. No invariant is broken, and the last positions can be read."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation import test_checkers_groups
 from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_slow_disks
 from tests.unit.broker.hosting import test_replicas
@@ -51,7 +52,12 @@ def transaction(_: pytest.MonkeyPatch) -> None:
     test_quorum_controller.test_more_than_one_batch_becomes_a_transaction()
 
 
+def changing_group(_: pytest.MonkeyPatch) -> None:
+    test_checkers_groups.test_groups_work_on_a_healthy_cluster(15)
+
+
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "a classic group that becomes a consumer group forgets what its members own": changing_group,
     "a directory may fill the memory for requests": slow_disk,
     "a full directory takes every request": slow_disk,
     "a lost directory is looked at once": repeated_report,
