@@ -40,8 +40,8 @@ class CheckpointFiles:
         self._changed = ChangedOffsets()
         # The replicas whose current log is in this directory. Changes when: `Hosted` adds, moves or removes a replica.
         self._replicas: dict[TopicPartition, Partition] = {}
-        # The offsets of logs that are about to become current here, by file. Invariant: when they are set, the folder of the
-        # log does not have the partition's name yet.
+        # The offsets of logs that are about to become current here, by file. Invariants: no name is in `_replicas` as well;
+        # when they are set, the folder of the log does not have the partition's name yet.
         self._expected: dict[TopicPartition, Mapping[str, Offset]] = {}
         changed = self._changed
         self._recovery_points = _File(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, changed.recovery_points, _recovery_point)
@@ -61,8 +61,10 @@ class CheckpointFiles:
             file.changed.update(offsets)
 
     def add(self, partition: Partition) -> None:
-        """Adds a replica whose current log is in this directory now."""
+        """Adds a replica whose current log is in this directory now. If that log was expected, its own offsets count from
+        here on."""
         self._replicas[partition.topic_partition] = partition
+        self._expected.pop(partition.topic_partition, None)
         partition.changed_offsets = self._changed
         self.note(partition.topic_partition)
 
@@ -135,7 +137,8 @@ class CheckpointFiles:
         first_dirty_offset: Offset,
     ) -> None:
         """Stores the offsets of a log that is about to get the partition's name in this directory, so that they are used if
-        there is a crash right after the rename. They stay in the files at least until `arrived` is called."""
+        there is a crash right after the rename. They stay in the files until the replica is added, or `expect_no_more` is
+        called."""
         self._expected[name] = {
             RECOVERY_POINT_CHECKPOINT_FILE: recovery_point,
             LOG_START_OFFSET_CHECKPOINT_FILE: log_start_offset,
@@ -145,8 +148,8 @@ class CheckpointFiles:
         self.note(name)
         await self.store_all()
 
-    def arrived(self, name: TopicPartition) -> None:
-        """Ends `expect`: either the log is now one of the directory's own logs, or its move has ended without a swap."""
+    def expect_no_more(self, name: TopicPartition) -> None:
+        """Ends `expect` for a log whose move has ended. Does nothing if the replica was added."""
         if self._expected.pop(name, None) is not None:
             self.note(name)
 

@@ -217,7 +217,7 @@ class Moves:
         partition = move.copy.partition
         del self._moves[partition.key]
         self._known.movement.end(partition.key)
-        move.copy.target.files.arrived(partition.topic_partition)
+        move.copy.target.files.expect_no_more(partition.topic_partition)
         partition.on_log_changed = None
         placed, partition.future = partition.future, None
         move.changed.set()

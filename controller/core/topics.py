@@ -6,7 +6,7 @@ Counterpart of createTopics and deleteTopics in Kafka's ReplicationControlManage
    others are created.
 2. A topic's ConfigRecords come before its TopicRecord, so a broker that sees the partitions has their configuration.
 3. The counts in a request are checked before anything of that size is built.
-4. Thousands of topics, or of partitions, are decided in slices (`slices`).
+4. Thousands of topics, or of partitions, are decided in slices (`long_decisions`).
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """The arguments of every controller operation: its turn, and the request (core).
 
 An operation is a plain function `operation(turn, request)` that returns records, a response and events, and writes nothing.
-If it may concern very many partitions, it is a generator with the same result (`slices`).
+If it may concern very many partitions, it is a generator with the same result (`long_decisions`).
 The shell makes a new `Turn` when the operation reaches the head of the event queue. An operation that the controller starts
 by itself has no request and gets None. `state` is the live state: it may be ahead of the committed log, and only `replay`
 may change it. An operation may change `sessions` and ask `awaited`, which are soft state and not in the log.

@@ -18,7 +18,7 @@ from common.environment.interface import LogDirError
 from common.ids import DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import FeatureLevelRecord
-from common.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT_FILE
+from common.storage.checkpoints import HIGH_WATERMARK_CHECKPOINT_FILE, LOG_START_OFFSET_CHECKPOINT_FILE
 from common.storage.log import Log
 from common.storage.log_syncs import ROLLED_AHEAD_MAX
 from common.time_units import NS_PER_S
@@ -332,8 +332,8 @@ async def raise_log_start(cluster: Cluster, partition: Partition) -> None:
     await in_b.files.store_log_starts()
 
 
-def log_starts_in_b(cluster: Cluster) -> list[str]:
-    return cluster.world.disk(path(1, "b")).files()[LOG_START_OFFSET_CHECKPOINT_FILE].decode().splitlines()[2:]
+def checkpoint_in_b(cluster: Cluster, name: str) -> list[str]:
+    return cluster.world.disk(path(1, "b")).files()[name].decode().splitlines()[2:]
 
 
 def test_a_replica_that_comes_before_a_swap_keeps_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,7 @@ def test_a_replica_that_comes_before_a_swap_keeps_its_checkpoints(monkeypatch: p
         await raise_log_start(cluster, partition)
         goes_on.set()
         await finished(cluster)
-        assert f"u {partition.index} 1" in log_starts_in_b(cluster)
+        assert f"u {partition.index} 1" in checkpoint_in_b(cluster, LOG_START_OFFSET_CHECKPOINT_FILE)
 
     run(scenario)
 
@@ -370,7 +370,41 @@ def test_a_replica_that_is_created_again_before_a_swap_gets_no_old_checkpoints(m
         assert partition.name == former.name
         goes_on.set()
         await finished(cluster)
-        assert f"u {partition.index} 1" not in log_starts_in_b(cluster)
+        assert f"u {partition.index} 1" not in checkpoint_in_b(cluster, LOG_START_OFFSET_CHECKPOINT_FILE)
+
+    run(scenario)
+
+
+def test_a_shutdown_in_the_middle_of_a_swap_stores_the_offsets_of_the_new_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The swap is completed, but nothing ends its move any more. What was stored ahead of the swap is too low by then: a
+    record has been replicated since."""
+    prepare, exchange = ReplicaCopy.prepare, ReplicaCopy.exchange
+    swapping, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def scenario(cluster: Cluster) -> None:
+        async def prepare_and_produce(copy: ReplicaCopy) -> None:
+            await prepare(copy)
+            assert (await cluster.produce(1, "two")).error_code == ErrorCode.NONE
+
+        async def wait_and_exchange(copy: ReplicaCopy) -> str:
+            swapping.set()
+            await goes_on.wait()
+            return await exchange(copy)
+
+        monkeypatch.setattr(ReplicaCopy, "prepare", prepare_and_produce)
+        monkeypatch.setattr(ReplicaCopy, "exchange", wait_and_exchange)
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await swapping.wait()
+        moving = cluster[1].replicas.moves
+        stopping = asyncio.ensure_future(cluster.stop(1))
+        await cluster.until(lambda: moving._is_stopped)
+        goes_on.set()
+        await stopping
+        assert folders(cluster, "b") == ["t-0"]
+        assert checkpoint_in_b(cluster, HIGH_WATERMARK_CHECKPOINT_FILE) == ["t 0 2"]
 
     run(scenario)
 

@@ -217,7 +217,7 @@ def test_an_expected_log_keeps_its_entries_until_it_has_arrived_or_its_move_has_
             CLEANER_CHECKPOINT_FILE,
         )
         assert [(await load_offset_checkpoint(log_dir, name))[NAME] for name in names] == offsets
-        files.arrived(NAME)
+        files.expect_no_more(NAME)
         await files.store_all()
         assert [await load_offset_checkpoint(log_dir, name) for name in names] == [{}] * 4
 

@@ -482,7 +482,7 @@ class Lives:
                 pass
             await self.until_done(copy.prepare)
             if self.rng.random() < 0.2:
-                target.files.arrived(replica.name)
+                target.files.expect_no_more(replica.name)
                 await self.abandon(partition)
                 return
             old = partition.log
@@ -490,7 +490,7 @@ class Lives:
             partition.begin_swap()
             assert await copy.complete(log_changed=no_change)
             await copy.exchange()
-            target.files.arrived(replica.name)
+            target.files.expect_no_more(replica.name)
             partition.end_swap()
             await old.close()
 
