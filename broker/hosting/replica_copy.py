@@ -137,8 +137,8 @@ class ReplicaCopy:
         current, future = self.partition.log, self._future
         await self._follow_log_start()
         generation = self.partition.log_generation
-        offset = future.log_end_offset
-        if offset >= current.written_offset:
+        offset, end_offset = future.log_end_offset, current.written_offset
+        if offset >= end_offset:
             await self._wait_until_written()
             return False
         try:
@@ -158,6 +158,10 @@ class ReplicaCopy:
         # At most one chunk is written while the next one is read, because the clients' appends wait behind the chunk.
         await self._wait_until_written()
         if self._was_overtaken(generation):
+            return True
+        if not batches:
+            # The current log was cut in a gap that compaction had left, so it ends beyond its last batch.
+            await future.skip_to(end_offset)
             return True
         append = self._in_flight = AwaitedAppend()
         future.append_as_follower(batches, view, on_written=append.written, on_failed=append.failed)

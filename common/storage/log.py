@@ -178,6 +178,20 @@ class Log(LogAppends, LogReads, LogTruncation, SegmentReplacement):
         yield self.log_dir.fsync_dir()
 
     # --- taking over another log ---------------------------------------------------------------------------------
+    async def skip_to(self, offset: Offset) -> None:
+        """Moves the log end up to `offset`, without a batch below it, because the log of which this is a copy ends in a gap.
+
+        A load does not find such an end: the log then ends with its last batch. Raises LogClosed and LogDirError.
+        """
+        async with self._lock:
+            self._check_usable()
+            assert offset >= self.log_end_offset, "this is no truncation"
+            with self._changing():
+                await self._settle()
+                self._check_usable()
+                self.log_end_offset = offset
+                self._appends.restart_at(offset)
+
     async def take_over(self, other: "Log") -> None:
         """Adopts the leader epochs, producers and log start of `other`, of which this log is a full copy, and syncs
         everything.

@@ -23,6 +23,7 @@ from common.storage.log import Log
 from common.storage.log_syncs import ROLLED_AHEAD_MAX
 from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run
+from tests.unit.common.storage.batches import append_fetched, batch
 
 KEY = TopicIdPartition(TOPIC, 0)
 OTHER_TOPIC = TopicId(Uuid(b"U" * 16))
@@ -471,6 +472,28 @@ def test_a_log_that_starts_within_a_batch_moves() -> None:
         await finished(cluster)
         assert cluster[1].partition().log.log_start_offset == 1
         assert await cluster.read_all(1, 2) == ["last"]
+
+    run(scenario)
+
+
+def test_a_log_that_was_cut_in_a_gap_moves() -> None:
+    """Compaction on the leader has left a gap, in which this follower was truncated. Its log ends beyond its last batch, and
+    the copy has to end there, too: a leader goes on from that offset."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        await append_fetched(cluster[1].partition().log, batch(offset=10, epoch=0)[1]).written
+        partition = cluster[1].partition()
+        partition.begin_restructuring()
+        await partition.log.truncate_to(Offset(6))
+        partition.end_restructuring()
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        assert cluster[1].partition().log.log_end_offset == 6
+        assert (await cluster.produce(1, "two")).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1) == ["one", "two"]
 
     run(scenario)
 
