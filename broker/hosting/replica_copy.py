@@ -264,6 +264,8 @@ class ReplicaCopy:
                 await self._rename(old, folder)
             raise
         assert placed.log.log_end_offset == old.log_end_offset, "an append during the swap would be lost"
+        # A deletion that had begun before the swap may have raised it since `complete`.
+        placed.log.raise_log_start_offset(old.log_start_offset)
         partition.replace_log(placed)
         return deleted
 

@@ -528,6 +528,29 @@ def test_retention_deletes_the_same_segments_of_the_copy() -> None:
     run(scenario, log_retention_check_interval_ms="1000")
 
 
+def test_the_log_start_does_not_move_back_with_a_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention began to look at the log before the swap, and deletes segments once the copy has the log start."""
+    exchange = ReplicaCopy.exchange
+
+    async def delete_and_exchange(copy: ReplicaCopy) -> str:
+        await copy.partition.delete_expired()
+        return await exchange(copy)
+
+    monkeypatch.setattr(ReplicaCopy, "exchange", delete_and_exchange)
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one", "two", "three")
+        former = cluster[1].partition().log
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.configure("retention.bytes", "0")
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        assert cluster[1].partition().log.log_start_offset == former.log_start_offset > 0
+
+    run(scenario, log_retention_check_interval_ms="100000000")
+
+
 def test_a_log_that_is_truncated_just_before_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
     """The truncation comes while the swap is being prepared. The swap waits until the copy is truncated too."""
     flush = ReplicaCopy.flush
