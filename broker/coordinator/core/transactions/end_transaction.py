@@ -9,17 +9,20 @@ former one, from the next request:
                      abort                  commit
                      repeated   next        repeated   next
     Empty            fenced     is due      fenced     INVALID_TXN_STATE
+    PrepareAbort     busy       busy        INVALID..  busy
+    PrepareCommit    INVALID..  busy        busy       busy
     CompleteAbort    success    is due      INVALID..  INVALID_TXN_STATE
     CompleteCommit   INVALID..  is due      success    INVALID_TXN_STATE
 
 An abort with nothing to abort is due because the producer may not know whether the coordinator has heard of its transaction,
-and only a new epoch keeps out what may still be under way.
+and only a new epoch keeps out what may still be under way. Busy is CONCURRENT_TRANSACTIONS. While a marker cannot be
+written, the batches of the next transaction are refused, so the producer may give that one up meanwhile.
 """
 
 from dataclasses import dataclass
 
 from broker.coordinator.core.transactions.state import TransactionState
-from broker.coordinator.core.transactions.transaction import Transaction
+from broker.coordinator.core.transactions.transaction import EPOCH_MAX, Transaction
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.end_txn import EndTxnRequest
 
@@ -51,10 +54,11 @@ def bumping_end_result(transaction: Transaction | None, request: EndTxnRequest) 
     has_ended = state not in (TransactionState.ONGOING, TransactionState.EMPTY)
     if has_ended and transaction.is_ended_by(request.producer_id, request.producer_epoch):
         return _repeated(transaction, request)
+    if state.is_prepared and transaction.next_producer == (request.producer_id, request.producer_epoch):
+        return EndResult(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.producer_id != request.producer_id:
         return EndResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if transaction.producer_epoch != request.producer_epoch or state.is_prepared:
-        # While markers are being written, no producer has the epoch of the transaction.
+    if transaction.producer_epoch != request.producer_epoch or request.producer_epoch == EPOCH_MAX:
         return EndResult(ErrorCode.PRODUCER_FENCED)
     if state is TransactionState.ONGOING or not request.committed:
         return EndResult(is_due=True)

@@ -93,7 +93,8 @@ def _names_producer(request: InitProducerIdRequest) -> bool:
 
 
 def _is_valid_producer(transaction: Transaction, request: InitProducerIdRequest) -> bool:
-    """Whether the named producer has the current id, or the one before it and repeats the request that changed the id."""
-    return request.producer_id == transaction.producer_id or (
+    """Whether the named producer has the current id, or the one that follows, which an EndTxn has answered already, or the
+    one before it and repeats the request that changed the id."""
+    return request.producer_id in (transaction.producer_id, transaction.next_producer_id) or (
         request.producer_id == transaction.last_producer_id and is_exhausted(request.producer_epoch)
     )

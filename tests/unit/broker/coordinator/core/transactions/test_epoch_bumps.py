@@ -76,9 +76,10 @@ TABLE = [
     (S.EMPTY, FIRST, SECOND, INVALID),
     (S.ONGOING, SECOND, FENCED, FENCED),
     (S.PREPARE_COMMIT, FIRST, INVALID, BUSY),
-    (S.PREPARE_COMMIT, SECOND, FENCED, FENCED),
+    (S.PREPARE_COMMIT, SECOND, BUSY, BUSY),
     (S.PREPARE_ABORT, FIRST, BUSY, INVALID),
-    (S.PREPARE_ABORT, SECOND, FENCED, FENCED),
+    (S.PREPARE_COMMIT, (1000, 2), FENCED, FENCED),
+    (S.PREPARE_ABORT, SECOND, BUSY, BUSY),
     (S.COMPLETE_COMMIT, FIRST, INVALID, SECOND),
     (S.COMPLETE_COMMIT, SECOND, (1000, 2), INVALID),
     (S.COMPLETE_COMMIT, (1000, 2), FENCED, FENCED),
@@ -97,7 +98,7 @@ def test_each_request_in_each_state(
     commit: ErrorCode | Producer,
     is_reloaded: bool,
 ) -> None:
-    """Kafka's table. Another coordinator, which has only the log, answers alike."""
+    """Another coordinator, which has only the log, answers alike."""
     for is_commit, expected in ((False, abort), (True, commit)):
         world = brought_to(state)
         if is_reloaded:
@@ -128,7 +129,11 @@ def test_after_the_last_epoch_there_is_another_id(is_reloaded: bool) -> None:
     if is_reloaded:
         world.reload()
     assert world.end_bumping(LAST) is BUSY
-    assert world.add((1001, 0), B, version=2) is UNMAPPED
+    # The next transaction of the same producer, which is told to wait and not that it is unknown.
+    assert world.add((1001, 0), B, version=2) is BUSY
+    assert world.end_bumping((1001, 0), is_commit=False) is BUSY
+    assert world.init((1001, 0)) is BUSY
+    assert world.add((1002, 0), B, version=2) is UNMAPPED
     world.write_markers()
     if is_reloaded:
         world.reload()
@@ -169,6 +174,18 @@ def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
     assert world.end_bumping(LAST, is_commit=False) is FENCED
     world.write_markers()
     assert world.end_bumping(LAST, is_commit=False) is FENCED
+    assert world.init() == (1001, 0)
+
+
+def test_nobody_has_the_epoch_of_the_last_marker() -> None:
+    """A request with it is refused. Its transaction could neither end with a new epoch nor be fenced."""
+    world = exhausted()
+    world.init()
+    world.write_markers()
+    last_of_all = (1000, 32_767)
+    assert world.add(last_of_all, A, version=2) is FENCED
+    assert world.add_offsets(last_of_all) is FENCED
+    assert world.end_bumping(last_of_all, is_commit=False) is FENCED
     assert world.init() == (1001, 0)
 
 
