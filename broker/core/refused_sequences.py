@@ -23,6 +23,8 @@ MOMENTARY: Final = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        # Of the coordinator, while it writes the markers of the former transaction.
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 ENTRIES_MAX: Final = 10_000

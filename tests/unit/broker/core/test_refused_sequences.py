@@ -27,6 +27,8 @@ def header(sequence: int, *, producer_id: int = 40, epoch: int = 0) -> BatchHead
         ([(5, GAP), (6, GAP)], [GAP, GAP]),
         # The last reason counts.
         ([(5, SHORT), (6, ErrorCode.NOT_LEADER_OR_FOLLOWER), (7, GAP)], [SHORT, *[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2]),
+        # The markers of the former transaction have been written between the two batches.
+        ([(0, ErrorCode.CONCURRENT_TRANSACTIONS), (1, GAP)], [ErrorCode.CONCURRENT_TRANSACTIONS] * 2),
         # Sequence numbers wrap around.
         ([(LAST, SHORT), (0, GAP), (1, GAP)], [SHORT, SHORT, SHORT]),
         ([(0, SHORT), (LAST, GAP)], [SHORT, GAP]),
