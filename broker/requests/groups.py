@@ -80,7 +80,7 @@ class GroupRequests:
         """While the group is being loaded, there is nothing to tell the member, as in Apache Kafka. Its session begins again
         with the load. COORDINATOR_LOAD_IN_PROGRESS ends some clients (aiokafka)."""
         waiting = waiting_for(context, request, while_loading=ErrorCode.NONE)
-        self._perform(request, waiting, lambda shard, now: [shard.heartbeat(now, waiting, request)])
+        self._perform(request, waiting, lambda shard, now: shard.heartbeat(now, waiting, request))
         return response_of(context, waiting)
 
     def handle_leave(self, context: RequestContext, request: LeaveGroupRequest) -> Any:

@@ -229,7 +229,7 @@ class GroupShard:
             turn.answer(waiter, SyncGroupResponse(error_code=_missing_member(request.group_id)))
         return turn.step
 
-    def heartbeat(self, now: Now, waiter: Waiter, request: HeartbeatRequest) -> Step:
+    def heartbeat(self, now: Now, waiter: Waiter, request: HeartbeatRequest) -> list[Step]:
         """Answers with HeartbeatResponse."""
         turn = self._turn(now)
         group = self._groups.get(request.group_id)
@@ -241,7 +241,7 @@ class GroupShard:
         else:
             error = _missing_member(request.group_id)
         turn.answer(waiter, HeartbeatResponse(error_code=error))
-        return turn.step
+        return turn.steps
 
     def leave_group(self, now: Now, waiter: Waiter, request: LeaveGroupRequest) -> list[Step]:
         """Answers with LeaveGroupResponse in the form with `members`, in which the request also is; the shell translates the

@@ -5,12 +5,14 @@ ConsumerGroupHeartbeat does for other members, and says in its subscription what
 generation. No request waits: the coordinator assigns.
 
 1. Heartbeat answers REBALANCE_IN_PROGRESS when the member must join again: the group epoch has risen, it must revoke
-   something or has just done so, or what it waits for is free. It then has its rebalance timeout for the JoinGroup.
+   something or has just done so, or what it waits for is free. It then has its rebalance timeout for the JoinGroup. In
+   Kafka, only members of the other protocol notice that a subscribed topic has changed.
 2. After JoinGroup it has its rebalance timeout for the SyncGroup, which answers with what it owns.
 3. A member that lets one of these times pass is removed, as one whose session ends.
 """
 
 from dataclasses import replace
+from typing import Final
 
 from broker.coordinator.core.classic_group import CONSUMER_PROTOCOL_TYPE
 from broker.coordinator.core.consumer_group.assignment import Assignment
@@ -36,6 +38,7 @@ from broker.coordinator.core.consumer_group.embedded_protocol import (
 from broker.coordinator.core.consumer_group.group_log import metadata_record
 from broker.coordinator.core.consumer_group.heartbeat import Sender
 from broker.coordinator.core.consumer_group.refusal import Refused
+from broker.coordinator.core.consumer_group.target_assignment import maybe_raise_epoch
 from broker.coordinator.core.consumer_group.topics_view import TopicsView
 from broker.coordinator.core.join_group import Joining
 from broker.coordinator.core.turn import Turn
@@ -46,6 +49,8 @@ from common.protocol.messages.join_group import JoinGroupResponse
 from common.protocol.messages.leave_group import MemberIdentity
 from common.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+_LATER_RELEASE: Final = "The state of the member was written by a later release."
+
 
 def identify_joining(turn: Turn, group: ConsumerGroup, topics: TopicsView, joining: Joining) -> tuple[Sender, Assignment]:
     """Finds out who joins, and what it owns. Raises Refused if it may not. Changes nothing."""
@@ -54,9 +59,13 @@ def identify_joining(turn: Turn, group: ConsumerGroup, topics: TopicsView, joini
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "The group has as many members as it may have.")
     subscription = _subscription(group, joining)
     member = _updated(before, joining, subscription)
+    owned = partitions_by_id(subscription.owned_partitions, topics)
+    if member.state is MemberState.UNKNOWN and owned:
+        # The member is let in again when it has given up what it owns, as it does with this error.
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, _LATER_RELEASE)
     if not turn.fits_one_batch([metadata_record(group, member)]):
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "The subscription is too large for a record of the group.")
-    return Sender(before, member, replaces), partitions_by_id(subscription.owned_partitions, topics)
+    return Sender(before, member, replaces), owned
 
 
 def _before(group: ConsumerGroup, joining: Joining) -> tuple[ConsumerMember | None, ConsumerMember | None]:
@@ -139,10 +148,13 @@ def synced(turn: Turn, group: ConsumerGroup, topics: TopicsView, request: SyncGr
     )
 
 
-def classic_heartbeat(turn: Turn, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
+def classic_heartbeat(turn: Turn, group: ConsumerGroup, topics: TopicsView, request: HeartbeatRequest) -> ErrorCode:
     """Keeps the member alive and returns what it must know. Raises Refused."""
     member, _ = _expect_current(group, request.member_id, request.group_instance_id, request.generation_id)
     restart_session(turn, group, member)
+    if group.needs_refresh:
+        # The group may have no member that sends ConsumerGroupHeartbeat, and no leader watches its topics.
+        maybe_raise_epoch(turn, group, topics)
     if not _must_rejoin(group, member):
         return ErrorCode.NONE
     _expect_rejoin(turn, group, member)
@@ -180,6 +192,9 @@ def _expect_current(
     member, classic = _expect_classic(group, member_id, instance_id)
     if generation != member.epoch:
         raise Refused(ErrorCode.ILLEGAL_GENERATION, f"The generation of member {member_id} is {member.epoch}.")
+    if member.state is MemberState.UNKNOWN:
+        # The member then gives up what it owns, and joins again with its id.
+        raise Refused(ErrorCode.ILLEGAL_GENERATION, _LATER_RELEASE)
     return member, classic
 
 

@@ -233,7 +233,7 @@ class ConsumerGroups:
 
     def classic_heartbeat(self, turn: Turn, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
         try:
-            return classic_heartbeat(turn, group, request)
+            return classic_heartbeat(turn, group, self.topics, request)
         except Refused as refused:
             return refused.error
 

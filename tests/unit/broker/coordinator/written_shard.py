@@ -65,12 +65,12 @@ class WrittenShard(GroupShard):
         self.joining.append(waiter)
         return [Step()]
 
-    def heartbeat(self, now: Now, waiter: Waiter, request: HeartbeatRequest) -> Step:
+    def heartbeat(self, now: Now, waiter: Waiter, request: HeartbeatRequest) -> list[Step]:
         joined, self.joining = self.joining, []
         records = [self._store(request.group_id, request.generation_id)] if joined else []
         answers = [Answer(each, JoinGroupResponse(generation_id=request.generation_id)) for each in joined]
         timer = TimerChange(("session", request.group_id), None if request.generation_id < 0 else now.ns + SESSION_NS)
-        return Step(records, [*answers, Answer(waiter, HeartbeatResponse())], [timer])
+        return [Step(records, [*answers, Answer(waiter, HeartbeatResponse())], [timer])]
 
     def timer_fired(self, now: Now, key: tuple[str, ...]) -> list[Step]:
         return [Step([self._store(key[1], -2)])]

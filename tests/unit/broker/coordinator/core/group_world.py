@@ -262,7 +262,7 @@ class GroupWorld:
             group_instance_id=instance,
         )
         waiter = self.waiter()
-        self.carry_out(self.shard.heartbeat(self.now, waiter, request))
+        self.carry_out(*self.shard.heartbeat(self.now, waiter, request))
         return self.error(waiter)
 
     def leave(self, *members: str | MemberIdentity, group: str = GROUP) -> list[str]:

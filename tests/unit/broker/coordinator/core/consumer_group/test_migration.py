@@ -6,15 +6,19 @@ from typing import Any
 import pytest
 
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
+from broker.coordinator.core.consumer_group.consumer_member import MemberState
 from broker.coordinator.core.group_state import GroupState
 from common.protocol.messages.leave_group import MemberIdentity
 from common.records.consumer_group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     decode_consumer_value,
+    encode_consumer_key,
     encode_consumer_value,
 )
 from common.records.group_records import GroupMetadataKey, decode_group, decode_key
@@ -217,6 +221,47 @@ def test_the_session_of_a_classic_member_is_its_own() -> None:
         assert world.consumer_group().member(old.member_id) is not None
         world.advance(1_001)
         assert world.consumer_group().member(old.member_id) is None
+
+
+@pytest.mark.parametrize("hears_first", [False, True])
+def test_a_classic_member_in_a_state_of_a_later_release_gives_up_what_it_owns(hears_first: bool) -> None:
+    """It is not known what the coordinator has told it to revoke."""
+    world, old, new = mixed_group()
+    member = world.member(old.member_id)
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id=old.member_id)
+    value = ConsumerGroupCurrentMemberAssignmentValue(member_epoch=member.epoch, previous_member_epoch=0, state=9)
+    world.log.append((encode_consumer_key(key), encode_consumer_value(value)))
+    world.reload()
+    assert world.member(old.member_id).state is MemberState.UNKNOWN
+    records = len(world.log)
+    if hears_first:
+        assert world.heartbeat(old.member_id, generation=old.generation) == "ILLEGAL_GENERATION"
+        assert world.error(world.sync(old.member_id, generation=old.generation)) == "ILLEGAL_GENERATION"
+    else:
+        joining = world.join(old.member_id, protocols={COOPERATIVE: metadata(old.owned, old.generation)})
+        assert world.error(joining) == "UNKNOWN_MEMBER_ID"
+    assert len(world.log) == records
+    settle(world, old, new)
+    assert old.owned | set(new.owned[1]) == ALL
+    assert world.member(old.member_id).state is MemberState.STABLE
+
+
+def test_classic_members_alone_in_a_consumer_group_get_new_partitions() -> None:
+    """No leader among them watches the topics."""
+    world = mixed_world(group_consumer_migration_policy="upgrade")
+    (old,) = classic_group(world, 1)
+    new = Consumer(world, "new")
+    settle(world, old, new)
+    new.leave()
+    settle(world, old)
+    records = len(world.log)
+    settle(world, old)
+    assert (old.owned, len(world.log)) == (ALL, records)
+    world.topics.add_partitions("t", 6)
+    world.change("t", has_other_names=False)
+    settle(world, old)
+    assert old.owned == {*range(6)}
+    _expect_replay(world)
 
 
 def test_an_administrator_removes_a_static_member_of_either_protocol() -> None:
