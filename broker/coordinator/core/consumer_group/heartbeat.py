@@ -20,7 +20,7 @@ from broker.coordinator.core.consumer_group.consumer_member import (
 )
 from broker.coordinator.core.consumer_group.departure import (
     CONSUMER_REBALANCE,
-    CONSUMER_SESSION,
+    cancel_timers,
     expect_static_member,
     restart_session,
     unknown_member,
@@ -228,8 +228,8 @@ def _update_subscription(turn: Turn, group: ConsumerGroup, topics: TopicsView, s
     before, member = sender.before, sender.member
     if sender.replaces is not None:
         target = group.target(sender.replaces.member_id)
+        cancel_timers(turn, group, sender.replaces)
         write_removal(turn, group, sender.replaces.member_id)
-        turn.cancel_timer((CONSUMER_SESSION, group.group_id, sender.replaces.member_id))
         write_member(turn, group, member)
         write_target(turn, group, member.member_id, target)
         write_assignment(turn, group, member)

@@ -356,6 +356,23 @@ def test_a_static_member_changes_its_protocol_by_restarts(protocol: str) -> None
     assert world.refused(world.beat("new", new.epoch, instance="one")) == "GROUP_ID_NOT_FOUND"
 
 
+def test_no_timer_of_a_replaced_static_member_is_left() -> None:
+    """It could remove a later member with the same id."""
+    world = mixed_world()
+    consumer = Consumer(world, "a", instance="one")
+    other = Consumer(world, "b")
+    consumer.act()
+    other.act()
+    consumer.act()
+    assert ("consumer-rebalance", "g", "a") in world.timers
+    waiter = world.join(protocols={COOPERATIVE: metadata(set())}, instance="one")
+    assert not [key for key in world.timers if key[-1] == "a"]
+    member_id = world.answer(waiter).member_id
+    assert ("consumer-sync", "g", member_id) in world.timers
+    Consumer(world, "c", instance="one").act()
+    assert not [key for key in world.timers if key[-1] == member_id]
+
+
 # --- the record ------------------------------------------------------------------------------------------------------
 
 
