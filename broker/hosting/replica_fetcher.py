@@ -548,7 +548,8 @@ class ReplicaFetcher:
         if leader_start is None or not self._is_current(followed):
             return self._back_off(followed, "the leader's start is not known")
         if leader_start > partition.log.log_end_offset:
-            await self._restructure(partition, leader_start, lambda: partition.log.truncate_fully_and_start_at(leader_start))
+            # In between there is an empty log, with which nothing may be vouched for.
+            await self._restructure(partition, Offset(0), lambda: partition.log.truncate_fully_and_start_at(leader_start))
             partition.restarted_at(leader_start)
             self._env.log.info("replica_restarted", partition=partition.name, offset=leader_start)
             return None

@@ -578,9 +578,14 @@ def test_a_leader_that_never_wrote_follows_the_next_one_at_once() -> None:
 
 def test_a_follower_behind_the_leaders_log_starts_where_the_leader_does() -> None:
     """The leader's retention has deleted records that the follower lacks. The follower empties its log and begins at the
-    leader's log start."""
+    leader's log start. A kill in between leaves an empty log, so the recovery point on the disk is lowered first."""
+    recovery_points: list[str] = []
 
     async def scenario(cluster: Cluster) -> None:
+        def look(disk: str, kind: str, name: str) -> None:
+            if (disk, kind) == (path(2, "a"), "rename") and name.startswith("t-0/"):
+                recovery_points.append(cluster.world.disk(disk).files()["recovery-point-offset-checkpoint"].decode())
+
         for broker_id in (1, 2):
             await cluster.start(broker_id)
         cluster.controller.create_topic(
@@ -588,17 +593,19 @@ def test_a_follower_behind_the_leaders_log_starts_where_the_leader_does() -> Non
         )
         await cluster.started()
         await cluster.produce(1, "first")
-        cluster.crash(2)
+        await cluster.stop(2)
         cluster.controller.change(isr=[1])
         for number in range(20):
             await cluster.produce(1, f"value-{number:03}")
         await cluster.until(lambda: cluster[1].partition().log.log_start_offset > 1)
+        cluster.world.operation_watchers.append(look)
         await cluster.start(2)
         await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
         start = cluster[1].partition().log.log_start_offset
         assert cluster[2].partition().log.log_start_offset == start
         assert cluster[2].partition().log.written_offset == 21
         assert cluster.world.events_named("replica_restarted", "broker-2")[0].fields["offset"] == start
+        assert recovery_points == ["0\n1\nt 0 0\n"]
 
     run(scenario, log_retention_check_interval_ms="500")
 
