@@ -13,8 +13,8 @@ counts once the kernel has it, so nothing unwritten is acknowledged or read.
 3. While the committed ISR is smaller than min.insync.replicas, the high watermark does not advance (KIP-966). Records on too
    few replicas are not committed, whatever acks they were produced with, and consumers cannot read them. A larger ISR or a
    lower minimum may release the high watermark, so both are events here.
-4. A follower that the controller refuses is not proposed again at once. While the metadata here is unchanged it lags behind
-   the controller's, and another proposal would be refused too. So each refusal doubles a pause, up to REFUSAL_PAUSE_MAX_NS,
+4. A follower that the controller refuses is not proposed again at once. Until the metadata of this broker has caught up with
+   the controller's, another proposal would be refused too. So each refusal doubles a pause, up to REFUSAL_PAUSE_MAX_NS,
    and newer metadata about the partition or the follower's broker ends it.
 5. Easy to get wrong: a proposal may be dropped only when its fate is known: metadata with a *higher* partition epoch or a
    new leader epoch was applied, or the controller answered that it accepted the change or changed nothing.

@@ -1,4 +1,4 @@
-"""The guards of transactional batches that wait to be verified at one leader (core, KIP-890 part 1).
+"""The guards of transactional batches that wait to be verified at one leader (core, KIP-890).
 
 Counterpart of VerificationGuard and VerificationStateEntry in Kafka. A leader asks the transaction coordinator before a
 batch begins a transaction in its partition. Without that, a batch that was delayed in the network could arrive after the

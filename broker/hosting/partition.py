@@ -699,8 +699,7 @@ class Partition:
         self.changed_offsets.high_watermarks.add(self.topic_partition)
         self.log.replicated_up_to(high_watermark)
         self._note_readable()
-        # Like in Kafka (DelayedOperations.checkAndCompleteAll), consumers come before producers: the answer to a producer is
-        # sent at once, and would hold the records back for the length of a system call.
+        # Consumers come before producers, as in Kafka (DelayedOperations.checkAndCompleteAll).
         self.fetch_watchers.high_watermark_advanced()
         if self.replica.role is Role.LEADER:
             result = self.replica.acks_all_result(high_watermark)

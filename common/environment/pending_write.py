@@ -54,5 +54,5 @@ class PendingWrite(ABC):
         self.failed(None)
 
     def exception(self) -> None:
-        """Does nothing. A future must be asked for its error, or asyncio logs that nobody retrieved it."""
+        """Does nothing. A future may be in this place, and asyncio logs its error unless `exception` is called."""
         return

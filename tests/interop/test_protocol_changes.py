@@ -1,7 +1,8 @@
 """A group whose members are restarted from the classic protocol into the consumer protocol and back, one after the other.
 
 One member is Apache Kafka's Java client, the other librdkafka, which offers both protocols as well. All the while records
-are written, and each is read once: nobody reads what another owns, and nobody skips or repeats what was committed.
+are written. Each record is read exactly once: no member reads a partition that another owns, and none skips or repeats
+committed records.
 """
 
 from collections.abc import Callable

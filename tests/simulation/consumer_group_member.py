@@ -43,7 +43,7 @@ HEARTBEAT_SHARE = 0.3
 
 
 class ConsumerGroupMember:
-    """One member. `step` does the next thing and never raises. `life` tells the members apart that a client is in turn."""
+    """One member. `step` does the next thing and never raises. A client is one member after another; `life` numbers them."""
 
     def __init__(self, client: "WorkloadClient", group: str, topic: str, life: int = 0) -> None:
         self.client = client

@@ -53,7 +53,7 @@ LOST_COORDINATOR = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILAB
 
 
 class GroupMember:
-    """One member. `step` does the next thing and never raises. `life` tells the members apart that a client is in turn."""
+    """One member. `step` does the next thing and never raises. A client is one member after another; `life` numbers them."""
 
     protocol_type = "simulated"
     protocol_name = "in turn"

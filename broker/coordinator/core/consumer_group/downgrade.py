@@ -4,9 +4,9 @@ Counterpart of convertToClassicGroup in Kafka's GroupMetadataManager. The group 
 are to join again, because what the others had is to be assigned by a leader now. The tombstones of the consumer group and
 the record of the classic group are one batch.
 
-That record has no leader, which says that no leader has assigned anything: a coordinator that loads it begins the rebalance
-anew. In place of an assignment it has what each member owns. Kafka puts the target assignment there and, after a failover,
-waits for something else to begin a rebalance.
+That record names no leader, because no leader has assigned anything yet. A coordinator that loads it starts the rebalance
+again. Where a classic group has its members' assignments, the record has what each member owns. Kafka writes the target
+assignment there, and after a failover no rebalance starts until something else triggers one.
 """
 
 from collections.abc import Collection

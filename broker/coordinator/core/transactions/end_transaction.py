@@ -3,8 +3,8 @@
 A repeated request gets the answer that the first one got, if the outcome is the same: CONCURRENT_TRANSACTIONS while markers
 are being written, then success.
 
-The end of a transaction of version 2 raises the epoch (KIP-890). Then the epoch tells a repeated request, which has the
-former one, from the next request:
+The end of a transaction of version 2 raises the epoch (KIP-890). A retry of the same EndTxn carries the old epoch, and the
+EndTxn of the next transaction the new one, so the coordinator can tell them apart:
 
                      abort                  commit
                      repeated   next        repeated   next

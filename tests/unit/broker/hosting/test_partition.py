@@ -188,7 +188,7 @@ def test_appends_that_are_written_together_are_taken_over_together(monkeypatch: 
 
 
 def test_consumers_are_woken_before_producers_are_answered() -> None:
-    """The answer to a producer takes a system call, which the records would wait for."""
+    """The order of Kafka's DelayedOperations.checkAndCompleteAll."""
 
     async def scenario(cluster: Cluster) -> None:
         [waiting] = await leader_with_waiting_produces(cluster, "one")
