@@ -160,7 +160,7 @@ class ReplicaCopy:
         if self._was_overtaken(generation):
             return True
         if not batches:
-            # The current log was cut in a gap that compaction had left, so it ends beyond its last batch.
+            # A broker of Apache Kafka compacted the end of the current log away before this broker took over the directory.
             await future.skip_to(end_offset)
             return True
         append = self._in_flight = AwaitedAppend()

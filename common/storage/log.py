@@ -180,9 +180,7 @@ class Log(LogAppends, LogReads, LogTruncation, SegmentReplacement):
     # --- taking over another log ---------------------------------------------------------------------------------
     async def skip_to(self, offset: Offset) -> None:
         """Moves the log end up to `offset`, without a batch below it, because the log of which this is a copy ends in a gap.
-
-        A load does not find such an end: the log then ends with its last batch. Raises LogClosed and LogDirError.
-        """
+        Only logs that Apache Kafka's brokers have compacted do. Raises LogClosed and LogDirError."""
         async with self._lock:
             self._check_usable()
             assert offset >= self.log_end_offset, "this is no truncation"

@@ -27,7 +27,10 @@ class LogTruncation(SegmentDeletion):
             self._note_offsets_changed()
 
     async def truncate_to(self, offset: Offset) -> Offset:
-        """Truncates the log at `offset`, or at the start of the batch that holds it. Returns the new log end offset.
+        """Removes all batches that end after `offset`. Returns the new log end offset, which is the end of the last batch.
+
+        If compaction has left a gap at `offset`, the log ends before the gap, as it would after a load. With an end inside
+        the gap, a new follower of this log could not reach that end before the next append.
 
         The owner must first lower the recovery point and store it. Otherwise, after a crash, the old, higher recovery point
         would vouch for bytes that were never synced.
@@ -67,8 +70,14 @@ class LogTruncation(SegmentDeletion):
         assert segment.file is not None
         with segment.file.in_use():
             first_offset, position = await segment.find_batch(offset) or (offset, segment.written_size)
-            end = Offset(min(offset, first_offset))
-            kept = await segment.first_part(position, end_offset=end, index_interval=self.config.index_interval_bytes)
+            kept = await segment.first_part(
+                position, end_offset=min(offset, first_offset), index_interval=self.config.index_interval_bytes
+            )
+            end = Offset(kept.next_offset)
+            if end < self.log_start_offset <= offset:
+                # No batch is left that may be read. As after a load, the log is empty, and its start stays where it is.
+                await self._start_over(self.log_start_offset)
+                return
             if end < self.producers.state.end_offset:
                 producers = await self.producers.state_at(self.name, segments, end)
             else:

@@ -23,6 +23,7 @@ from common.storage.log_syncs import ROLLED_AHEAD_MAX
 from common.time_units import NS_PER_MS
 from tests.simulation.disk_store import FileNode
 from tests.unit.broker.cluster import PORT, TOPIC, Cluster, at_once, path, run, values
+from tests.unit.common.storage.batches import append_fetched, batch
 
 
 async def three_brokers(cluster: Cluster, letters: str = "a") -> None:
@@ -608,6 +609,29 @@ def test_a_follower_behind_the_leaders_log_starts_where_the_leader_does() -> Non
         assert recovery_points == ["0\n1\nt 0 0\n"]
 
     run(scenario, log_retention_check_interval_ms="500")
+
+
+def test_a_new_follower_joins_a_leader_that_was_cut_in_a_gap() -> None:
+    """The leader was a follower whose log was truncated in a gap that compaction had left. A new replica fetches all of its
+    records and joins the ISR, although nothing is produced."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.start(2)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        assert (await cluster.produce(1, "one")).error_code == ErrorCode.NONE
+        partition = cluster[1].partition()
+        await append_fetched(partition.log, batch(offset=10, epoch=0)[1]).written
+        partition.begin_restructuring()
+        await partition.log.truncate_to(Offset(6))
+        partition.end_restructuring()
+        cluster.controller.change(leader=1)
+        cluster.controller.change(replicas=[1, 2], adding_replicas=[2])
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+        assert cluster[2].partition().log.log_end_offset == partition.log.log_end_offset
+
+    run(scenario)
 
 
 def test_torn_tail_after_a_crash_is_cut_off_and_replicated_again() -> None:

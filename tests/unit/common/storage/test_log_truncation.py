@@ -138,38 +138,40 @@ def test_a_log_can_be_used_after_the_task_that_truncates_it_is_cancelled(start: 
     SimulatedWorld(1).run(scenario)
 
 
-def test_a_gap_is_cut_where_it_begins() -> None:
+@pytest.mark.parametrize("is_rolled", [False, True])
+def test_a_log_that_is_cut_in_a_gap_ends_with_its_last_batch(is_rolled: bool) -> None:
+    """With an end inside the gap, a leader would wait for followers that have all of its records, and a kill would move the
+    end back to the last batch."""
+
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
-        await append_fetched(log, concatenated([batch(2, offset=0), batch(2, offset=10)])).written
-        assert await log.truncate_to(Offset(6)) == 6
-        assert await all_offsets(log) == [(0, 1)]
+        await append_fetched(log, batch(2, offset=0)[1]).written
+        if is_rolled:
+            await log.roll()
+        await append_fetched(log, batch(2, offset=10)[1]).written
+        assert await log.truncate_to(Offset(6)) == 2
+        assert (log.log_end_offset, log.written_offset) == (2, 2)
+        await append(log).written
+        world.crash("a")
+        loaded = await Log.load(await attached(world, node="b"), FOLDER, SMALL)
+        assert not loaded.recovery.lost_anything
+        assert await all_offsets(loaded) == [(0, 1), (2, 2)]
 
     SimulatedWorld(1).run(scenario)
 
 
-@pytest.mark.parametrize("how", ["full", "rolled", "expired"])
-def test_a_segment_that_follows_a_cut_in_a_gap_survives_a_kill(how: str) -> None:
-    """The new segment begins where the last batch ends, and not at the log end. Otherwise recovery would miss the records in
-    between, and drop all that follow."""
+def test_a_log_that_is_cut_in_the_gap_where_it_starts_keeps_its_start() -> None:
+    """No record is left between the log start and the cut. If the log ended before its start, it would give the offsets of
+    deleted records to new ones."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
-        await append_fetched(log, concatenated([batch(2, size=400, offset=0), batch(2, offset=10)])).written
-        assert await log.truncate_to(Offset(6)) == 6
-        if how == "rolled":
-            await log.roll()
-        if how == "expired":
-            expiry = Expiry(retention_ms=1000, retention_bytes=-1)
-            assert len(await log.delete_expired(expiry, now_ms=10**9, high_watermark=Offset(6))) == 1
-        await append(log, size=300).written
-        offsets = [(6, 6)] if how == "expired" else [(0, 1), (6, 6)]
-        assert await all_offsets(log, max_bytes=1000) == offsets
-        assert log.segment_base_offsets == ([2] if how == "expired" else [0, 2])
-        world.crash("a")
-        loaded = await Log.load(await attached(world, node="b"), FOLDER, SMALL)
-        assert not loaded.recovery.lost_anything
-        assert await all_offsets(loaded, max_bytes=1000) == offsets
+        await append_fetched(log, concatenated([batch(2, offset=0), batch(2, offset=10)])).written
+        log.raise_log_start_offset(Offset(5))
+        assert await log.truncate_to(Offset(6)) == 5
+        assert (log.log_start_offset, log.log_end_offset, log.written_offset) == (5, 5, 5)
+        await append(log).written
+        assert await all_offsets(log) == [(5, 5)]
 
     SimulatedWorld(1).run(scenario)
 
