@@ -204,6 +204,7 @@ class QuorumRequests:
             progress,
             directory_id=self._directory_id,
             log_end_offset=self._log.log.written_offset,
+            high_watermark=self._quorum.reportable_high_watermark,
             wall_ms=wall_ms,
             voters=self._voters,
             listener_name=self._listener_name,

@@ -231,7 +231,8 @@ class Quorum:
 
     @property
     def reportable_high_watermark(self) -> Offset:
-        """The high watermark for Fetch responses: -1 until a majority has stored a record of the leader's own epoch."""
+        """The high watermark for responses to Fetch and DescribeQuorum: -1 until a majority has stored a record of the
+        leader's own epoch."""
         progress = self.progress
         is_known = progress is not None and progress.high_watermark > progress.epoch_start_offset
         return self._high_watermark if is_known else Offset(-1)

@@ -320,6 +320,7 @@ def describe_quorum_response(
     *,
     directory_id: Uuid,
     log_end_offset: Offset,
+    high_watermark: Offset,
     wall_ms: int,
     voters: Sequence[QuorumEndpoint],
     listener_name: str,
@@ -338,7 +339,7 @@ def describe_quorum_response(
         partition_index=PARTITION,
         leader_id=progress.node_id,
         leader_epoch=progress.epoch,
-        high_watermark=progress.high_watermark,
+        high_watermark=high_watermark,
         current_voters=voter_states,
         observers=observer_states,
     )

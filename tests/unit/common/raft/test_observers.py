@@ -645,6 +645,36 @@ def test_describe_quorum_lists_voters_and_observers() -> None:
     run(scenario)
 
 
+def test_a_leader_that_has_committed_nothing_yet_describes_no_high_watermark() -> None:
+    """As in Kafka, and as for Fetch: a leader knows the high watermark once a record of its own epoch is committed. What it
+    remembers of earlier epochs may be lower than what was committed then."""
+    request = DescribeQuorumRequest(
+        topics=[RequestTopicData(topic_name="__cluster_metadata", partitions=[RequestPartitionData()])]
+    )
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a")
+        one.crash()
+
+        def look(where: str, kind: str, name: str) -> None:
+            if where == one.path and kind == "replace_file" and name.endswith("quorum-state"):
+                one.disk.hang({"fsync"})
+
+        world.operation_watchers.append(look)
+        await one.start()
+        await world.sleep(1)
+        (partition,) = (await ask(world, request)).topics[0].partitions
+        assert (partition.error_code, partition.leader_epoch, partition.high_watermark) == (0, 2, -1)
+        world.operation_watchers.remove(look)
+        one.disk.thaw()
+        await one.leads()
+        (partition,) = (await ask(world, request)).topics[0].partitions
+        assert partition.high_watermark == 3
+
+    run(scenario)
+
+
 def test_a_node_that_does_not_lead_names_the_leader() -> None:
     """An observer answers a Fetch with an error and the leader that it knows, so the sender finds the leader."""
 
