@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 
 from common.environment.interface import LogDir
+from common.slices import ELEMENTS_PER_SLICE, result_in_slices
 from common.storage.names import (
     CLEANER_CHECKPOINT_FILE,
     HIGH_WATERMARK_CHECKPOINT_FILE,
@@ -22,7 +23,7 @@ from common.storage.text_checkpoint import (
     OffsetCheckpointContent,
     TopicPartition,
     format_offset_checkpoint,
-    parse_offset_checkpoint,
+    offset_checkpoint_parsing,
 )
 
 __all__ = [
@@ -43,10 +44,12 @@ async def load_offset_checkpoint(log_dir: LogDir, name: str) -> dict[TopicPartit
     content = await log_dir.read_file(name)
     if content is None:
         return {}
+    offsets: dict[TopicPartition, int] = {}
     try:
-        return parse_offset_checkpoint(content)
+        await result_in_slices(offset_checkpoint_parsing(content, offsets), items=ELEMENTS_PER_SLICE)
     except MalformedCheckpoint as error:
         raise MalformedCheckpoint(f"{log_dir.path}/{name}: {error}") from error
+    return offsets
 
 
 def store_offset_checkpoint(log_dir: LogDir, name: str, offsets: Mapping[TopicPartition, int]) -> Awaitable[None]:

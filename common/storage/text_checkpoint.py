@@ -5,7 +5,7 @@ Counterpart of Kafka's CheckpointFile with its two formatters: `topic partition 
 because losing a single recovery point or epoch unnoticed is worse than having none.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from common.storage.names import EPOCH_MAX, OFFSET_MAX, PARTITION_MAX
@@ -55,12 +55,20 @@ def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
 def parse_offset_checkpoint(content: bytes) -> dict[TopicPartition, int]:
     """Parses the content of an offset checkpoint file. Raises MalformedCheckpoint."""
     offsets: dict[TopicPartition, int] = {}
+    for _ in offset_checkpoint_parsing(content, offsets):
+        pass
+    return offsets
+
+
+def offset_checkpoint_parsing(content: bytes, offsets: dict[TopicPartition, int]) -> Generator[None, None, None]:
+    """Parses the content of an offset checkpoint file into `offsets`, and yields after each entry. Raises
+    MalformedCheckpoint; then the entries so far must not be used."""
     for number, fields in _parse(content, fields_per_line=3):
         key = (fields[0], _number(fields[1], number, PARTITION_MAX))
         if key in offsets:
             raise MalformedCheckpoint(f"line {number} names {fields[0]}-{fields[1]} for the second time")
         offsets[key] = _number(fields[2], number, OFFSET_MAX)
-    return offsets
+        yield
 
 
 def format_epoch_checkpoint(entries: Sequence[tuple[int, int]]) -> bytes:
@@ -85,8 +93,8 @@ def _format(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in (str(VERSION), str(len(body)), *body)).encode()
 
 
-def _parse(content: bytes, *, fields_per_line: int) -> list[tuple[int, list[str]]]:
-    """Returns the entries as (line number, fields)."""
+def _parse(content: bytes, *, fields_per_line: int) -> Iterator[tuple[int, list[str]]]:
+    """Yields the entries as (line number, fields)."""
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError:
@@ -98,13 +106,11 @@ def _parse(content: bytes, *, fields_per_line: int) -> list[tuple[int, list[str]
     expected = _number(lines[1], 2, OFFSET_MAX)
     if expected != len(lines) - 2:
         raise MalformedCheckpoint(f"{expected} entries are announced, {len(lines) - 2} are there")
-    entries = []
     for number, line in enumerate(lines[2:], start=3):
         fields = line.split()
         if len(fields) != fields_per_line:
             raise MalformedCheckpoint(f"line {number} has {len(fields)} fields, not {fields_per_line}")
-        entries.append((number, fields))
-    return entries
+        yield number, fields
 
 
 def _number(text: str, line: int, at_most: int) -> int:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from common import slices
 from common.ids import BrokerEpoch, TopicId, Uuid
+from common.slices import ELEMENTS_PER_SLICE
 from common.storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT_FILE,
     MalformedCheckpoint,
@@ -35,6 +37,28 @@ def test_an_offset_checkpoint_is_stored_and_a_missing_one_is_empty() -> None:
         await store_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, {("t", 0): 7})
         assert world.disk(PATH).files()["recovery-point-offset-checkpoint"] == b"0\n1\nt 0 7\n"
         assert await load_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE) == {("t", 0): 7}
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_large_checkpoint_is_parsed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop runs in between when the entries of thousands of partitions are parsed."""
+    pauses = 0
+    pause = slices.pause
+
+    async def counted() -> None:
+        nonlocal pauses
+        pauses += 1
+        await pause()
+
+    monkeypatch.setattr(slices, "pause", counted)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        offsets = {("t", index): index for index in range(4 * ELEMENTS_PER_SLICE)}
+        await store_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, offsets)
+        assert await load_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE) == offsets
+        assert pauses == 4
 
     SimulatedWorld(1).run(scenario)
 
