@@ -96,6 +96,9 @@ class LogState:
         # Rolled segments that may not survive a power cut yet, oldest first. A segment leaves the queue once its
         # `undone` is 0 and all older ones have left; the recovery point then moves to the segment's end.
         self._undurable: deque[Segment] = deque()
+        # The oldest segment without a file, while its predecessor has one and too many rolled segments await their syncs.
+        # Invariant: None if no such sync is under way, whose end opens the segment.
+        self._unopened: Segment | None = None
         # True while `_store_epochs_steps` runs. Invariant: it runs at most once at a time.
         self._is_storing_epochs = False
         # True if leader-epoch-checkpoint is older than `leader_epochs`. The file is stored before the recovery point moves.

@@ -16,6 +16,10 @@ from common.storage.segment import Segment, SegmentFile
 
 # The most rolled segments of a log that may await their syncs while records are copied into it that no client waits for.
 ROLLED_AHEAD_MAX = 2
+# The most that may await them at all. Each holds its indexes in memory and has an operation in the directory's queue. Kafka
+# leaves this to the kernel, which lets no process write while too many pages are dirty. But the pages of small segments are
+# written back long before their syncs come, so that limit does not bound the queue.
+ROLLED_MAX = 100
 
 
 class LogSyncs(LogState):
@@ -44,11 +48,24 @@ class LogSyncs(LogState):
         self._undurable.append(old)
         self._segments.add(new)
         if not old.is_held:
-            self._start(self._open_steps(new))
+            self._open_when_syncs_allow(new)
         self._start(self.producers.store_steps(self.name, base_offset))
         if not old.is_held:
             self._start(self._finish_rolled_steps(old))
         return new
+
+    def _open_when_syncs_allow(self, segment: Segment) -> None:
+        """Opens the file of a new segment, whose predecessor has one. Until then the segment holds its appends: while too
+        many rolled segments await their syncs, clients wait as they do for a disk that can take no more dirty pages."""
+        if self._rolled_count > ROLLED_MAX:
+            self._unopened = segment
+        else:
+            self._start(self._open_steps(segment))
+
+    @property
+    def _rolled_count(self) -> int:
+        """The number of rolled segments with a file that may not survive a power cut yet."""
+        return sum(not segment.is_held for segment in self._undurable)
 
     def _open_steps(self, segment: Segment) -> Steps:
         handle = yield self.log_dir.open(segment.path(), create=True)
@@ -65,7 +82,7 @@ class LogSyncs(LogState):
         if segment is not self._segments.newest:
             # The segment was rolled while it was held, so `_roll` has left the rest to this method. If the segment was held
             # for a truncation, a file of the next one's name may have been there until now: that of a removed segment.
-            self._start(self._open_steps(self._segments[self._segments.number_of(segment.base_offset) + 1]))
+            self._open_when_syncs_allow(self._segments[self._segments.number_of(segment.base_offset) + 1])
             self._start(self._finish_rolled_steps(segment))
 
     def _finish_rolled_steps(self, segment: Segment) -> Steps:
@@ -174,6 +191,9 @@ class LogSyncs(LogState):
             self.recovery_point = Offset(max(self.recovery_point, segment.next_offset))
         assert self.recovery_point <= self.written_offset
         self._note_offsets_changed()
+        if self._unopened is not None and self._rolled_count <= ROLLED_MAX:
+            segment, self._unopened = self._unopened, None
+            self._start(self._open_steps(segment))
 
     # --- leader epochs -------------------------------------------------------------------------------------------
     def _store_epochs(self) -> None:

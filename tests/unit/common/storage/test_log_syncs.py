@@ -1,9 +1,14 @@
 """Rolling and flushing a log on a simulated disk, and how the recovery point follows."""
 
 import asyncio
+import errno
 
+import pytest
+
+from common.environment.interface import LogDirError
 from common.ids import LeaderEpoch, Offset
 from common.storage.log_config import LogConfig
+from common.storage.log_syncs import ROLLED_MAX
 from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
@@ -50,6 +55,45 @@ def test_a_log_rolls_by_time_of_its_records_and_when_the_index_is_full() -> None
         # An index of 24 bytes holds two time index entries or three offset index entries.
         assert log.segment_base_offsets == [0, 3, 6, 10]
         await append(log).written
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_appends_wait_while_very_many_rolled_segments_await_their_syncs() -> None:
+    """A log of small segments rolls faster than the disk syncs. Beyond the limit it opens no further files, and the clients
+    wait. Once the syncs have ended, all appends are written."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_bytes=100))
+        disk = world.disk(PATH)
+        disk.hang({"fsync"})
+        appends = [append(log) for _ in range(ROLLED_MAX)]
+        await appends[-1].written
+        more = [append(log) for _ in range(10)]
+        await world.sleep(1)
+        assert len([name for name in log_files(disk) if name.endswith(".log")]) == ROLLED_MAX + 1
+        assert log.written_offset == ROLLED_MAX + 1
+        disk.thaw()
+        await more[-1].written
+        assert await log.flush() == log.log_end_offset == ROLLED_MAX + 10
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_log_that_failed_while_appends_waited_for_syncs_fails_them() -> None:
+    """No sync opens the held segment any more. The log can be deleted all the same."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_bytes=100))
+        disk = world.disk(PATH)
+        disk.hang({"fsync"})
+        appends = [append(log) for _ in range(ROLLED_MAX + 10)]
+        await appends[ROLLED_MAX].written
+        disk.fail_next("fsync", errno.EIO)
+        disk.thaw()
+        with pytest.raises(LogDirError):
+            await appends[-1].written
+        await log.delete_rename(bytes(16))
 
     SimulatedWorld(1).run(scenario)
 
