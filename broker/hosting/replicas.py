@@ -318,11 +318,6 @@ class Replicas:
             # This directory has no clean-shutdown marker, so the next start recovers its logs.
             self._env.log.warning("log_dir_not_closed", log_dir=directory.log_dir.path, reason=str(error))
 
-    async def settled(self) -> None:
-        """Waits until the work lanes of all online directories are drained."""
-        for directory in self._hosted.online_directories():
-            await directory.work.drained()
-
     @property
     def cleaner(self) -> Cleaner:
         """The cleaner of this broker's logs, for its metrics."""

@@ -456,7 +456,7 @@ def test_an_unassigned_isr_member_is_created_if_no_directory_can_hold_it() -> No
         ):
             broker = await cluster.start(1, "ab", previous=previous)
             broker.replicas.reconcile(TopicIdPartition(TOPIC, 0))
-            await broker.replicas.settled()
+            await cluster.until(lambda: not cluster[1].replicas.is_being_created(TopicIdPartition(TOPIC, 0)))
             assert broker.replicas.wished_assignments() == expected
             cluster.crash(1)
 
@@ -491,7 +491,7 @@ def test_an_isr_member_whose_only_directory_has_no_trace_of_a_log_is_created(
             cluster.world.disk(path(1, "a")).write(file, content)
         broker = await cluster.start(1, "a", previous="a")
         broker.replicas.reconcile(TopicIdPartition(TOPIC, 0))
-        await broker.replicas.settled()
+        await cluster.until(lambda: not cluster[1].replicas.is_being_created(TopicIdPartition(TOPIC, 0)))
         hosted, wished = broker.replicas.hosted_directories(), broker.replicas.wished_assignments()
         if is_created:
             assert (hosted, wished) == ({TopicIdPartition(TOPIC, 0): directory(1, "a")}, {})
