@@ -280,18 +280,16 @@ class PartitionReplica:
         for follower in self.followers.values():
             follower.take_over_clock(self.log_end_offset)
 
-    def truncated(self, log_end_offset: Offset) -> None:
-        """Notes that the log was truncated. The high watermark goes back if it was beyond the new end."""
+    def truncated(self, *, log_start_offset: Offset, log_end_offset: Offset) -> None:
+        """Notes that the log was truncated or emptied, and where it starts and ends. The high watermark goes back if it was
+        beyond the new end, and on if the log starts beyond it."""
         self._take_over_clocks()
+        self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         # A leader gets here when its log was reloaded. Its epoch began at the end of the log in memory. Some appends below
         # that end may have failed since, so the epoch start may lie beyond the new log end.
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log_end_offset)
-        self.high_watermark = min(self.high_watermark, log_end_offset)
-
-    def restarted_at(self, offset: Offset) -> None:
-        """Notes that the log was emptied and now starts and ends at `offset`."""
-        self.log_start_offset = self.log_end_offset = self.high_watermark = offset
+        self.high_watermark = max(min(self.high_watermark, log_end_offset), log_start_offset)
 
     def load_high_watermark(self, checkpointed: Offset) -> None:
         """Sets the high watermark from a checkpoint, limited to the range of the log."""

@@ -6,15 +6,16 @@ restarted leader may have a new address; then all partitions of its fetchers mus
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.partition import Partition
 from broker.hosting.replica_fetcher import Channel, FetcherSettings, ReplicaFetcher
 from broker.hosting.traffic import Traffic
+from broker.hosting.upkeep import Upkeep
 from common.environment.interface import Environment
-from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicIdPartition
+from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 
@@ -38,8 +39,7 @@ class Fetchers:
         quota: ReplicationQuota,
         traffic: Traffic,
         task_group: asyncio.TaskGroup,
-        lower_checkpoints: Callable[[Partition], Awaitable[None]],
-        raise_log_start: Callable[[Partition, Offset], None],
+        upkeep: Upkeep,
     ) -> None:
         self._env = env
         self._state = state
@@ -51,8 +51,7 @@ class Fetchers:
         self._quota = quota
         self._traffic = traffic
         self._task_group = task_group
-        self._lower_checkpoints = lower_checkpoints
-        self._raise_log_start = raise_log_start
+        self._upkeep = upkeep
         # The running fetchers and the addresses they connect to. Invariant: between calls, every fetcher has at least one
         # partition.
         self._fetchers: dict[_FetcherKey, tuple[Address, ReplicaFetcher]] = {}
@@ -122,8 +121,7 @@ class Fetchers:
             quota=self._quota,
             traffic=self._traffic,
             task_group=self._task_group,
-            lower_checkpoints=self._lower_checkpoints,
-            raise_log_start=self._raise_log_start,
+            upkeep=self._upkeep,
         )
         self._task_group.create_task(fetcher.run(), name=f"replica-fetcher-{leader}")
         return fetcher

@@ -14,6 +14,7 @@ import errno
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import Partition, PlacedLog
+from broker.hosting.upkeep import Upkeep
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
@@ -28,10 +29,11 @@ _RETRY_NS = NS_PER_S
 class LogReload:
     """See the module docstring."""
 
-    def __init__(self, env: Environment, hosted: Hosted, timers: NamedTimers) -> None:
+    def __init__(self, env: Environment, hosted: Hosted, timers: NamedTimers, upkeep: Upkeep) -> None:
         self._env = env
         self._hosted = hosted
         self._timers = timers
+        self._upkeep = upkeep
 
     def log_failed(self, partition: Partition) -> None:
         """Schedules a reload if the log failed because of the process, not the disk. May be called at any time."""
@@ -64,6 +66,8 @@ class LogReload:
                 return
             partition.replace_log(PlacedLog(directory.directory_id, log))
             self._env.log.warning("log_reloaded", partition=partition.name, log_dir=directory.log_dir.path)
+            # The log may have failed in the midst of a truncation, before its checkpoints were lowered.
+            await self._upkeep.lower_checkpoints_before_appends(partition)
         except LogDirError:
             self.log_failed(partition)
         except MalformedPartitionMetadata as error:

@@ -236,8 +236,7 @@ class Partition:
     def end_restructuring(self) -> None:
         """Takes over the log's new end, then applies the metadata that arrived meanwhile."""
         self.is_restructuring = False
-        self.replica.truncated(self.log.written_offset)
-        self.replica.log_start_offset = self.log.log_start_offset
+        self.replica.truncated(log_start_offset=self.log.log_start_offset, log_end_offset=self.log.written_offset)
         self.first_dirty_offset = min(self.first_dirty_offset, self.log.log_end_offset)
         self._note_offsets()
         self._count_from_here()
@@ -247,11 +246,6 @@ class Partition:
             self.apply(registration)
         self._note_fetch_changed()
         self._note_log_changed()
-
-    def restarted_at(self, offset: Offset) -> None:
-        """On a follower: notes that the log was emptied and now starts and ends at `offset`."""
-        self.replica.restarted_at(offset)
-        self._note_offsets()
 
     def begin_swap(self) -> None:
         """Holds appends back until `end_swap` (rule 4)."""

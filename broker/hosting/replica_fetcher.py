@@ -29,6 +29,7 @@ from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.partition import Partition
 from broker.hosting.traffic import Traffic
+from broker.hosting.upkeep import Upkeep
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId, TopicIdPartition
 from common.net.node_channel import ChannelError
@@ -119,8 +120,7 @@ class ReplicaFetcher:
         quota: ReplicationQuota,
         traffic: Traffic,
         task_group: asyncio.TaskGroup,
-        lower_checkpoints: Callable[[Partition], Awaitable[None]],
-        raise_log_start: Callable[[Partition, Offset], None],
+        upkeep: Upkeep,
     ) -> None:
         self._env = env
         self._task_group = task_group
@@ -131,8 +131,7 @@ class ReplicaFetcher:
         self._settings = settings
         self._quota = quota
         self._traffic = traffic
-        self._lower_checkpoints = lower_checkpoints
-        self._raise_log_start = raise_log_start
+        self._upkeep = upkeep
         self._followed: dict[TopicIdPartition, _Followed] = {}
         self._session = FetcherSession()
         # The partitions, followed or not, for which the session may have to ask for something else.
@@ -481,7 +480,7 @@ class ReplicaFetcher:
         if data.log_start_offset > partition.log.log_start_offset:
             # At once, so that the next fetch reports the new start. The segments below it go in a task of their own.
             partition.raise_log_start(Offset(data.log_start_offset))
-            self._raise_log_start(partition, Offset(data.log_start_offset))
+            self._upkeep.raise_log_start(partition, Offset(data.log_start_offset))
 
     def _back_off(self, followed: _Followed, reason: str) -> None:
         self._env.log.info("replica_fetch_delayed", partition=followed.partition.name, leader=self._leader_id, reason=reason)
@@ -520,19 +519,21 @@ class ReplicaFetcher:
         await self._restructure(partition, offset, lambda: partition.log.truncate_to(offset))
         self._env.log.info("replica_truncated", partition=partition.name, offset=offset)
 
+    async def _restart(self, partition: Partition, offset: Offset) -> None:
+        """Empties the log, which then starts at `offset`."""
+        # In between there is an empty log, with which nothing may be vouched for.
+        await self._restructure(partition, Offset(0), lambda: partition.log.truncate_fully_and_start_at(offset))
+        self._env.log.info("replica_restarted", partition=partition.name, offset=offset)
+
     async def _restructure(self, partition: Partition, offset: Offset, change: Callable[[], Awaitable[object]]) -> None:
         partition.begin_restructuring()
         try:
             partition.log.lower_recovery_point(offset)
             # Store the lower recovery point before the truncation. Otherwise a kill in between could leave a checkpoint with
             # a recovery point beyond the end of the log.
-            await self._lower_checkpoints(partition)
+            await self._upkeep.lower_checkpoints(partition)
             await change()
-            # Lower the checkpoints again before anything is appended. A segment roll that ended meanwhile may have raised
-            # the recovery point. If a checkpoint kept the raised value, recovery would trust the new records without
-            # checking them. If a checkpoint kept a log start beyond the new end, the next startup would drop all new
-            # records.
-            await self._lower_checkpoints(partition)
+            await self._upkeep.lower_checkpoints_before_appends(partition)
         finally:
             partition.end_restructuring()
 
@@ -548,11 +549,7 @@ class ReplicaFetcher:
         if leader_start is None or not self._is_current(followed):
             return self._back_off(followed, "the leader's start is not known")
         if leader_start > partition.log.log_end_offset:
-            # In between there is an empty log, with which nothing may be vouched for.
-            await self._restructure(partition, Offset(0), lambda: partition.log.truncate_fully_and_start_at(leader_start))
-            partition.restarted_at(leader_start)
-            self._env.log.info("replica_restarted", partition=partition.name, offset=leader_start)
-            return None
+            return await self._restart(partition, leader_start)
         return self._back_off(followed, ErrorCode.OFFSET_OUT_OF_RANGE.name)
 
     async def _list_offset(self, partition: Partition, timestamp: int) -> Offset | None:

@@ -176,7 +176,7 @@ class Replicas:
             task_group=task_group,
             space=directories.space,
         )
-        self._reload = LogReload(env, self._hosted, self._timers)
+        self._reload = LogReload(env, self._hosted, self._timers, self._upkeep)
         self._deletion = LogDeletion(
             env,
             self._hosted,
@@ -195,8 +195,7 @@ class Replicas:
             quota=self.follower_quota,
             traffic=self.traffic,
             task_group=task_group,
-            lower_checkpoints=self._upkeep.lower_checkpoints,
-            raise_log_start=self._upkeep.raise_log_start,
+            upkeep=self._upkeep,
         )
         configuration.subscribe(self._topic_defaults_changed)
         self.moves = Moves(

@@ -2,8 +2,8 @@
 
 Counterpart of the schedulers of Kafka's LogManager and ReplicaManager. Everything that touches a disk runs in the
 directory's upkeep lane, with at most one job of each kind waiting. A checkpoint must never claim more than the log has, so a
-truncation lowers the checkpoint right away instead of waiting for the next round (`lower_checkpoints`). What looks at every
-replica does so in slices.
+truncation lowers the checkpoints right away instead of waiting for the next round (`lower_checkpoints_before_appends`). What
+looks at every replica does so in slices.
 """
 
 import asyncio
@@ -15,13 +15,16 @@ from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import Partition
 from broker.hosting.suspected_directories import SuspectedDirectories
 from common.configuration.server import ServerConfig
+from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
 from common.slices import in_slices, pause_before
 from common.storage.errors import LogClosed
-from common.time_units import NS_PER_MS
+from common.time_units import NS_PER_MS, NS_PER_S
+
+_RETRY_NS = NS_PER_S
 
 
 class Upkeep:
@@ -62,11 +65,29 @@ class Upkeep:
             self._timers.every(kind, interval_ms, partial(self._walk, walk))
 
     async def lower_checkpoints(self, partition: Partition) -> None:
-        """Lowers the checkpoints that claim more than the partition's log has. Called before and after a truncation. Raises
-        LogDirError."""
+        """Lowers the checkpoints that claim more than the partition's log has. Called before a truncation. Raises
+        LogDirError; nothing has changed then."""
         directory = self._hosted.directory_of(partition)
         if directory is not None:
             await directory.files.lower(partition)
+
+    async def lower_checkpoints_before_appends(self, partition: Partition) -> None:
+        """Lowers the checkpoints after the log was truncated, emptied or loaded again. Returns when that is durable, or when
+        the partition has left.
+
+        Invariant: while a log takes records, no checkpoint claims more than it has. A segment roll that ended during the
+        truncation may have raised the recovery point: then recovery would trust the new records without checking them. A log
+        start beyond the new end would make the next startup drop them. So while the process lacks file descriptors or
+        memory, this tries again, and the partition stays as it is. Any other LogDirError has taken the directory offline,
+        and is raised."""
+        while partition.gone is ErrorCode.NONE:
+            try:
+                await self.lower_checkpoints(partition)
+                return
+            except LogDirError as error:
+                if classify(error) is not Verdict.PROCESS_TROUBLE:
+                    raise
+            await self._env.sleep_until(self._env.now_ns() + _RETRY_NS)
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """On a follower: schedules the deletion of everything below `offset`, because the leader has deleted it too."""

@@ -910,7 +910,21 @@ _SLICES = (
     ),
 )
 
-DIRECTED_BUGS: tuple[PlantedBug, ...] = (*_REQUEST_MEMORY, *_REPEATED_HEARTBEATS, *_SLICES, *_UPGRADES)
+_CHECKPOINTS = (
+    _bug(
+        "a truncated log takes records before its checkpoints are lowered",
+        "They are stored again within a minute.",
+        Edit(ReplicaFetcher._restructure, "await self._upkeep.lower_checkpoints_before_appends(partition)", "pass"),
+    ),
+)
+
+DIRECTED_BUGS: tuple[PlantedBug, ...] = (
+    *_REQUEST_MEMORY,
+    *_REPEATED_HEARTBEATS,
+    *_SLICES,
+    *_UPGRADES,
+    *_CHECKPOINTS,
+)
 
 _LEVELS = (
     _bug(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulation import test_checkers_groups
 from tests.simulation.planted_bugs import DIRECTED_BUGS
-from tests.unit.broker import test_slow_disks
+from tests.unit.broker import test_process_trouble, test_slow_disks
 from tests.unit.broker.hosting import test_replicas
 from tests.unit.broker.requests import test_describe_configs
 from tests.unit.common.raft import test_observers
@@ -56,6 +56,10 @@ def changing_group(_: pytest.MonkeyPatch) -> None:
     test_checkers_groups.test_groups_work_on_a_healthy_cluster(15)
 
 
+def unlowered_checkpoints(_: pytest.MonkeyPatch) -> None:
+    test_process_trouble.test_no_record_is_appended_after_a_cut_before_the_checkpoints_are_lowered("replace_file")
+
+
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a classic group that becomes a consumer group forgets what its members own": changing_group,
     "a directory may fill the memory for requests": slow_disk,
@@ -67,6 +71,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a heartbeat overtakes the operation that is about its broker": early_heartbeats,
     "a replica that left between two slices is configured": former_self,
     "a description reads what changes between two slices": description,
+    "a truncated log takes records before its checkpoints are lowered": unlowered_checkpoints,
     "a transaction's records are replayed as they come": transaction,
     "a listener gets all that was fetched in one step": observers,
 }

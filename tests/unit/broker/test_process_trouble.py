@@ -123,6 +123,43 @@ def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
     run(scenario, log_retention_check_interval_ms="500")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ["replace_file", "open"])
+def test_no_record_is_appended_after_a_cut_before_the_checkpoints_are_lowered(operation: str) -> None:
+    """The process runs out of descriptors after a follower has truncated its log, or in the midst of it. The log takes no
+    record until the checkpoint of its start is lowered: the next start after a kill would drop all records."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await start_with_a_topic(cluster, 1, 2, segment_bytes="200", retention_bytes="400", retention_ms="-1")
+        await cluster.produce(1, "first")
+        cluster.world.network.cut("broker-1", "broker-2")
+        cluster.controller.change(isr=[2], leader=2)
+        for number in range(20):
+            await cluster.produce(2, f"value-{number:03}")
+        disk = cluster.world.disk(path(2, "a"))
+        await cluster.until(lambda: stored_offset(disk, "log-start-offset-checkpoint") > 10, within_seconds=120)
+        log_starts: list[int] = []
+
+        def look(where: str, kind: str, name: str) -> None:
+            if where != path(2, "a") or not name.startswith("t-0/"):
+                return
+            if kind == "rename" and not fails:
+                fails.append(True)
+                disk.fail_next(operation, errno.EMFILE, times=3)
+            if kind == "append":
+                log_starts.append(stored_offset(disk, "log-start-offset-checkpoint"))
+
+        fails: list[bool] = []
+        cluster.world.operation_watchers.append(look)
+        cluster.controller.change(isr=[1], leader=1)  # An unclean election.
+        await write(cluster, 1, ["acknowledged"])
+        cluster.world.network.mend()
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+        assert fails and set(log_starts) <= {0, 1}
+
+    run(scenario, log_retention_check_interval_ms="500")
+
+
 # --- logs that failed --------------------------------------------------------------------------------------------
 
 

@@ -291,9 +291,9 @@ def test_follower_takes_over_the_high_watermark_within_its_log() -> None:
     assert replica.leader_high_watermark(Offset(5)) == [HighWatermarkAdvanced(Offset(5))]
     assert replica.leader_high_watermark(Offset(4)) == []
     assert replica.leader_high_watermark(Offset(50)) == [HighWatermarkAdvanced(Offset(8))]
-    replica.truncated(Offset(6))
+    replica.truncated(log_start_offset=Offset(0), log_end_offset=Offset(6))
     assert (replica.log_end_offset, replica.high_watermark) == (6, 6)
-    replica.restarted_at(Offset(100))
+    replica.truncated(log_start_offset=Offset(100), log_end_offset=Offset(100))
     assert (replica.log_start_offset, replica.log_end_offset, replica.high_watermark) == (100, 100, 100)
 
 

@@ -439,8 +439,6 @@ class Lives:
         replica.log_start = replica.durable = offset
         replica.high_watermark = max(replica.high_watermark, offset)
         await self.restructure(replica, Offset(0), lambda log: self.emptied(replica, log, offset))
-        assert replica.partition is not None
-        replica.partition.restarted_at(offset)
 
     async def emptied(self, replica: Replica, log: Log, offset: Offset) -> None:
         replica.log_start, replica.durable = max(replica.log_start, offset), 0
