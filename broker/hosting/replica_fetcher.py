@@ -51,6 +51,7 @@ from common.protocol.messages.list_offsets import (
 )
 from common.records.batch import BatchError, BatchHeader, split_intact_batches
 from common.storage.errors import LogClosed, UnexpectedOffset
+from common.storage.log import Log
 from common.time_units import NS_PER_MS
 
 # Fetch 17 has topic ids, the replica's broker epoch, and leader hints in tagged fields.
@@ -450,11 +451,23 @@ class ReplicaFetcher:
             )
         else:
             followed.backoff_ns = _FIRST_BACKOFF_NS
-            self._append(followed, data, appends)
+            batches, view = _intact_batches(data.records)
+            if batches and _begins_within(batches[0][0], followed.partition.log):
+                # DeleteRecords has moved the leader's log start into this batch. Replicas have whole batches only.
+                await self._restart(followed.partition, Offset(batches[0][0].base_offset))
+                if not self._is_current(followed):
+                    return
+            self._append(followed, data, batches, view, appends)
 
-    def _append(self, followed: _Followed, data: PartitionData, appends: "list[asyncio.Future[None]]") -> None:
+    def _append(
+        self,
+        followed: _Followed,
+        data: PartitionData,
+        batches: list[tuple[BatchHeader, memoryview]],
+        view: memoryview,
+        appends: "list[asyncio.Future[None]]",
+    ) -> None:
         partition = followed.partition
-        batches, view = _intact_batches(data.records)
         if not batches:
             self._follow_leader_marks(followed, data)
             return
@@ -578,6 +591,11 @@ class ReplicaFetcher:
                 if answer.partition_index == partition.index and answer.error_code == ErrorCode.NONE:
                     return Offset(answer.offset)
         return None
+
+
+def _begins_within(header: BatchHeader, log: Log) -> bool:
+    """Whether the log is empty and starts inside of this batch."""
+    return header.base_offset < log.log_start_offset == log.log_end_offset <= header.last_offset
 
 
 def _intact_batches(records: object) -> tuple[list[tuple[BatchHeader, memoryview]], memoryview]:

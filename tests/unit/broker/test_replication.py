@@ -634,6 +634,24 @@ def test_a_new_follower_joins_a_leader_that_was_cut_in_a_gap() -> None:
     run(scenario)
 
 
+def test_a_new_follower_begins_within_a_batch() -> None:
+    """DeleteRecords has moved the leader's log start into a batch. The follower needs the whole batch."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.start(2)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        assert (await cluster.produce(1, "deleted", "kept")).error_code == ErrorCode.NONE
+        cluster[1].partition().raise_log_start(Offset(1))
+        cluster.controller.change(replicas=[1, 2], adding_replicas=[2])
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+        assert cluster[2].partition().log.log_start_offset == 1
+        assert cluster.log_bytes(2) == cluster.log_bytes(1)
+
+    run(scenario)
+
+
 def test_torn_tail_after_a_crash_is_cut_off_and_replicated_again() -> None:
     """A follower dies in the middle of a write. When it starts again, it truncates its log to the last complete batch and
     fetches the rest again. Then the logs are equal."""
