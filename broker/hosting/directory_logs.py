@@ -10,7 +10,7 @@ Counterpart of Kafka's LogManager.loadLogs and shutdown.
 4. The checkpoint files have no entries for future logs. After a crash such a log is recovered from its first record on.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.hosting.checkpoint_files import CheckpointFiles
@@ -104,15 +104,15 @@ class DirectoryContent:
     # The contents of the checkpoint files, including entries of logs that no longer exist.
     checkpoints: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
 
-    def traces(self, topic_ids: Mapping[str, TopicId]) -> set[TopicIdPartition]:
-        """Returns the replicas named by a checkpoint file, a future log, a -delete folder or a stray. The checkpoint of the
-        high watermarks names a log within seconds of its creation."""
-        named = {*self.strays, *(name for checkpoint in self.checkpoints.values() for name in checkpoint)}
-        return {
-            *(TopicIdPartition(topic_ids[topic], index) for topic, index in named if topic in topic_ids),
-            *(future.key for future in self.futures),
-            *(folder.key for folder in self.deleted_folders if folder.key is not None),
-        }
+    def collect_traces(self, topic_ids: Mapping[str, TopicId], traces: set[TopicIdPartition]) -> Generator[None, None, None]:
+        """Adds the replicas to `traces` that a checkpoint file, a future log, a -delete folder or a stray names, and yields
+        after each entry. The checkpoint of the high watermarks names a log within seconds of its creation."""
+        for topic, index in set[TopicPartition](self.strays).union(*self.checkpoints.values()):
+            if topic in topic_ids:
+                traces.add(TopicIdPartition(topic_ids[topic], index))
+            yield
+        traces.update(future.key for future in self.futures)
+        traces.update(folder.key for folder in self.deleted_folders if folder.key is not None)
 
 
 async def load_directory(

@@ -19,7 +19,7 @@ from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
 from common.metadata.registrations import PartitionRegistration
-from common.slices import pause
+from common.slices import ELEMENTS_PER_SLICE, pause, result_in_slices
 
 
 class ReplicasNotLoaded(Exception):
@@ -97,7 +97,7 @@ class ReplicaLoading:
         finally:
             self._progress.end(progress)
         self._contents[directory.directory_id] = content
-        self.traces |= content.traces(self._topic_ids)
+        await result_in_slices(content.collect_traces(self._topic_ids, self.traces), items=ELEMENTS_PER_SLICE)
         self._env.log.info("logs_loaded", log_dir=directory.log_dir.path, logs=len(content.logs))
 
     def _note_failure(self, directory: HostedDirectory, error: LogDirError) -> None:

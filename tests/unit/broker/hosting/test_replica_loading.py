@@ -2,14 +2,15 @@
 
 import asyncio
 
+from broker.hosting.directory_logs import DirectoryContent
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.loading_progress import LoadingProgress
 from broker.hosting.replica_loading import ReplicaLoading
 from common.configuration.topic import TopicConfig
-from common.ids import BrokerId
+from common.ids import BrokerId, TopicIdPartition
 from common.log_dirs.log_directories import LogDirectories, LogDirectory
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.broker.cluster import METADATA_PATH, directory, path
+from tests.unit.broker.cluster import METADATA_PATH, TOPIC, directory, path
 
 
 class RecordingHosted(Hosted):
@@ -65,3 +66,14 @@ def test_each_look_at_all_logs_has_a_step_of_the_loop_for_itself() -> None:
         assert set(attached) == {hosted.step}
 
     SimulatedWorld(1).run(scenario)
+
+
+def test_what_the_checkpoint_files_name_is_collected_one_by_one() -> None:
+    """The files may name thousands of replicas, and other directories are loaded meanwhile. Topics that are gone leave no
+    trace, because a new topic of the name has another id."""
+    content = DirectoryContent(
+        checkpoints={"one": {("t", 0): 7, ("gone", 0): 7}, "other": {("t", 0): 8, ("t", 1): 8}}, strays=[("t", 2)]
+    )
+    traces: set[TopicIdPartition] = set()
+    assert len(list(content.collect_traces({"t": TOPIC}, traces))) == 4
+    assert traces == {TopicIdPartition(TOPIC, index) for index in range(3)}
