@@ -196,7 +196,7 @@ class BrokerDaemon:
         """Handles a failed data directory: stops its replicas and reports the failure to the controller at once."""
         directory_id = went.directory_id
         assert directory_id is not None, "what was online has an id"
-        replicas = self.replicas.count_in(directory_id)
+        replicas = self.replicas.descriptions.count_in(directory_id)
         closing = self.replicas.handle_directory_offline(directory_id)
         self._env.log.error(
             "log_dir_offline", log_dir=went.log_dir, directory_id=directory_id, cause=went.cause, replicas=replicas

@@ -13,7 +13,7 @@ from broker.core.lifecycle import BrokerState
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.moves import MoveCounts
 from broker.hosting.partition import IsrCounts
-from broker.hosting.replicas import ReplicaGauges
+from broker.hosting.replica_descriptions import ReplicaGauges
 from common.ids import DirectoryId, uuid_text
 from common.log_dirs.directories import NodeDirectories
 from common.metrics_exposition import Sample, counter, gauge
@@ -45,6 +45,14 @@ class Loading(Protocol):
     def remaining_logs(self) -> Mapping[str, int]: ...
 
 
+class Described(Protocol):
+    """The part of `ReplicaDescriptions` that is used here."""
+
+    def gauges(self) -> ReplicaGauges: ...
+
+    def count_in(self, directory_id: DirectoryId) -> int: ...
+
+
 class CountedReplicas(Protocol):
     """The part of `Replicas` that is used here."""
 
@@ -66,9 +74,8 @@ class CountedReplicas(Protocol):
     @property
     def follower_quota(self) -> ReplicationQuota: ...
 
-    def gauges(self) -> ReplicaGauges: ...
-
-    def count_in(self, directory_id: DirectoryId) -> int: ...
+    @property
+    def descriptions(self) -> Described: ...
 
 
 def broker_samples(
@@ -125,7 +132,12 @@ def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) 
         yield from _move_counters(replicas.moves.counts.get(directory_id, MoveCounts()), labels)
         if not directory.is_online:
             continue
-        yield gauge("kafka_log_logdir_partitions", "Replicas in the directory.", replicas.count_in(directory_id), **labels)
+        yield gauge(
+            "kafka_log_logdir_partitions",
+            "Replicas in the directory.",
+            replicas.descriptions.count_in(directory_id),
+            **labels,
+        )
         yield gauge("kafka_log_logdir_moves", "Replicas that move here.", replicas.moves.count_into(directory_id), **labels)
         yield gauge(
             "kafka_log_logdir_move_bytes_to_go",
@@ -166,7 +178,7 @@ def _move_counters(counts: MoveCounts, labels: Mapping[str, str]) -> Iterator[Sa
 
 
 def _replica_samples(replicas: CountedReplicas) -> Iterator[Sample]:
-    counts = asdict(replicas.gauges())
+    counts = asdict(replicas.descriptions.gauges())
     unplaceable_count = counts.pop("unplaceable_replica_count")
     for field_name, value in counts.items():
         # The fields are Kafka's gauge names in snake case, and the exported names have no underscores.

@@ -24,13 +24,14 @@ from dataclasses import dataclass
 
 from broker.core.reconcile import Action, Decision, ReplicaSituation, decide
 from broker.core.replica_movement import ReplicaMovement
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicIdPartition
+from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicIdPartition
 from common.log_dirs.log_directories import LogDirectories
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.metadata_version import is_directory_assignment_supported
 from common.metadata.registrations import LeaderRecoveryState, PartitionRegistration
 from common.metadata.state import MetadataState
+from common.protocol.errors import ErrorCode
 
 
 class HostedReplicas:
@@ -125,6 +126,21 @@ class HostedReplicas:
             if directory_id in (partition.directory(self._broker_id), self._wishes.get(key)):
                 return True
         return False
+
+    def absent_error(self, key: TopicIdPartition, *, is_closing: bool, is_being_created: bool) -> ErrorCode:
+        """Returns the error to answer for a replica that is not served here. `is_closing` means that its directory has
+        failed and the replica is still to be closed."""
+        registration = self._state.partition(*key)
+        if registration is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if registration.leader not in (self._broker_id, NO_LEADER):
+            # Even where the replica here is offline. Kafka keeps answering KAFKA_STORAGE_ERROR then, and clients that do not
+            # refresh their metadata after that error, such as aiokafka, never find the new leader.
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        has_failed = self.is_offline(key) or is_closing
+        if has_failed or (registration.leader == self._broker_id and not is_being_created):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     # --- what happened -------------------------------------------------------------------------------------------
 

@@ -342,16 +342,3 @@ async def close_directory(
     if failure is not None:
         raise failure
     await store_clean_shutdown(log_dir, broker_epoch)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaDescription:
-    """One replica as DescribeLogDirs shows it. The lag of a current replica is how far its end is below the high watermark,
-    that of a future replica how far its end is below the end of the current log."""
-
-    topic: str
-    index: int
-    directory_id: DirectoryId
-    size_bytes: int
-    offset_lag: int
-    is_future: bool = False

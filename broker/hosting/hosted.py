@@ -5,7 +5,7 @@ are online: every lookup asks `LogDirectories`. A job that began before its dire
 directory's object.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from broker.core.placement import PlacedReplicas
 from broker.hosting.checkpoint_files import CheckpointFiles
@@ -110,6 +110,18 @@ class Hosted:
     def any_offline(self) -> bool:
         """Whether any configured directory is offline."""
         return self._log_directories.any_offline
+
+    def served(self, key: TopicIdPartition) -> Partition | None:
+        """Returns the replica, unless its directory has failed a moment ago and the replica is still to be closed."""
+        partition = self._partitions.get(key)
+        return partition if partition is not None and self._log_directories.is_online(partition.directory_id) else None
+
+    def each_served(self, partitions: Iterable[Partition]) -> Iterator[Partition]:
+        """Yields those that are served when their turn comes. One that has left must not act any more: the same replica may
+        be here again as another object."""
+        for partition in partitions:
+            if self.served(partition.key) is partition:
+                yield partition
 
     def in_directory(self, directory_id: DirectoryId) -> list[Partition]:
         """Returns the replicas whose current log is in this directory."""

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from broker.hosting.directory_logs import ReplicaDescription
+from broker.hosting.replica_descriptions import ReplicaDescription
 from common.ids import DirectoryId, TopicIdPartition, uuid_text
 from common.metrics_exposition import Sample, gauge
 
 
 class ResizedReplicas(Protocol):
-    """The part of `Replicas` that this module uses."""
+    """The part of `ReplicaDescriptions` that this module uses."""
 
     def take_resized(self) -> Mapping[TopicIdPartition, ReplicaDescription | None]: ...
 

@@ -17,7 +17,7 @@ from common.protocol.messages.alter_replica_log_dirs import (
 
 
 class AlterReplicaLogDirsRequests:
-    """Handles AlterReplicaLogDirs. `alter(topic, index, path)` is `Replicas.alter_log_dir`."""
+    """Handles AlterReplicaLogDirs. `alter(topic, index, path)` is `LogDirAlteration.alter`."""
 
     def __init__(self, alter: Callable[[str, int, str], ErrorCode]) -> None:
         self._alter = alter

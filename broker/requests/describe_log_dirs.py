@@ -7,7 +7,7 @@ moving is listed twice: in its directory, and as a future replica in the directo
 
 from collections.abc import Callable, Sequence
 
-from broker.hosting.directory_logs import ReplicaDescription
+from broker.hosting.replica_descriptions import ReplicaDescription
 from common.ids import DirectoryId
 from common.log_dirs.log_directories import LogDirectories, LogDirectory
 from common.net.request_context import RequestContext

@@ -89,7 +89,7 @@ def request_handlers(
     metadata = MetadataRequests(env, state, broker_id=broker_id, cluster_id=directories.cluster_id, auto_topics=auto_topics)
     topic_partitions = DescribeTopicPartitionsRequests(state, partitions_max=config.max_request_partition_size_limit)
     log_dirs = DescribeLogDirsRequests(
-        directories.known, describe=replicas.describe, describe_future=replicas.describe_future
+        directories.known, describe=replicas.descriptions.current, describe_future=replicas.descriptions.future
     )
     transactional = TransactionRequests(state, transactions, auto_topics, producer_ids.take)
     verifier.attach(transactional.add_or_verify)
@@ -120,7 +120,7 @@ def request_handlers(
         ApiKey.LIST_CONFIG_RESOURCES: ListConfigResourcesRequests(state).handle,
         ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequests(state, resolver).handle,
         ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle,
-        ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirsRequests(replicas.alter_log_dir).handle,
+        ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirsRequests(replicas.log_dir_alteration.alter).handle,
         ApiKey.WRITE_TXN_MARKERS: markers.handle,
         **transactional.handlers(),
         **GroupRequests(env, groups).handlers(),

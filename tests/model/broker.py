@@ -335,7 +335,7 @@ class _Running:
             self.step(ReadyToUnfence())
 
     def reconcile(self, key: TopicIdPartition) -> None:
-        """Counterpart of `Replicas.reconcile`, with disks that create and delete at once."""
+        """Counterpart of `Reconciliation.reconcile`, with disks that create and delete at once."""
         process = self.process
         decision = process.known.decide(key, process.hosted.get(key))
         if decision.action is Action.CREATE:

@@ -20,13 +20,18 @@ from broker.coordinator.open_shard import OpenShard
 from broker.core import compaction, directory_support, future_at_start, placement, reconcile
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.directory_suspicion import DirectorySuspicion
+from broker.core.hosted_replicas import HostedReplicas
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
 from broker.core.replica_movement import ReplicaMovement
 from broker.daemon import BrokerDaemon
+from broker.hosting.hosted import Hosted
+from broker.hosting.metadata_application import MetadataApplication
 from broker.hosting.moves import Moves
 from broker.hosting.partition import Partition
+from broker.hosting.reconciliation import Reconciliation
 from broker.hosting.replica_copy import ReplicaCopy
+from broker.hosting.replica_creation import ReplicaCreation
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
 from broker.requests import fetched_partitions, produce
@@ -544,14 +549,14 @@ _BROKER = (
     _bug(
         "a late creation is taken back behind the next topic's",
         "A log that nobody wants goes like any other.",
-        Edit(Replicas._host_created, "if self._known.placed_here(key) is None:", "if False:"),
+        Edit(ReplicaCreation._host_created, "if self._known.placed_here(key) is None:", "if False:"),
         seed=369,
     ),
     _bug(
         "a creation ends by itself in a directory that failed",
         "The creation knows best how it ended.",
         Edit(
-            Replicas._ends_creation,
+            ReplicaCreation._ends_creation,
             "if not self._log_directories.is_online(directory.directory_id):",
             "if False:",
         ),
@@ -560,7 +565,7 @@ _BROKER = (
         "deleted topics stay",
         "Disk space is cheap.",
         Edit(
-            Replicas.apply,
+            MetadataApplication.apply,
             "for index in topic.partitions:",
             "for index in ():",
         ),
@@ -569,9 +574,9 @@ _BROKER = (
         "a removed leader keeps leading",
         "The topic is still there, so nothing is deleted.",
         Edit(
-            Replicas.reconcile,
+            Reconciliation.reconcile,
             "if decision.action is Action.DELETE:",
-            "if decision.action is Action.DELETE and self.state.partition(*key) is None:",
+            "if decision.action is Action.DELETE and self._state.partition(*key) is None:",
         ),
     ),
     _bug(
@@ -582,12 +587,12 @@ _BROKER = (
     _bug(
         "a deleted replica is still counted",
         "Its files are there until the delay is over.",
-        Edit(Replicas._delete, "directory.replicas.remove(partition.key)", "pass"),
+        Edit(Reconciliation._delete, "directory.replicas.remove(partition.key)", "pass"),
     ),
     _bug(
         "a failed directory answers for ever",
         "The log is in a failed directory, so that is what every client gets to hear, as in Apache Kafka.",
-        Edit(Replicas._absent_error, "registration.leader not in (self._broker_id, NO_LEADER)", "False"),
+        Edit(HostedReplicas.absent_error, "registration.leader not in (self._broker_id, NO_LEADER)", "False"),
     ),
 )
 
@@ -889,7 +894,7 @@ _SLICES = (
     _bug(
         "a replica that left between two slices is configured",
         "It was served when the work began.",
-        Edit(Replicas._each_served, "if self._served(partition.key) is partition:", "if True:"),
+        Edit(Hosted.each_served, "if self.served(partition.key) is partition:", "if True:"),
     ),
     _bug(
         "a description reads what changes between two slices",

@@ -72,7 +72,7 @@ def test_a_wrong_count() -> None:
         elsewhere = next(id_ for id_ in directories if id_ != here)
         directories[here].replicas.remove(key)
         assert len(list(miscounts(replicas))) == 1
-        replicas._note_kind(key)
+        replicas._creation.note_kind(key)
         assert list(miscounts(replicas)) == []
         for kind in ReplicaKind:
             directories[elsewhere].replicas.place(key, kind)

@@ -249,7 +249,7 @@ def test_a_creation_that_does_not_end() -> None:
     async def plant(planted: Planted) -> None:
         checker = UndisturbedChecker(planted.cluster.world.disk)
         broker = planted.brokers[planted.follower_id]
-        broker.replicas._creating[TopicIdPartition(planted.key.topic_id, 7)] = planted.follower.directory_id
+        broker.replicas._creation._creating[TopicIdPartition(planted.key.topic_id, 7)] = planted.follower.directory_id
         checker.look_at_creations(planted.brokers, 0)
         disk = planted.cluster.world.disk(planted.follower.log.log_dir.path)
         disk.hang()

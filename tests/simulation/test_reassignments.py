@@ -117,7 +117,7 @@ def test_all_replicas_are_visible_while_one_is_added() -> None:
         assert described.topics[0].partitions[0].replica_nodes == [third, first, second]
         leader = cluster.nodes[cluster.partition("t", 0).leader].broker
         assert leader is not None
-        gauges = leader.replicas.gauges()
+        gauges = leader.replicas.descriptions.gauges()
         assert (gauges.reassigning_partitions, gauges.under_replicated_partitions) == (1, 0)
         await client.produce("t", 0, b"meanwhile")
         assert await reassign(client, "t", {0: None}, broker_id=first) == [ErrorCode.NONE]

@@ -264,7 +264,7 @@ class Node:
                 )
                 found.extend(self.broker.replicas.traffic.samples(self.broker.state.topic_ids))
                 online = directories.known.online
-                found.extend(log_sizes.samples(online, self.broker.replicas))
+                found.extend(log_sizes.samples(online, self.broker.replicas.descriptions))
                 cleaner = self.broker.replicas.cleaner
                 found.extend(cleaner_samples(cleaner.counts, cleaner.uncleanable, online, self._env.now_ns()))
             return found

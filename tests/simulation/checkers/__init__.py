@@ -251,7 +251,7 @@ class Checkers:
         in_use = {
             path
             for broker in self.brokers().values()
-            if broker.replicas._is_loaded and not broker.replicas._is_shut_down
+            if broker.replicas._is_loaded and not broker.replicas._reconciliation._is_stopped
             for path in broker._directories.known.online.values()
         }
         for broker_id in self._cluster.broker_ids:

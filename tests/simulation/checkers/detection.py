@@ -64,7 +64,7 @@ class DetectionChecker:
         before, self._misjudged_since = self._misjudged_since, {}
         for broker_id, broker in brokers.items():
             replicas = broker.replicas
-            if not replicas._is_loaded or replicas._is_shut_down:
+            if not replicas._is_loaded or replicas._reconciliation._is_stopped:
                 continue
             for directory_id, path in broker._directories.known.online.items():
                 silent_ns = broker._directories.log_dirs[directory_id].silence_ns

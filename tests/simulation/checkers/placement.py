@@ -55,7 +55,7 @@ def _kind(broker_id: int, part: ModelPartition) -> ReplicaKind:
 def miscounts(replicas: Replicas) -> Iterator[str]:
     """Yields a text for every directory whose replicas the broker has miscounted. Call it only while no code of the broker
     is running."""
-    places: dict[TopicIdPartition, DirectoryId] = {**replicas.hosted_directories(), **replicas._creating}
+    places: dict[TopicIdPartition, DirectoryId] = {**replicas.hosted_directories(), **replicas._creation._creating}
     for directory in replicas._hosted.online_directories():
         directory_id = directory.directory_id
         expected = dict.fromkeys(ReplicaKind, 0)

@@ -40,7 +40,7 @@ class UndisturbedChecker:
         before, self._creating_since = self._creating_since, {}
         for broker_id, broker in brokers.items():
             replicas = broker.replicas
-            for key, directory_id in replicas._creating.items():
+            for key, directory_id in replicas._creation._creating.items():
                 path = broker._directories.known.online.get(directory_id)
                 if path is None or not self._disk_at(path).is_well:
                     continue

@@ -61,7 +61,7 @@ def test_a_dead_disk_under_a_leader_answers_storage_errors_and_the_others_go_on(
         for index in alive:
             assert (await cluster.produce(1, "after", index=index)).error_code == ErrorCode.NONE
             assert await cluster.read_all(1, index=index) == ["before", "after"]
-        assert cluster[1].replicas.gauges().offline_replica_count == 2
+        assert cluster[1].replicas.descriptions.gauges().offline_replica_count == 2
         assert sorted(cluster[1].replicas.hosted_directories()) == [
             TopicIdPartition(TOPIC, index) for index in sorted(alive)
         ]
@@ -336,7 +336,7 @@ def test_a_replica_is_not_created_again_while_its_directory_is_offline() -> None
         await cluster.world.sleep(3)
         assert on_disk(cluster, "a") == []
         assert f"t-{index}/partition.metadata" not in cluster.world.disk(path(1, "b")).files()
-        assert cluster[1].replicas.gauges().offline_replica_count == 1
+        assert cluster[1].replicas.descriptions.gauges().offline_replica_count == 1
         cluster.controller.remove_topic()
         again = TopicId(Uuid(b"V" * 16))
         cluster.controller.create_topic([1, 2], [1, 2], topic_id=again)
@@ -456,19 +456,19 @@ def test_a_failed_directory_is_refused_before_its_replicas_are_closed() -> None:
         broker.offline_delay_ns = NS_PER_S
         broker.failures.report(LogDirError(path(1, "a"), "probe", errno.EIO))
         await cluster.world.sleep(0.1)
-        assert broker.replicas.gauges().offline_replica_count == 0
+        assert broker.replicas.descriptions.gauges().offline_replica_count == 0
         assert (await cluster.produce(1, "x", index=dead)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await cluster.fetch(1, index=dead)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await cluster.produce(1, "x", index=alive)).error_code == ErrorCode.NONE
         assert list(broker.replicas.hosted_directories()) == [TopicIdPartition(TOPIC, alive)]
-        assert broker.replicas.alter_log_dir("t", dead, path(1, "b")) == alter_error_once_closed(broker, dead)
+        assert broker.replicas.log_dir_alteration.alter("t", dead, path(1, "b")) == alter_error_once_closed(broker, dead)
         cluster.controller.change(dead, leader=NO_LEADER)
         assert (await cluster.produce(1, "x", index=dead)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
     def alter_error_once_closed(broker: TestBroker, index: int) -> ErrorCode:
         at_once(broker.replicas.handle_directory_offline(directory(1, "a")))
-        assert broker.replicas.gauges().offline_replica_count == 1
-        return broker.replicas.alter_log_dir("t", index, path(1, "b"))
+        assert broker.replicas.descriptions.gauges().offline_replica_count == 1
+        return broker.replicas.log_dir_alteration.alter("t", index, path(1, "b"))
 
     run(scenario)
 
@@ -491,10 +491,10 @@ def test_metadata_closes_a_replica_of_a_failed_directory_before_its_turn() -> No
         cluster.controller.change(second, leader=1)
         assert [each.gone for each in held] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
         at_once(closing)
-        assert broker.replicas.gauges().offline_replica_count == 2
+        assert broker.replicas.descriptions.gauges().offline_replica_count == 2
         assert [len(on_disk(cluster, letter)) for letter in "ab"] == [0, 2]
         await cluster.world.sleep(2)
-        assert broker.replicas.gauges().offline_replica_count == 2
+        assert broker.replicas.descriptions.gauges().offline_replica_count == 2
 
     run(scenario)
 
@@ -512,7 +512,7 @@ def test_a_topic_that_is_deleted_while_its_directory_is_closed_leaves_nothing_be
         next(closing)
         cluster.controller.remove_topic()
         at_once(closing)
-        gauges = broker.replicas.gauges()
+        gauges = broker.replicas.descriptions.gauges()
         assert (gauges.partition_count, gauges.leader_count, gauges.offline_replica_count) == (0, 0, 0)
 
     run(scenario)

@@ -2,13 +2,14 @@
 
 import errno
 from collections.abc import Mapping
+from typing import Self
 
 from broker.core.lifecycle import BrokerState
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.loading_progress import LoadingProgress
 from broker.hosting.moves import MoveCounts
 from broker.hosting.partition import IsrCounts
-from broker.hosting.replicas import ReplicaGauges
+from broker.hosting.replica_descriptions import ReplicaGauges
 from broker.metrics import broker_samples
 from common.environment.interface import LogDirError, SpaceStat
 from common.ids import DirectoryId, uuid_text
@@ -51,6 +52,10 @@ class Replicas:
         self.leader_quota.count(16, 0, is_paced=True)
         self.follower_quota = ReplicationQuota(lambda: 1)
         self.follower_quota.count(17, 0, is_paced=False)
+
+    @property
+    def descriptions(self) -> Self:
+        return self
 
     def gauges(self) -> ReplicaGauges:
         return ReplicaGauges(

@@ -29,7 +29,7 @@ OTHER_TOPIC = TopicId(Uuid(b"U" * 16))
 
 
 def alter(cluster: Cluster, destination: str, *, topic: str = "t", index: int = 0) -> ErrorCode:
-    return cluster[1].replicas.alter_log_dir(topic, index, destination)
+    return cluster[1].replicas.log_dir_alteration.alter(topic, index, destination)
 
 
 def folders(cluster: Cluster, letter: str) -> list[str]:
@@ -269,7 +269,7 @@ def test_the_source_disk_dies_during_the_renames_and_its_replicas_are_closed_lat
         goes_on.set()
         await cluster.world.sleep(0.1)
         at_once(closing)
-        assert broker.replicas.gauges().offline_replica_count == 1
+        assert broker.replicas.descriptions.gauges().offline_replica_count == 1
         assert (await cluster.produce(1, "two")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert assigned(cluster) == directory(1, "a")
 

@@ -260,14 +260,14 @@ def test_isr_shrinks_and_expands() -> None:
         # The record is acknowledged without broker 3, which has left the ISR by then.
         assert (await cluster.produce(1, "a")).error_code == ErrorCode.NONE
         assert cluster.controller.partition().isr == (1, 2)
-        assert cluster[1].replicas.gauges().under_replicated_partitions == 1
+        assert cluster[1].replicas.descriptions.gauges().under_replicated_partitions == 1
         for number in range(5):
             assert (await cluster.produce(1, f"v{number}")).error_code == ErrorCode.NONE
         cluster.world.network.mend()
         await cluster.until(lambda: cluster.controller.partition().isr == (1, 2, 3))
         assert cluster.log_bytes(3) == cluster.log_bytes(1)
         assert (cluster[1].replicas.isr_counts.shrinks, cluster[1].replicas.isr_counts.expands) == (1, 1)
-        assert cluster[1].replicas.gauges().under_replicated_partitions == 0
+        assert cluster[1].replicas.descriptions.gauges().under_replicated_partitions == 0
 
     run(scenario)
 
@@ -325,7 +325,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all() -> None:
         assert (await cluster.produce(1, "a")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert cluster[1].partition().log.log_end_offset == 0
         assert (await cluster.produce(1, "b", acks=1)).error_code == ErrorCode.NONE
-        assert cluster[1].replicas.gauges().under_min_isr_partition_count == 1
+        assert cluster[1].replicas.descriptions.gauges().under_min_isr_partition_count == 1
 
     run(scenario)
 
@@ -796,7 +796,7 @@ def test_replication_of_many_partitions() -> None:
         answers = await asyncio.gather(*(cluster.produce(replicas[index % 3][0], "x", index=index) for index in range(40)))
         assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
         # The partitions are spread evenly, because placement takes the directory with the fewest logs.
-        counts = [len(cluster[1].replicas.describe(each)) for each in cluster[1].directories.online]
+        counts = [len(cluster[1].replicas.descriptions.current(each)) for each in cluster[1].directories.online]
         assert sorted(counts) == [13, 13, 14]
         assert cluster[1].replicas.find(TOPIC, 40) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -444,7 +444,7 @@ def test_a_commit_survives_the_move_of_its_partition_to_another_directory() -> N
         target = "b" if source == directory(1, "a") else "a"
         cluster.controller.change(topic_id=OFFSETS, directories=[source])
         joining = join(cluster, 1)
-        assert cluster[1].replicas.alter_log_dir(NAME, 0, path(1, target)) is ErrorCode.NONE
+        assert cluster[1].replicas.log_dir_alteration.alter(NAME, 0, path(1, target)) is ErrorCode.NONE
         key = partition.key
         await cluster.until(lambda: cluster[1].replicas.wished_assignments().get(key) == directory(1, target))
         cluster.controller.change(topic_id=OFFSETS, directories=[directory(1, target)])

@@ -111,7 +111,7 @@ def test_the_former_log_of_a_moved_replica_leaves_no_reference_cycles() -> None:
         target = directory(1, letter)
         cluster.controller.change(0, directories=[source, follower])
         former = weakref.ref(partition.log)
-        assert cluster[1].replicas.alter_log_dir("t", 0, path(1, letter)) is ErrorCode.NONE
+        assert cluster[1].replicas.log_dir_alteration.alter("t", 0, path(1, letter)) is ErrorCode.NONE
         await cluster.until(lambda: cluster[1].replicas.wished_assignments().get(partition.key) == target)
         cluster.controller.change(0, directories=[target, follower])
         await cluster.until(lambda: partition.directory_id == target)

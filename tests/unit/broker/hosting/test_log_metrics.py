@@ -1,7 +1,7 @@
 """The sizes of logs are summed up for each directory. Only replicas that note a change are looked at."""
 
-from broker.hosting.directory_logs import ReplicaDescription
 from broker.hosting.log_metrics import LogSizes
+from broker.hosting.replica_descriptions import ReplicaDescription
 from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_text
 
 FIRST = DirectoryId(Uuid(b"A" * 16))

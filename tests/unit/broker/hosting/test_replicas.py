@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from broker.hosting import replicas as replicas_module
+from broker.hosting import replica_descriptions
 from broker.hosting.directory_logs import DuplicateLog
 from common.ids import Offset, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.log_dirs.log_directories import SpaceSeen
@@ -226,7 +226,7 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
 def test_the_sizes_of_many_replicas_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a start the sizes of all replicas are new. Each call describes the next few of them, and one that grows
     meanwhile has to wait for its next turn."""
-    monkeypatch.setattr(replicas_module, "RESIZED_PER_CALL_MAX", 2)
+    monkeypatch.setattr(replica_descriptions, "RESIZED_PER_CALL_MAX", 2)
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
@@ -234,9 +234,9 @@ def test_the_sizes_of_many_replicas_are_read_a_few_at_a_time(monkeypatch: pytest
         for index in range(5):
             await cluster.started(index)
         replicas = cluster[1].replicas
-        first = [key.partition for key in replicas.take_resized()]
+        first = [key.partition for key in replicas.descriptions.take_resized()]
         await cluster.produce(1, "x", index=first[0])
-        then = [[key.partition for key in replicas.take_resized()] for _ in range(3)]
+        then = [[key.partition for key in replicas.descriptions.take_resized()] for _ in range(3)]
         assert sorted([*first, *then[0], *then[1]]) == [0, 0, 1, 2, 3, 4]
         assert then[1][-1] == first[0]
         assert then[2] == []
@@ -253,13 +253,13 @@ def test_replicas_that_have_left_are_noted_for_the_metrics_only(is_read: bool) -
         await cluster.start(1)
         replicas = cluster[1].replicas
         if is_read:
-            assert replicas.take_resized() == {}
+            assert replicas.descriptions.take_resized() == {}
         cluster.controller.create_topic([1])
         await cluster.started()
         await cluster.produce(1, "x")
         cluster.controller.remove_topic()
         await cluster.world.sleep(1)
-        assert replicas.take_resized() == ({TopicIdPartition(TOPIC, 0): None} if is_read else {})
+        assert replicas.descriptions.take_resized() == ({TopicIdPartition(TOPIC, 0): None} if is_read else {})
 
     run(scenario)
 
@@ -568,7 +568,7 @@ def test_a_replica_that_has_no_place_waits_and_is_lost_meanwhile() -> None:
         cluster.controller.create_topic([1])
         assert cluster[1].replicas.wished_assignments() == {TopicIdPartition(TOPIC, 0): LOST}
         assert cluster[1].replicas.is_unplaceable(TopicIdPartition(TOPIC, 0))
-        assert cluster[1].replicas.gauges().unplaceable_replica_count == 1
+        assert cluster[1].replicas.descriptions.gauges().unplaceable_replica_count == 1
         await cluster.world.sleep(3)
         assert len(cluster.world.events_named("replica_not_placeable")) == 1
         cluster[1].directories.step(SpaceSeen(directory(1, "a"), space))
@@ -766,11 +766,11 @@ def test_a_replica_that_leaves_and_comes_back_is_not_changed_by_its_former_self(
         cluster.controller.change(1, replicas=[2, 1], directories=[UNASSIGNED] * 2)
         await cluster.until(lambda: cluster.controller.partition(1).isr == (2, 1))
         cluster.controller.change(1, leader=1)
-        assert (replicas.gauges().partition_count, replicas.gauges().leader_count) == (2, 2)
+        assert (replicas.descriptions.gauges().partition_count, replicas.descriptions.gauges().leader_count) == (2, 2)
         at_once(applying)
         assert before.gone is not ErrorCode.NONE
         assert cluster[1].partition(1) is not before
-        assert (replicas.gauges().partition_count, replicas.gauges().leader_count) == (2, 2)
+        assert (replicas.descriptions.gauges().partition_count, replicas.descriptions.gauges().leader_count) == (2, 2)
 
     run(scenario)
 

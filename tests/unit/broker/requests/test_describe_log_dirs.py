@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from broker.hosting.directory_logs import ReplicaDescription
+from broker.hosting.replica_descriptions import ReplicaDescription
 from broker.requests.describe_log_dirs import DescribeLogDirsRequests
 from common.environment.interface import LogDirError, SpaceStat
 from common.ids import DirectoryId
