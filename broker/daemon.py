@@ -208,6 +208,10 @@ class BrokerDaemon:
 
     def _ends_without_directory(self) -> bool:
         """Whether the broker has to end because a directory is offline that metadata.version cannot name. Begins the end."""
+        if self.lifecycle.state in (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN):
+            # The controller moves the leaders of every directory anyway, and elects none here. An end in order leaves
+            # clean-shutdown markers in the other directories.
+            return False
         # Until the image has this incarnation's registration, its metadata.version may be an old one.
         reason = reason_to_end(self._directories.known, self.state.metadata_version) if self._knows_level else None
         if reason is not None:

@@ -15,11 +15,13 @@ from broker.controller_link.assignments_sender import AssignmentsSender
 from broker.core.hosted_replicas import ReplicaPlace
 from broker.core.unfence_gate import UnfenceGate
 from common.ids import BrokerId, DirectoryId, TopicIdPartition
-from common.metadata.metadata_version import is_directory_assignment_supported
+from common.metadata.metadata_version import DIRECTORY_ASSIGNMENT_LEVEL, is_directory_assignment_supported, level_name
 from common.metadata.state import MetadataState
 
 # The minimum time between two comparisons in a burst of changes. A single change is handled at once.
 LOOK_INTERVAL_NS = 100_000_000
+# The number of replicas that a log event names.
+_NAMES_MAX = 10
 
 
 class PlacedReplicas(Protocol):
@@ -32,6 +34,8 @@ class PlacedReplicas(Protocol):
     def is_being_created(self, key: TopicIdPartition) -> bool: ...
 
     def is_unplaceable(self, key: TopicIdPartition) -> bool: ...
+
+    def is_missing(self, key: TopicIdPartition) -> bool: ...
 
 
 class Assignments:
@@ -73,9 +77,16 @@ class Assignments:
     def fix_gate(self) -> None:
         """Fixes the set of replicas that the gate waits for. Call it when the first image that contains this broker's
         registration has been applied."""
-        is_supported = is_directory_assignment_supported(self._state.metadata_version)
-        replicas = self._state.partitions_of_broker(self._broker_id) if is_supported else ()
-        self._gate.fix(replicas, self._places())
+        self._gate.fix(self._state.partitions_of_broker(self._broker_id), self._places())
+        if not self._is_supported() and self._gate.waiting:
+            topics = self._state.topics
+            names = [f"{topics[topic_id].name}-{index}" for topic_id, index in self._gate.waiting[:_NAMES_MAX]]
+            advice = (
+                f"put the directories that held them back into log.dirs, or raise metadata.version to "
+                f"{level_name(DIRECTORY_ASSIGNMENT_LEVEL)} or later"
+            )
+            count = len(self._gate.waiting)
+            self._sender.env.log.error("replicas_without_directory", count=count, partitions=names, advice=advice)
         self._look_at_gate()
 
     def _look_at_changes(self) -> None:
@@ -84,12 +95,10 @@ class Assignments:
         self._compare(())
 
     def _compare(self, moved: Collection[TopicIdPartition]) -> None:
-        if not is_directory_assignment_supported(self._state.metadata_version):
-            # If the level has just fallen, everything has to be reported again once it rises, and what the gate waits for
-            # can no longer be settled.
+        if not self._is_supported():
+            # If the level has just fallen, everything has to be reported again once it rises.
             self._sender.settle(list(self._known))
             self._known = {}
-            self._gate.give_up()
             self._look_at_gate()
             return
         wishes = self._replicas.wished_assignments()
@@ -120,9 +129,14 @@ class Assignments:
                 has_wish=key in wishes,
                 is_being_created=self._replicas.is_being_created(key),
                 is_unplaceable=self._replicas.is_unplaceable(key),
+                is_reportable=self._is_supported(),
+                is_missing=self._replicas.is_missing(key),
             )
 
         return place_of
+
+    def _is_supported(self) -> bool:
+        return is_directory_assignment_supported(self._state.metadata_version)
 
     def _assigned(self, key: TopicIdPartition) -> DirectoryId | None:
         registration = self._state.partition(*key)

@@ -85,6 +85,12 @@ class HostedReplicas:
         """Whether no directory has room for this replica."""
         return key in self._unplaceable
 
+    def is_missing(self, key: TopicIdPartition) -> bool:
+        """Whether the replica is in the ISR, had a log when the broker last shut down in order, and has none in any of the
+        directories: its directory has been taken out of log.dirs. After a crash the log may never have been created."""
+        is_lost = self._wishes.get(key) == LOST and not self.is_unplaceable(key)
+        return is_lost and self._directories.previous_broker_epoch is not None
+
     def placed_here(self, key: TopicIdPartition) -> PartitionRegistration | None:
         """Returns the partition's registration if the metadata places a replica on this broker, else None."""
         registration = self._state.partition(*key)
@@ -273,10 +279,20 @@ class ReplicaPlace:
     is_unplaceable: bool
     """Whether no directory has room for the replica."""
 
+    is_reportable: bool = True
+    """Whether metadata.version has directories, so that the controller can learn of this place."""
+
+    is_missing: bool = False
+    """Whether the log of this ISR member is in a directory that has been taken out of log.dirs."""
+
 
 def is_settled(place: ReplicaPlace) -> bool:
     """Whether a new incarnation may unfence as far as this replica is concerned (rule 5): the metadata agrees with the
     directories, or waiting would not make them agree."""
+    if not place.is_reportable:
+        # The controller takes every replica for online, and may make one without a log the leader: no other replica could be
+        # elected then, not even uncleanly.
+        return not place.is_missing
     if place.assigned in (None, LOST, place.hosted) or place.is_unplaceable:
         return True
     # Waiting is also useless if the controller considers the assigned directory offline and no report of ours can change

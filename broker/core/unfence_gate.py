@@ -3,8 +3,10 @@
 docs/DESIGN.md, "Registration and fencing", has the rule. At the first metadata image that contains its registration, the
 broker collects its replicas that are not settled (`hosted_replicas.is_settled`). It asks to be unfenced once the *applied*
 metadata settles all of them. The set is fixed once: assignments that come up later do not count, and a running broker
-never fences itself because of them. If metadata.version falls below 17 meanwhile, the controller records no assignments any
-more, and the set is given up.
+never fences itself because of them.
+
+Below metadata.version 17 the controller records no assignments. Then the broker waits only for replicas in the ISR whose
+directory has been taken out of log.dirs, each until it leaves the ISR, or until the level rises and the metadata says LOST.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +16,7 @@ from common.ids import TopicIdPartition
 
 
 class UnfenceGate:
-    """Opens once every replica of the fixed set is settled. Below metadata.version 17 the set is empty."""
+    """Opens once every replica of the fixed set is settled."""
 
     def __init__(self) -> None:
         # The replicas that are not settled yet; None until the set is fixed. Invariant: only shrinks from then on.
@@ -45,8 +47,3 @@ class UnfenceGate:
         for replica in list(self._waiting):
             if is_settled(place_of(replica)):
                 del self._waiting[replica]
-
-    def give_up(self) -> None:
-        """Drops all replicas of the set, because metadata.version has fallen below 17."""
-        if self._waiting is not None:
-            self._waiting.clear()

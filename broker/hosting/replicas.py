@@ -371,6 +371,10 @@ class Replicas:
         """Whether no directory has room for this replica."""
         return self._known.is_unplaceable(key)
 
+    def is_missing(self, key: TopicIdPartition) -> bool:
+        """Whether the log of this ISR member is in a directory that has been taken out of log.dirs."""
+        return self._known.is_missing(key)
+
     def leads_in(self, directory_id: DirectoryId) -> bool:
         """Whether this broker leads a partition whose replica is in that directory, according to the newest applied
         metadata."""

@@ -176,6 +176,9 @@ class Process:
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
         return self.known.is_unplaceable(key)
 
+    def is_missing(self, key: TopicIdPartition) -> bool:
+        return self.known.is_missing(key)
+
     def _open(self) -> None:
         self.has_opened = True
 

@@ -6,7 +6,7 @@ The drawn plans of the simulator change no levels, so these bugs are not among t
 
 import pytest
 
-from broker.core import directory_support
+from broker.core import directory_support, hosted_replicas
 from broker.core.lifecycle import BrokerLifecycle
 from broker.daemon import BrokerDaemon
 from common.metadata.state import MetadataState
@@ -94,6 +94,28 @@ OTHER_BUGS = (
             "a broker goes on without one of its directories at any level",
             "The other directories are as good as ever.",
             (Edit(directory_support.reason_to_end, "not offline or", "True or"),),
+        ),
+    ),
+    (
+        "compatibility-fewer_directories_after_a_downgrade",
+        PlantedBug(
+            "a broker is unfenced without the log of an ISR member",
+            "Below 3.7-IV2 there are no assignments to wait for.",
+            (Edit(hosted_replicas.is_settled, "return not place.is_missing", "return True"),),
+        ),
+    ),
+    (
+        "compatibility-disk_failure_during_a_controlled_shutdown",
+        PlantedBug(
+            "a broker that is shutting down halts for a directory",
+            "Below 3.7-IV2 a broker ends when a directory fails.",
+            (
+                Edit(
+                    BrokerDaemon._ends_without_directory,
+                    "in (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN)",
+                    "in ()",
+                ),
+            ),
         ),
     ),
 )

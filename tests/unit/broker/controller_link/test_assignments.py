@@ -35,6 +35,7 @@ class Places:
         self.wishes: dict[TopicIdPartition, DirectoryId] = {}
         self.creating: list[TopicIdPartition] = []
         self.unplaceable: list[TopicIdPartition] = []
+        self.missing: list[TopicIdPartition] = []
         self.looks = 0
 
     def hosted_directories(self) -> dict[TopicIdPartition, DirectoryId]:
@@ -49,6 +50,9 @@ class Places:
 
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
         return key in self.unplaceable
+
+    def is_missing(self, key: TopicIdPartition) -> bool:
+        return key in self.missing
 
 
 class Broker:
@@ -207,6 +211,30 @@ def test_below_metadata_version_17_nothing_is_told_and_nothing_withheld() -> Non
         await broker.look()
         assert broker.sent() == {}
         broker.assignments.fix_gate()
+        assert broker.opened == [1]
+
+    run(scenario, metadata_version=16)
+
+
+@pytest.mark.parametrize("end", ["the level rises", "it leaves the ISR"])
+def test_below_metadata_version_17_a_missing_replica_keeps_the_broker_fenced(end: str) -> None:
+    """Unfenced, the broker would be made leader without the log. Once the level has risen, the replica is reported as lost,
+    and the gate opens when the metadata says so."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted, broker.places.wishes, broker.places.missing = {P0: D1}, {P0: D1, P1: LOST}, [P1]
+        await broker.look()
+        broker.assignments.fix_gate()
+        broker.publish()
+        assert (broker.gate.waiting, broker.opened, broker.sent()) == ((P1,), [], {})
+        if end == "the level rises":
+            broker.publish(level(17))
+            assert (broker.opened, broker.sent()) == ([], {P0: D1, P1: LOST})
+            broker.places.missing = []
+            broker.assign(P1, LOST)
+        else:
+            del broker.places.wishes[P1], broker.places.missing[0]
+            broker.publish(moved=(P1,))
         assert broker.opened == [1]
 
     run(scenario, metadata_version=16)

@@ -285,6 +285,23 @@ def test_where_a_broker_leads(broker: Broker, wish: DirectoryId | None, led: Dir
         assert not broker.known.leads_in(D1)
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_replica_without_a_log_is_missing_only_after_a_clean_shutdown(is_clean: bool) -> None:
+    """After a crash its log may never have been created. A replica for which there is no room is not missing."""
+    found = [LogDirectory(path="/d1", directory_id=D1)]
+    epoch = EPOCH if is_clean else None
+    directories = LogDirectories(found, data_dirs=("/d1",), metadata_dir="/d1", previous_broker_epoch=epoch)
+    known = HostedReplicas(BrokerId(1), Broker(assigned=MIGRATING, isr=(1,)).state, directories)
+    assert known.decide(P0, None) == Decision(Action.ASSIGN_LOST)
+    known.note_wish(P0, LOST)
+    assert known.is_missing(P0) is is_clean
+    known.has_no_place(P0)
+    assert not known.is_missing(P0)
+    known.has_place(P0)
+    known.note_wish(P0, D1)
+    assert not known.is_missing(P0)
+
+
 # --- the gate to unfencing -----------------------------------------------------------------------------------------
 
 WAITED_FOR = ReplicaPlace(
@@ -295,6 +312,7 @@ WAITED_FOR = ReplicaPlace(
     is_being_created=False,
     is_unplaceable=False,
 )
+UNREPORTABLE = replace(WAITED_FOR, assigned=MIGRATING, hosted=None, has_wish=True, is_reportable=False)
 OFFLINE = replace(WAITED_FOR, assigned=GONE, assigned_is_online=False, hosted=None, has_wish=False)
 
 
@@ -316,6 +334,10 @@ OFFLINE = replace(WAITED_FOR, assigned=GONE, assigned_is_online=False, hosted=No
         (replace(OFFLINE, has_wish=True), False),
         (replace(OFFLINE, is_being_created=True), False),
         (replace(OFFLINE, is_being_created=True, is_unplaceable=True), True),
+        # Below metadata.version 17 only a replica whose directory was taken out of log.dirs is waited for.
+        (UNREPORTABLE, True),
+        (replace(UNREPORTABLE, is_missing=True), False),
+        (replace(UNREPORTABLE, is_missing=True, is_reportable=True), False),
     ],
 )
 def test_what_is_settled(place: ReplicaPlace, settled: bool) -> None:
