@@ -293,8 +293,12 @@ def is_settled(place: ReplicaPlace) -> bool:
         # The controller takes every replica for online, and may make one without a log the leader: no other replica could be
         # elected then, not even uncleanly.
         return not place.is_missing
-    if place.assigned in (None, LOST, place.hosted) or place.is_unplaceable:
+    if place.assigned in (None, place.hosted) or place.is_unplaceable:
         return True
+    if place.assigned == LOST:
+        # If the log is here again, the metadata must say so first: a controller of Apache Kafka elects the replica when it
+        # unfences the broker, and not when it gets the assignment.
+        return place.hosted is None
     # Waiting is also useless if the controller considers the assigned directory offline and no report of ours can change
     # that. A log that is being created elsewhere will bring such a report.
     return not (place.assigned_is_online or place.has_wish or place.is_being_created)

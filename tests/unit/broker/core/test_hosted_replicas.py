@@ -322,10 +322,12 @@ OFFLINE = replace(WAITED_FOR, assigned=GONE, assigned_is_online=False, hosted=No
         (WAITED_FOR, False),
         (replace(WAITED_FOR, assigned=MIGRATING), False),
         (replace(WAITED_FOR, assigned=D2), False),
-        # The metadata names the replica's directory, places the replica on other brokers, or says LOST.
+        # The metadata names the replica's directory, or places the replica on other brokers.
         (replace(WAITED_FOR, assigned=D1), True),
         (replace(WAITED_FOR, assigned=None), True),
-        (replace(WAITED_FOR, assigned=LOST, assigned_is_online=False), True),
+        # The metadata says LOST. If the log is here again, it can still be led.
+        (replace(WAITED_FOR, assigned=LOST, assigned_is_online=False), False),
+        (replace(WAITED_FOR, assigned=LOST, assigned_is_online=False, hosted=None), True),
         # The log does not exist yet. It may still be created, and the controller counts its directory as online.
         (replace(WAITED_FOR, hosted=None, has_wish=False), False),
         (replace(WAITED_FOR, hosted=None, has_wish=False, is_unplaceable=True), True),
