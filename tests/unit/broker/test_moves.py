@@ -685,8 +685,32 @@ def test_a_copy_gives_way_to_the_records_of_clients(monkeypatch: pytest.MonkeyPa
     run(scenario)
 
 
-def test_moves_wait_for_a_free_mover() -> None:
-    """num.replica.alter.log.dirs.threads is 1, so the second move copies nothing until the first one has caught up."""
+@pytest.mark.parametrize("movers", [1, 2])
+def test_moves_wait_for_a_free_mover(movers: int) -> None:
+    """num.replica.alter.log.dirs.threads is the number of copies at a time. The first move stands still, because nothing can
+    be read from its source. With one mover, the move from another directory waits for it; with two, it does not."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "abc")
+        cluster.controller.create_topic([1], [1], [1])
+        for index in range(3):
+            await cluster.started(index)
+            assert (await cluster.produce(1, "one", index=index)).error_code == ErrorCode.NONE
+        places = {cluster[1].partition(index).directory_id: index for index in range(3)}
+        cluster.world.disk(path(1, "a")).hang({"read"})
+        for letter in "ab":
+            assert alter(cluster, path(1, "c"), index=places[directory(1, letter)]) is ErrorCode.NONE
+        await cluster.world.sleep(1)
+        counts = cluster[1].replicas.moves.counts[directory(1, "c")]
+        assert (counts.finished, counts.bytes_copied > 0) == (movers - 1, movers == 2)
+        cluster.world.disk(path(1, "a")).thaw()
+        await cluster.until(lambda: counts.finished == 2)
+
+    run(scenario, num_replica_alter_log_dirs_threads=str(movers))
+
+
+def test_the_rate_limits_all_moves_together() -> None:
+    """Two replicas move at the same time, and each waits for bytes that the other one has used up."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, "ab")
@@ -702,13 +726,13 @@ def test_moves_wait_for_a_free_mover() -> None:
         counts = cluster[1].replicas.moves.counts[directory(1, "b")]
         await cluster.until(lambda: counts.bytes_copied > 2000, within_seconds=60)
         # The rate is 1,000 bytes per second, and each copy has about 1,000 bytes. The limit let the second copy begin only a
-        # second after the first.
+        # second after the first, although a mover was free.
         assert cluster.world.now_ns() - began > 900_000_000
         assert counts.throttled_ns > 900_000_000
 
     run(
         scenario,
-        num_replica_alter_log_dirs_threads="1",
+        num_replica_alter_log_dirs_threads="2",
         replica_alter_log_dirs_io_max_bytes_per_second="1000",
     )
 

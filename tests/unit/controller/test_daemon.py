@@ -832,6 +832,7 @@ def test_every_handler_has_a_declared_api() -> None:
         assert served <= set(APIS)
         assert ApiKey.PRODUCE not in served
         assert {ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.BROKER_HEARTBEAT, ApiKey.ENVELOPE} <= served
+        assert ApiKey.ASSIGN_REPLICAS_TO_DIRS in served
 
     run(scenario)
 

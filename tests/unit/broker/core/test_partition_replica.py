@@ -605,16 +605,17 @@ def test_metadata_of_the_same_partition_epoch_does_not_forget_a_newer_proposal()
     assert leader.replica.maximal_isr == (1, 2, 3)
 
 
-def test_an_answer_overtaken_by_metadata_is_ignored() -> None:
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.INELIGIBLE_REPLICA])
+def test_an_answer_overtaken_by_metadata_is_ignored(error: ErrorCode) -> None:
     """Metadata with a higher partition epoch is newer than the late answer, so the answer changes nothing."""
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     [proposal] = proposed(leader.fetch(TWO, 10))
     leader.lead(partition((1, 3), partition_epoch=9))
     result = AlterPartitionResult(
-        error=ErrorCode.NONE, leader=ONE, leader_epoch=LeaderEpoch(5), isr=(ONE, TWO), partition_epoch=PartitionEpoch(8)
+        error=error, leader=ONE, leader_epoch=LeaderEpoch(5), isr=(ONE, TWO), partition_epoch=PartitionEpoch(8)
     )
     assert leader.replica.handle_alter_partition_result(proposal, result, leader.now_ns) == []
-    assert leader.replica.committed_isr == (1, 3)
+    assert leader.replica.committed_isr == leader.replica.maximal_isr == (1, 3)
 
 
 # --- acks=all ----------------------------------------------------------------------------------------------------

@@ -129,6 +129,22 @@ def test_a_failed_directory_moves_its_leaders_and_no_others() -> None:
     }
 
 
+@pytest.mark.parametrize("is_unclean_allowed", [False, True])
+def test_a_failed_directory_changes_its_partitions_as_fencing_does(is_unclean_allowed: bool) -> None:
+    """Everything that the broker has is in one directory. It leads, follows, is last in the ISR, and is outside the ISR."""
+    changed = []
+    for request in ({"offline": ["a"]}, {"want_fence": True}):
+        controller = three_brokers()
+        configs = {"unclean.leader.election.enable": "true"} if is_unclean_allowed else {}
+        topic_id = controller.topic("t", [[1, 2, 3], [2, 1, 3], [1, 3, 2], [2, 3, 1]], {1: "a", 2: "c", 3: "e"}, configs)
+        controller.alter(topic_id, 2, [1])
+        controller.alter(topic_id, 3, [2, 3])
+        controller.heartbeat(1, **request)
+        changed.append([record for record in controller.records if isinstance(record, PartitionChangeRecord)])
+    assert changed[0] == changed[1]
+    assert [record.partition_id for record in changed[0]] == [0, 1, 2]
+
+
 def test_a_repeated_report_writes_nothing_when_all_is_well() -> None:
     """Every heartbeat names all lost directories, but only the first one writes anything."""
     controller = three_brokers()

@@ -47,7 +47,7 @@ from common.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from tests.unit.tools.fake_broker import FakeBroker
-from tools.kafka.reassign_partitions import ALREADY_RUNNING, RUN_VERIFY, main
+from tools.kafka.reassign_partitions import ALREADY_RUNNING, RUN_VERIFY, TIMEOUT_MS, main
 
 ROLLBACK = "Save this to use as the --reassignment-json-file option during rollback"
 SET, DELETE = 0, 1
@@ -278,6 +278,7 @@ def test_a_replica_that_does_not_come_ends_the_tool_at_the_timeout(cluster: Clus
     cluster.wishes[3, 0] = [ErrorCode.REPLICA_NOT_AVAILABLE] * 9
     cluster.wishes[3, 1] = [ErrorCode.REPLICA_NOT_AVAILABLE] * 9
     entries = [part(0, [3], ["/b"]), part(1, [3], ["/b"])]
+    assert TIMEOUT_MS == 10_000
     status, _, errors = cluster.on("--execute", *entries, more=["--timeout", "150"])
     assert (status, errors) == (1, ["Timed out before log directory moves could be started for: t-0-3,t-1-3"])
     assert cluster.story == ["3: [0, 1] to /b", "0: [3]", "1: [3]", *["3: [0, 1] to /b"] * 2]
