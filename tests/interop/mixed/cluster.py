@@ -9,16 +9,18 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from admin.errors import AdminError
 from admin.quorum import describe_request
+from common.protocol.api_keys import ApiKey
 from common.protocol.messages.describe_quorum import DescribeQuorumResponse
 from common.protocol.messages.metadata import MetadataResponsePartition
 from tests.blocking_admin import BlockingAdmin
 from tests.integration.cluster import disks_taken_away, uninterrupted, until
+from tests.interop.mixed.relay import Relay
 from tests.interop.mixed.releases import ApacheNode, Release
 from tests.interop.our_tools import run_tool
 from tools.lab.disk_lab import Disk, make_disk, remove_disk
@@ -46,6 +48,8 @@ class Node:
     format_options: tuple[str, ...] = ()
     # Whether the node is started with the others.
     starts: bool = True
+    # Whether the node reaches the controllers through relays, so that its assignments can be held back.
+    is_relayed: bool = False
 
 
 class MixedCluster:
@@ -56,12 +60,21 @@ class MixedCluster:
         self._level = level
         # The nodes of ours that may end by themselves.
         self.expected_ends: set[int] = set()
+        self._relayed = {node.node_id for node in nodes if node.is_relayed}
         self._members = [node.node_id for node in nodes if node.starts]
         self.nodes: dict[int, LocalNode] = {}
         self._ports = {node.node_id: free_ports(2) for node in nodes}
-        self._voters = ",".join(
-            f"{node.node_id}@127.0.0.1:{self._ports[node.node_id][1]}" for node in nodes if "controller" in node.role
-        )
+        ports = {node.node_id: self._ports[node.node_id][1] for node in nodes if "controller" in node.role}
+        self.relays = {
+            number: Relay(port, ApiKey.ASSIGN_REPLICAS_TO_DIRS) for number, port in ports.items() if self._relayed
+        }
+        self._voters = {
+            node.node_id: ",".join(
+                f"{number}@127.0.0.1:{self.relays[number].port if node.is_relayed else port}"
+                for number, port in ports.items()
+            )
+            for node in nodes
+        }
         for node in nodes:
             self._create(node, overrides)
 
@@ -104,7 +117,7 @@ class MixedCluster:
         properties = {
             "process.roles": files.role,
             "node.id": str(files.node_id),
-            "controller.quorum.voters": self._voters,
+            "controller.quorum.voters": self._voters[files.node_id],
             "controller.listener.names": "CONTROLLER",
             "listeners": ",".join(listeners[role] for role in files.role.split(",")),
             "log.dirs": ",".join(files.data_dirs) or files.metadata_dir,
@@ -113,6 +126,12 @@ class MixedCluster:
             "transaction.state.log.num.partitions": "4",
         }
         Path(files.config).write_text("".join(f"{key}={value}\n" for key, value in (properties | dict(overrides)).items()))
+
+    def set_property(self, node_id: int, key: str, value: str) -> None:
+        """Sets a key in the node's server.properties, to which its next start keeps."""
+        path = Path(self.nodes[node_id].files.config)
+        lines = [line for line in path.read_text().splitlines() if not line.startswith(f"{key}=")]
+        path.write_text("".join(f"{line}\n" for line in [*lines, f"{key}={value}"]))
 
     def use(self, files: NodeFiles, release: Release | None) -> LocalNode:
         """Lets the node run this software from its next start on."""
@@ -184,6 +203,17 @@ class MixedCluster:
                 node.signal(signal.SIGTERM)
             statuses |= {number: self.nodes[number].wait_until_ended(seconds=READY_SECONDS) for number in stopping}
         return statuses
+
+    def is_relayed(self, node_id: int) -> bool:
+        return node_id in self._relayed
+
+    @contextmanager
+    def assignments_held(self) -> Iterator[None]:
+        """No relayed node can report where its replicas are until the context ends."""
+        with ExitStack() as stack:
+            for relay in self.relays.values():
+                stack.enter_context(relay.holding())
+            yield
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -269,6 +299,8 @@ def mixed_cluster(
             with uninterrupted():
                 for node in cluster.nodes.values():
                     node.kill()
+                for relay in cluster.relays.values():
+                    relay.close()
             if not is_fine:
                 cluster.tell()
     if is_fine and os.environ.get("DISKRAFT_KEEP") != "true":

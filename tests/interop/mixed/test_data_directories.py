@@ -10,13 +10,18 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from analytics.requirements import missing_package
+from common.ids import uuid_text
+from common.metadata.directory_ids import LOST
+from common.protocol.numbering import TO_APACHE
 from common.storage.meta_properties import parse_meta_properties
 from tests.integration.cluster import until
 from tests.integration.traffic import QUIET, Promises, assert_nothing_lost, write_some
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
-from tests.interop.mixed.cluster import MixedCluster, Node, mixed_cluster
+from tests.interop.metadata_files import records
+from tests.interop.mixed.cluster import READY_SECONDS, MixedCluster, Node, mixed_cluster
 from tests.interop.mixed.releases import Release
-from tests.interop.our_tools import run_tool
+from tests.interop.our_tools import run_diskraft, run_tool
 from tests.interop.topics import create_topic
 
 TOPIC, PARTITIONS = "t", 4
@@ -62,15 +67,68 @@ def test_a_brokers_directories_change_hands(newest: Release, tmp_path: Path) -> 
 
 def test_a_controllers_directory_changes_hands(newest: Release, tmp_path: Path) -> None:
     """Each creates a topic, finds those of the others, and writes a snapshot that holds everything, also the credential that
-    Diskraft only keeps."""
+    Diskraft only keeps, and a replica whose directory is LOST. It was Apache Kafka's controller to which the broker reported
+    that, and no controller lets the replica lead before its directory is back."""
     controller = Node(CONTROLLER, "controller", newest, disks=0, format_options=("--add-scram", CREDENTIAL))
     with mixed_cluster(tmp_path, [controller, Node(BROKER, "broker", disks=2)], overrides=ALONE) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=1)
+        promises = write_some(cluster.bootstrap, TOPIC, partitions=PARTITIONS, count=COUNT)
+        lost = take_out_a_directory(cluster)
         snapshot = create_enough(cluster, "topic-0", None)
+        assert lost_in(snapshot) == lost
+        if missing_package("pyarrow") is None:
+            assert lost_in_export(cluster, tmp_path / "history") == lost
         for number, (end, release) in enumerate(changes(newest), start=1):
             change_hands(cluster, CONTROLLER, end, release)
             snapshot = create_enough(cluster, f"topic-{number}", snapshot)
             listed = run_tool("topics", "--bootstrap-server", cluster.bootstrap, "--list").lines
-            assert listed == [f"topic-{each}" for each in range(number + 1)]
+            assert listed == [TOPIC, *(f"topic-{each}" for each in range(number + 1))]
+            assert lost_in(snapshot) == lost == leaderless(cluster)
+        restart_with(cluster, *cluster.nodes[BROKER].files.data_dirs)
+        until(lambda: not leaderless(cluster), "the replicas that were lost lead again", seconds=READY_SECONDS)
+        assert_nothing_lost(cluster.bootstrap, TOPIC, promises, partitions=range(PARTITIONS))
+
+
+def take_out_a_directory(cluster: MixedCluster) -> set[int]:
+    """Starts the broker without its second directory, and returns the partitions whose only replica was in it, once the
+    controller has recorded that."""
+    first, second = cluster.nodes[BROKER].files.data_dirs
+    lost = {index for index, place in cluster.places(TOPIC, BROKER).items() if place == second}
+    assert 0 < len(lost) < PARTITIONS
+    restart_with(cluster, first)
+    until(lambda: leaderless(cluster) == lost, f"partitions {lost} are lost", seconds=READY_SECONDS)
+    return lost
+
+
+def restart_with(cluster: MixedCluster, *log_dirs: str) -> None:
+    cluster.shut_down(BROKER)
+    cluster.set_property(BROKER, "log.dirs", ",".join(log_dirs))
+    cluster.start(BROKER)
+
+
+def leaderless(cluster: MixedCluster) -> set[int]:
+    return {index for index, part in cluster.partitions(TOPIC).items() if part.leader_id < 0}
+
+
+def lost_in_export(cluster: MixedCluster, out: Path) -> set[int]:
+    """Returns the partitions whose only replica is LOST in the export of the controller's metadata log."""
+    # Only where the extra `analytics` is installed.
+    from pyarrow.parquet import read_table
+
+    metadata = cluster.nodes[CONTROLLER].files.metadata_dir
+    done = run_diskraft("metadata", "export", "--metadata-log-dir", metadata, "--out", str(out))
+    assert done.status == 0, done
+    rows = [row for path in sorted(out.glob("*.parquet")) for row in read_table(path).to_pylist()]
+    return {row["partition"] for row in rows if row["directories"] == ["LOST"]}
+
+
+def lost_in(snapshot: Path) -> set[int]:
+    """Returns the topic's partitions whose replica is LOST in the snapshot, as our tool prints Apache Kafka's number."""
+    found = [(each["type"], each["data"]) for each in records([snapshot])]
+    (topic_id,) = (data["topicId"] for kind, data in found if kind == "TOPIC_RECORD" and data["name"] == TOPIC)
+    partitions = [data for kind, data in found if kind == "PARTITION_RECORD" and data["topicId"] == topic_id]
+    lost = uuid_text(TO_APACHE[LOST])
+    return {data["partitionId"] for data in partitions if data["directories"] == [lost] and data["leader"] < 0}
 
 
 def create_enough(cluster: MixedCluster, name: str, before: Path | None) -> Path:

@@ -3,20 +3,17 @@
 Apache Kafka's tool asks for it and our controller decides. A writer writes during all of it with acks=all.
 """
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.integration.cluster import directory_id, until
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
-from tests.interop.metadata_files import copy_metadata
+from tests.interop.metadata_files import copy_metadata, records
 from tests.interop.mixed.cluster import READY_SECONDS, TERMINATED, MixedCluster, Node, mixed_cluster
 from tests.interop.mixed.releases import Release
-from tests.interop.our_tools import Done, run_tool
+from tests.interop.our_tools import Done
 from tests.interop.topics import create_topic
 
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
@@ -93,13 +90,3 @@ def until_assigned(cluster: MixedCluster, folder: Path, directories: dict[int, s
         return len(wanted) == PARTITIONS and assigned == wanted
 
     until(are_assigned, f"every replica is assigned to one of {directories}", seconds=READY_SECONDS)
-
-
-def records(files: list[Path]) -> Iterator[dict[str, Any]]:
-    """Yields the metadata records of these files as the tool prints them."""
-    dumped = run_tool("dump_log", "--cluster-metadata-decoder", "--files", ",".join(map(str, files)))
-    assert dumped.status == 0, dumped
-    for line in dumped.lines:
-        _, found, payload = line.partition("payload: ")
-        if found:
-            yield json.loads(payload)

@@ -4,7 +4,8 @@ Each test is a story on one cluster, because a node of Apache Kafka takes second
 with acks=all, and every record that was acknowledged must be there at the end, at its offset.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,11 +22,13 @@ from tests.integration.cluster import until
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
 from tests.interop.mixed.cluster import READY_SECONDS, TERMINATED, MixedCluster, Node, make_empty_disk, mixed_cluster
+from tests.interop.mixed.copier import copying, transactional_id_at
 from tests.interop.mixed.releases import Release
+from tests.interop.our_tools import run_tool
 from tests.interop.topics import create_topic, delete_topic
 from tools.lab.disk_lab import kill_disk
 
-TOPIC = "t"
+TOPIC, UNASSIGNED = "t", "unassigned"
 # Each broker is the preferred leader of two partitions.
 ASSIGNMENTS = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2], 3: [1, 3, 2], 4: [2, 1, 3], 5: [3, 2, 1]}
 EVERYWHERE = {1, 2, 3}
@@ -63,24 +66,28 @@ def test_apache_brokers_under_our_controller(newest: Release, older: Release, tm
 
 
 def test_our_brokers_under_apache_controllers(newest: Release, tmp_path: Path) -> None:
-    """There are three, one of which is also the broker of Apache Kafka. The active one is killed in between."""
+    """There are three, one of which is also the broker of Apache Kafka. The active one is killed in between. All nodes know
+    transaction.version 2, so a transactional producer of Java copies records while its coordinator is killed."""
     nodes = [Node(number, "controller", newest, disks=0) for number in (101, 102)]
     nodes += brokers(newest, apache_role="broker,controller")
     with mixed_cluster(tmp_path, nodes, overrides=OVERRIDES) as cluster:
-        play(cluster, lambda: restart_active_controller(cluster))
+        raised = ("upgrade", "--feature", "transaction.version=2")
+        assert run_tool("features", "--bootstrap-server", cluster.bootstrap, *raised).status == 0
+        play(cluster, lambda: restart_active_controller(cluster), copier=newest)
         assert cluster.stop() == {1: 0, 2: 0, 3: TERMINATED, 101: TERMINATED, 102: TERMINATED}
 
 
 def brokers(release: Release, *, apache_role: str = "broker") -> list[Node]:
     """Two of ours and one of Apache Kafka, with two disks each."""
     return [
-        Node(1, "broker", disks=2, loop=True),
+        Node(1, "broker", disks=2, loop=True, is_relayed=True),
         Node(2, "broker", disks=2),
-        Node(3, apache_role, release, disks=2, loop=True),
+        # What may be the active controller itself cannot be kept from reaching it.
+        Node(3, apache_role, release, disks=2, loop=True, is_relayed=apache_role == "broker"),
     ]
 
 
-def play(cluster: MixedCluster, restart_controllers: Callable[[], None]) -> None:
+def play(cluster: MixedCluster, restart_controllers: Callable[[], None], *, copier: Release | None = None) -> None:
     """Goes through all stages, each from a cluster whose replicas are in sync, under one writer."""
     create_topic(
         cluster.bootstrap,
@@ -101,8 +108,8 @@ def play(cluster: MixedCluster, restart_controllers: Callable[[], None]) -> None
             restart_controllers,
             lambda: shut_down_in_order(cluster, writer, THEIRS),
             lambda: shut_down_in_order(cluster, writer, OURS),
-            lambda: kill_a_broker(cluster, writer, THEIRS),
-            lambda: kill_a_broker(cluster, writer, OURS),
+            lambda: kill_a_broker(cluster, writer, THEIRS, copier),
+            lambda: kill_a_broker(cluster, writer, OURS, copier),
         ]
         for stage in stages:
             until_whole(cluster)
@@ -151,17 +158,47 @@ def lose_a_disk(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
     led = [index for index, leader in preferred_leaders().items() if leader == broker_id]
     # With a leader in it.
     lost_dir = places[led[0]]
-    lost = {index for index, log_dir in places.items() if log_dir == lost_dir}
-    kill_disk(Path(lost_dir))
-    isrs = {index: EVERYWHERE - {broker_id} if index in lost else EVERYWHERE for index in ASSIGNMENTS}
-    leaders = cluster.until_isr(TOPIC, isrs)
-    kept = {index: leader for index, leader in preferred_leaders().items() if index not in lost or leader != broker_id}
-    assert {index: leaders[index] for index in kept} == kept
+    with leading_unassigned(cluster, broker_id, lost_dir):
+        kill_disk(Path(lost_dir))
+        leaders = cluster.until_isr(TOPIC, isrs_without(broker_id, lost_dir, places))
+        kept = {
+            index: leader
+            for index, leader in preferred_leaders().items()
+            if places[index] != lost_dir or leader != broker_id
+        }
+        assert {index: leaders[index] for index in kept} == kept
     writer.wait_for_acks()
     cluster.shut_down(broker_id)
     make_empty_disk(Path(lost_dir))
     cluster.format(broker_id)
     cluster.start(broker_id)
+
+
+@contextmanager
+def leading_unassigned(cluster: MixedCluster, broker_id: int, lost_dir: str) -> Iterator[None]:
+    """While the broker loses the directory it also leads a new topic, and the controller does not know where the replicas
+    are. As soon as it does, those in the directory leave the ISRs and are led by others. Does nothing unless the broker is
+    relayed."""
+    if not cluster.is_relayed(broker_id):
+        yield
+        return
+    assignments = {index: [broker_id, *sorted(EVERYWHERE - {broker_id})] for index in range(4)}
+    with cluster.assignments_held():
+        create_topic(cluster.bootstrap, UNASSIGNED, partitions=4, replication_factor=3, assignments=assignments)
+        places = cluster.places(UNASSIGNED, broker_id)
+        assert set(places.values()) == set(cluster.nodes[broker_id].files.data_dirs)
+        yield
+        assert {part.leader_id for part in cluster.partitions(UNASSIGNED).values()} == {broker_id}
+    leaders = cluster.until_isr(UNASSIGNED, isrs_without(broker_id, lost_dir, places))
+    assert {index for index, leader in leaders.items() if leader == broker_id} == {
+        index for index, place in places.items() if place != lost_dir
+    }
+    delete_topic(cluster.bootstrap, UNASSIGNED)
+
+
+def isrs_without(broker_id: int, lost_dir: str, places: Mapping[int, str]) -> dict[int, set[int]]:
+    """Returns the ISRs once the broker has lost the directory: all other replicas are in sync."""
+    return {index: EVERYWHERE - {broker_id} if place == lost_dir else EVERYWHERE for index, place in places.items()}
 
 
 def shut_down_in_order(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
@@ -173,12 +210,32 @@ def shut_down_in_order(cluster: MixedCluster, writer: Writer, broker_id: int) ->
     cluster.start(broker_id)
 
 
-def kill_a_broker(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
+def kill_a_broker(cluster: MixedCluster, writer: Writer, broker_id: int, copier: Release | None) -> None:
     """Its session ends, or it is back before that. It finds its logs as the kill left them."""
-    cluster.kill(broker_id)
-    cluster.until_isr(TOPIC, dict.fromkeys(ASSIGNMENTS, EVERYWHERE - {broker_id}))
-    writer.wait_for_acks()
-    cluster.start(broker_id)
+    with nullcontext() if copier is None else in_transactions(cluster, copier, broker_id):
+        cluster.kill(broker_id)
+        cluster.until_isr(TOPIC, dict.fromkeys(ASSIGNMENTS, EVERYWHERE - {broker_id}))
+        writer.wait_for_acks()
+        cluster.start(broker_id)
+
+
+def in_transactions(cluster: MixedCluster, copier: Release, coordinator: int) -> AbstractContextManager[None]:
+    """Records are copied in transactions that this broker coordinates. The partitions are led by the other software, which
+    asks the coordinator about each transaction and gets its markers from there."""
+    leader = OURS if coordinator == THEIRS else THEIRS
+    assignments = {0: [leader, *sorted(EVERYWHERE - {leader})]}
+    source, target = (
+        create_topic(
+            cluster.bootstrap,
+            f"{name}-{leader}",
+            partitions=1,
+            replication_factor=3,
+            configs=TOPIC_CONFIG,
+            assignments=assignments,
+        )
+        for name in ("source", "target")
+    )
+    return copying(cluster, copier, transactional_id_at(cluster, coordinator), source, target)
 
 
 def restart_our_controller(cluster: MixedCluster) -> None:
