@@ -46,6 +46,7 @@ from common.protocol.messages.describe_topic_partitions import (
 )
 from common.protocol.messages.elect_leaders import ElectionType, ElectLeadersResponse
 from common.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from common.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from common.protocol.messages.list_offsets import ListOffsetsResponse
 from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from common.protocol.messages.metadata import (
@@ -442,6 +443,22 @@ class AdminClient:
         return results
 
     # --- configurations ------------------------------------------------------------------------------------------
+    async def list_config_resources(
+        self, types: Iterable[configs.ResourceType], *, timeout_ms: int | None = None
+    ) -> list[configs.ConfigResource]:
+        """Returns the resources of these types; client metrics and groups only if something is set for them. No type stands
+        for all types."""
+        response: ListConfigResourcesResponse = await self._send(
+            "listConfigResources",
+            ListConfigResourcesRequest(resource_types=sorted(types)),
+            Role.ANY_BROKER,
+            timeout_ms=timeout_ms,
+            error_of=_code_only,
+            version=configs.LIST_RESOURCES_VERSION,
+        )
+        check(response.error_code)
+        return configs.config_resources(response)
+
     def describe_configs(
         self,
         resources: Iterable[configs.ConfigResource],
@@ -475,8 +492,8 @@ class AdminClient:
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> Results[configs.ConfigResource, None]:
-        """Changes some keys of topics and brokers, and leaves their other keys unchanged. The changes of one resource are
-        atomic. With `validate_only`, the cluster only validates the changes."""
+        """Changes some keys of topics, brokers and groups, and leaves their other keys unchanged. The changes of one
+        resource are atomic. With `validate_only`, the cluster only validates the changes."""
         results: Results[configs.ConfigResource, None] = Results(changes)
 
         async def alter(destination: Destination, asked: list[configs.ConfigResource]) -> None:

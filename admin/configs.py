@@ -17,6 +17,10 @@ from common.protocol.messages.incremental_alter_configs import (
     ConfigOperation,
     IncrementalAlterConfigsRequest,
 )
+from common.protocol.messages.list_config_resources import ListConfigResourcesResponse
+
+# The first version that can list other resources than client metrics.
+LIST_RESOURCES_VERSION = 1
 
 
 class ResourceType(IntEnum):
@@ -25,6 +29,8 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):
@@ -37,6 +43,8 @@ class ConfigSource(IntEnum):
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
 
     @classmethod
     def of(cls, number: int) -> "ConfigSource":
@@ -45,7 +53,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """A topic by its name, or a broker by its id as text."""
+    """A topic by its name, a broker by its id as text, or a group by its id."""
 
     type: ResourceType
     name: str
@@ -54,7 +62,7 @@ class ConfigResource:
     def broker_id(self) -> int | None:
         """The only broker that can answer for this resource; None if any broker can. An empty name is the default of all
         brokers."""
-        if self.type is ResourceType.TOPIC or not self.name:
+        if self.type not in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) or not self.name:
             return None
         return int(self.name) if self.name.isascii() and self.name.isdecimal() else None
 
@@ -112,6 +120,16 @@ def describe_request(resources: Sequence[ConfigResource], *, include_synonyms: b
         ],
         include_synonyms=include_synonyms,
     )
+
+
+def config_resources(response: ListConfigResourcesResponse) -> list[ConfigResource]:
+    """Returns the resources of the response, without those of types that only newer brokers have."""
+    known = {int(each) for each in ResourceType}
+    return [
+        ConfigResource(ResourceType(each.resource_type), each.resource_name)
+        for each in response.config_resources
+        if each.resource_type in known
+    ]
 
 
 def config_entries(result: DescribeConfigsResult) -> Mapping[str, ConfigEntry]:

@@ -398,7 +398,7 @@ class BrokerDaemon:
                 commit_timeout_ns=self._config.offsets_commit_timeout_ms * NS_PER_MS,
                 expiry_interval_ns=self._config.offsets_retention_check_interval_ms * NS_PER_MS,
             ),
-            new_shard=lambda: GroupShard(settings, self.state),
+            new_shard=lambda: GroupShard(settings, self.state, self.configuration.group),
             task_group=self._task_group,
         )
 
@@ -556,8 +556,6 @@ def _group_settings(config: ServerConfig) -> GroupSettings:
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
         group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         group_max_size=config.group_max_size,
-        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
         group_consumer_max_size=config.group_consumer_max_size,
         group_consumer_assignors=config.group_consumer_assignors,
         group_consumer_migration_policy=config.group_consumer_migration_policy,

@@ -6,6 +6,7 @@ reads `server`. Code that must act when a value changes subscribes.
 
 from collections.abc import Callable
 
+from common.configuration.group import GroupConfig, default_group_config, group_config
 from common.configuration.resolver import ConfigResolver, DynamicConfigs
 from common.configuration.server import DYNAMIC_KEYS, ServerConfig
 from common.configuration.settings import field_of
@@ -24,6 +25,8 @@ class CurrentConfiguration:
         self._server = resolver.server_config(dynamic)
         # The configuration of a topic without overrides. Invariant: derived from `_server`.
         self._topic_defaults = default_topic_config(self._server)
+        # The configuration of a group without overrides. None of its keys can be changed while the broker runs.
+        self._group_defaults = default_group_config(self._server)
 
     @property
     def server(self) -> ServerConfig:
@@ -34,6 +37,10 @@ class CurrentConfiguration:
         """Returns the configuration of a topic: its overrides from the newest image, and the defaults as of the last refresh
         for all other keys."""
         return topic_config(self._topic_defaults, self._dynamic.config(ConfigResourceType.TOPIC, name))
+
+    def group(self, group_id: str) -> GroupConfig:
+        """Returns the configuration of a group: its overrides from the newest image, and the defaults for all other keys."""
+        return group_config(self._group_defaults, self._dynamic.config(ConfigResourceType.GROUP, group_id))
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Calls `on_change` after every refresh that changed a value of the broker's configuration."""

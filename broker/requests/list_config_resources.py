@@ -1,7 +1,8 @@
-"""Answers ListConfigResources: topics and brokers (shell without I/O; KIP-1142).
+"""Answers ListConfigResources: topics, brokers and configured groups (shell without I/O; KIP-1142).
 
-Version 0 is ListClientMetricsResources (KIP-714). Client metrics, loggers and groups have no configuration in this version
-of Diskraft, so none is ever listed.
+Version 0 is ListClientMetricsResources (KIP-714). Client metrics and loggers have no configuration in this version of
+Diskraft, so none is ever listed. A group is listed while something is set for it, whether it exists or not. Kafka goes on
+listing a group whose last key was deleted until the broker restarts.
 """
 
 from collections.abc import Iterator
@@ -18,9 +19,8 @@ from common.protocol.messages.list_config_resources import (
 from common.records.metadata_records import ConfigResourceType
 
 BROKER_LOGGER = 8
-GROUP = 32
 # The types that Kafka lists. Another one gets an error.
-LISTED_TYPES = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+LISTED_TYPES = (*ConfigResourceType, BROKER_LOGGER, CLIENT_METRICS)
 _TYPES_FIRST_VERSION = 1
 
 
@@ -50,3 +50,5 @@ class ListConfigResourcesRequests:
             yield from sorted(self._state.topic_ids)
         elif resource_type == ConfigResourceType.BROKER:
             yield from map(str, sorted(self._state.brokers))
+        elif resource_type == ConfigResourceType.GROUP:
+            yield from sorted(name for type_, name in self._state.configs if type_ == ConfigResourceType.GROUP)

@@ -1,10 +1,12 @@
-"""Describes the configuration of a topic, of this node or of all brokers, with the source of each value (core).
+"""Describes the configuration of a topic, a group, this node or all brokers, with the source of each value (core).
 
 Counterpart of Kafka's ConfigHelper, for the listeners of brokers and controllers. The values and their sources come from the
 same resolver as the node's own settings.
 For a topic the answer lists the keys that have an effect, the keys for which we support only one value, and all other keys
 that the topic sets. The source of a value is where it was *set*, even if it was set to the default. For the empty broker
 name, which stands for all brokers, the answer lists only the keys that are set there.
+For a group the answer lists the keys that have an effect, and all other keys that are set for it. The group need not exist.
+As in Kafka, what a group inherits counts as the default, even if server.properties sets it.
 
 The value of a key that the node does not know is not shown, because it may be a secret of a plug-in.
 
@@ -18,10 +20,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from common.configuration.documentation import SERVER_DOCUMENTATION, TOPIC_DOCUMENTATION
+from common.configuration.documentation import GROUP_DOCUMENTATION, SERVER_DOCUMENTATION, TOPIC_DOCUMENTATION
+from common.configuration.group import GroupConfig, default_group_config, group_config
 from common.configuration.resolver import CLUSTER_DEFAULT_NAME, ConfigResolver, ConfigSource, ConfigSynonym
 from common.configuration.server import DYNAMIC_KEYS, ServerConfig
-from common.configuration.settings import ConfigType, field_of, settings_of
+from common.configuration.settings import ConfigType, field_of, is_readable, settings_of
 from common.configuration.topic import SERVED_ANYWAY, SERVED_TYPES, TopicConfig, default_topic_config, topic_config
 from common.configuration.value_text import value_text
 from common.metadata.state import MetadataState
@@ -43,6 +46,14 @@ UNKNOWN_TYPE = 0
 _NOTHING_SET: Final = MappingProxyType[str, str]({})
 _SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
 _TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
+_GROUP_SETTINGS: Final = MappingProxyType(settings_of(GroupConfig))
+_DOCUMENTATION: Final = MappingProxyType(
+    {
+        ConfigResourceType.TOPIC: TOPIC_DOCUMENTATION,
+        ConfigResourceType.BROKER: SERVER_DOCUMENTATION,
+        ConfigResourceType.GROUP: GROUP_DOCUMENTATION,
+    }
+)
 
 
 def describe_configs(
@@ -102,17 +113,20 @@ class _Description:
                 error, message = self._broker_error(asked.resource_name)
                 if error is ErrorCode.NONE:
                     entries = self._broker_entries() if asked.resource_name else self._cluster_default_entries()
+            case ConfigResourceType.GROUP:
+                error, message = _group_error(asked.resource_name)
+                if error is ErrorCode.NONE:
+                    entries = self._group_entries(asked.resource_name)
             case _:
                 error, message = ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} is not served"
         result.error_code, result.error_message = error, message
         wanted = asked.configuration_keys
         result.configs = [entry for entry in entries if not wanted or entry.name in wanted]
-        documentation = TOPIC_DOCUMENTATION if asked.resource_type == ConfigResourceType.TOPIC else SERVER_DOCUMENTATION
         for entry in result.configs:
             if not self._with_synonyms:
                 entry.synonyms = []
             if self._with_documentation:
-                entry.documentation = documentation.get(entry.name)
+                entry.documentation = _DOCUMENTATION[ConfigResourceType(asked.resource_type)].get(entry.name)
         return result
 
     def _topic_error(self, name: str) -> tuple[ErrorCode, str | None]:
@@ -185,6 +199,23 @@ class _Description:
         for key in sorted(configs.keys() & _SERVER_SETTINGS.keys()):
             yield _entry(key, configs[key], _SERVER_SETTINGS[key].type, [ConfigSynonym(key, configs[key], source)])
         yield from _unknown(configs, source)
+
+    def _group_entries(self, name: str) -> Iterator[DescribeConfigsResourceResult]:
+        overrides = self._state.config(ConfigResourceType.GROUP, name)
+        effective = group_config(default_group_config(self._resolver.server_config(self._state)), overrides)
+        for key, setting in _GROUP_SETTINGS.items():
+            is_set = key in overrides and is_readable(setting, overrides[key])
+            source = ConfigSource.DYNAMIC_GROUP_CONFIG if is_set else ConfigSource.DEFAULT_CONFIG
+            value = value_text(getattr(effective, field_of(key)))
+            yield _entry(key, value, setting.type, [ConfigSynonym(key, value, source)])
+        for key in sorted(overrides.keys() - _GROUP_SETTINGS.keys()):
+            # Another controller has accepted the key.
+            synonym = ConfigSynonym(key, overrides[key], ConfigSource.DYNAMIC_GROUP_CONFIG)
+            yield _entry(key, overrides[key], UNKNOWN_TYPE, [synonym])
+
+
+def _group_error(name: str) -> tuple[ErrorCode, str | None]:
+    return (ErrorCode.NONE, None) if name else (ErrorCode.INVALID_REQUEST, "Group name must not be empty")
 
 
 def _asked_for(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:

@@ -52,6 +52,15 @@ TOPIC_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+GROUP_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "consumer.heartbeat.interval.ms": "How often a member of the consumer group sends heartbeats, in milliseconds.",
+        "consumer.session.timeout.ms": (
+            "After how long a silent member of the consumer group counts as gone, in milliseconds."
+        ),
+    }
+)
+
 SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
     {
         "advertised.listeners": "The addresses that clients and other brokers are told to connect to.",

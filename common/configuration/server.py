@@ -465,29 +465,42 @@ def load_server_config(properties: Mapping[str, str], *, host_name: str = "local
 def _check_consumer_groups(config: ServerConfig) -> None:
     if CLASSIC_PROTOCOL not in config.group_coordinator_rebalance_protocols:
         raise ConfigError("group.coordinator.rebalance.protocols is not valid; classic cannot be left out")
+    validate_consumer_times(
+        config,
+        prefix="group.consumer",
+        heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        session_timeout_ms=config.group_consumer_session_timeout_ms,
+    )
+
+
+def validate_consumer_times(
+    config: ServerConfig, *, prefix: str, heartbeat_interval_ms: int, session_timeout_ms: int
+) -> None:
+    """Validates the two times of consumer groups, or of one group, against the server's bounds. `prefix` is what their keys
+    begin with. Raises ConfigError."""
     for name, value, least, most in (
         (
             "heartbeat.interval.ms",
-            config.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms,
             config.group_consumer_min_heartbeat_interval_ms,
             config.group_consumer_max_heartbeat_interval_ms,
         ),
         (
             "session.timeout.ms",
-            config.group_consumer_session_timeout_ms,
+            session_timeout_ms,
             config.group_consumer_min_session_timeout_ms,
             config.group_consumer_max_session_timeout_ms,
         ),
     ):
         if not least <= value <= most:
             raise ConfigError(
-                f"group.consumer.{name}={value} is not valid; it takes from group.consumer.min.{name}={least} "
+                f"{prefix}.{name}={value} is not valid; it takes from group.consumer.min.{name}={least} "
                 f"to group.consumer.max.{name}={most}"
             )
-    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
+    if heartbeat_interval_ms >= session_timeout_ms:
         raise ConfigError(
-            f"group.consumer.heartbeat.interval.ms={config.group_consumer_heartbeat_interval_ms} is not valid; "
-            f"it takes less than group.consumer.session.timeout.ms={config.group_consumer_session_timeout_ms}"
+            f"{prefix}.heartbeat.interval.ms={heartbeat_interval_ms} is not valid; "
+            f"it takes less than {prefix}.session.timeout.ms={session_timeout_ms}"
         )
 
 

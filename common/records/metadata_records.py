@@ -103,6 +103,7 @@ class ConfigResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 # --- brokers and controllers ------------------------------------------------------------------------------------

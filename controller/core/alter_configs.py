@@ -1,4 +1,4 @@
-"""Changes the dynamic configuration of topics and brokers (core; KIP-226, KIP-339).
+"""Changes the dynamic configuration of topics, brokers and groups (core; KIP-226, KIP-339, KIP-848).
 
 Counterpart of Kafka's ConfigurationControlManager, ConfigAdminManager and ControllerConfigurationValidator, with Kafka's
 error codes and messages.
@@ -8,6 +8,7 @@ error codes and messages.
 2. The resource's whole configuration after the change must be valid, not only the keys of the request.
 3. For a broker, a key that takes effect only after a restart is refused, and so is a key of Kafka that has no effect here.
    An unknown key is stored, as in Kafka, where it may belong to a plug-in.
+4. A group need not exist. Its values are validated against the bounds in this controller's server.properties.
 
 In Kafka, the broker that receives the request validates changes of broker configuration, and the controller accepts them
 unchecked. Here the controller validates everything, so a request sent directly to the controller is validated too.
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
+from common.configuration.group import GROUP_ID_BYTES_MAX, GroupConfig, validate_group_overrides
 from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
 from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting, settings_of
 from common.configuration.topic import TopicConfig, validate_topic_overrides
@@ -37,6 +39,13 @@ from controller.core.turn import Turn
 
 _SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
 _TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
+_SETTINGS: Final[Mapping[int, Mapping[str, Setting]]] = MappingProxyType(
+    {
+        ConfigResourceType.TOPIC: _TOPIC_SETTINGS,
+        ConfigResourceType.BROKER: _SERVER_SETTINGS,
+        ConfigResourceType.GROUP: MappingProxyType(settings_of(GroupConfig)),
+    }
+)
 # What a list is before the first element is added to it or taken away.
 _LIST_DEFAULTS: Final = MappingProxyType({"cleanup.policy": ",".join(TopicConfig().cleanup_policy)})
 _NOT_DYNAMIC: Final = (frozenset(_SERVER_SETTINGS) | KNOWN_WITHOUT_EFFECT) - DYNAMIC_KEYS
@@ -77,7 +86,7 @@ def handle_incremental_alter_configs(
 ) -> Sliced[ControllerResult[incremental.IncrementalAlterConfigsResponse]]:
     """Carries out the operations of the request, in slices. Returns one result per resource; writes nothing for
     `validate_only`."""
-    verdicts = yield from _judge(turn.state, request.resources, _operations_applied)
+    verdicts = yield from _judge(turn, request.resources, _operations_applied)
     results = _results(verdicts, incremental.AlterConfigsResourceResponse)
     response = incremental.IncrementalAlterConfigsResponse(responses=results)
     return _result(verdicts, response, validate_only=request.validate_only)
@@ -88,7 +97,7 @@ def handle_alter_configs(
 ) -> Sliced[ControllerResult[legacy.AlterConfigsResponse]]:
     """Replaces the resources' configurations, in slices. Returns one result per resource; writes nothing for
     `validate_only`."""
-    verdicts = yield from _judge(turn.state, request.resources, _replaced)
+    verdicts = yield from _judge(turn, request.resources, _replaced)
     response = legacy.AlterConfigsResponse(responses=_results(verdicts, legacy.AlterConfigsResourceResponse))
     return _result(verdicts, response, validate_only=request.validate_only)
 
@@ -127,7 +136,8 @@ def _result(verdicts: Sequence[_Verdict], response: Response, *, validate_only: 
 # --- one resource -----------------------------------------------------------------------------------------------
 
 
-def _judge(state: MetadataState, resources: Sequence[Resource], change: Change[Resource]) -> Sliced[list[_Verdict]]:
+def _judge(turn: Turn, resources: Sequence[Resource], change: Change[Resource]) -> Sliced[list[_Verdict]]:
+    server = turn.settings.resolver.server_config(turn.state)
     occurrences = Counter((each.resource_type, each.resource_name) for each in resources)
     meter = SliceMeter()
     verdicts: list[_Verdict] = []
@@ -139,7 +149,7 @@ def _judge(state: MetadataState, resources: Sequence[Resource], change: Change[R
         try:
             if occurrences[type_, name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records = _records(state, resource, change)
+            records = _records(turn.state, server, resource, change)
             if len(records) > room:
                 raise too_many_records()
         except ApiError as error:
@@ -150,13 +160,13 @@ def _judge(state: MetadataState, resources: Sequence[Resource], change: Change[R
     return verdicts
 
 
-def _records(state: MetadataState, resource: Resource, change: Change[Resource]) -> list[ConfigRecord]:
+def _records(state: MetadataState, server: ServerConfig, resource: Resource, change: Change[Resource]) -> list[ConfigRecord]:
     """Returns the records of the change; none for a key that keeps its value. Raises ApiError."""
     type_, name = resource.resource_type, resource.resource_name
     _validate_request(resource)
     before = state.config(type_, name)
     after = change(resource, before)
-    _validate_configuration(type_, name, after)
+    _validate_configuration(server, type_, name, after)
     _validate_existence(state, type_, name)
     return [
         ConfigRecord(resource_type=type_, resource_name=name, name=key, value=after.get(key))
@@ -177,8 +187,12 @@ def _validate_existence(state: MetadataState, resource_type: int, name: str) -> 
     if resource_type == ConfigResourceType.TOPIC:
         if name not in state.topic_ids:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    elif name and int(name) not in state.brokers and int(name) not in state.controllers:
+    elif resource_type == ConfigResourceType.BROKER and name and not _is_node(state, int(name)):
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
+
+
+def _is_node(state: MetadataState, node_id: int) -> bool:
+    return node_id in state.brokers or node_id in state.controllers
 
 
 # --- what changes -----------------------------------------------------------------------------------------------
@@ -235,19 +249,22 @@ def _list_changed(
 
 
 def _is_list(resource_type: int, key: str) -> bool:
-    settings: Mapping[str, Setting] = _TOPIC_SETTINGS if resource_type == ConfigResourceType.TOPIC else _SERVER_SETTINGS
+    settings = _SETTINGS[resource_type]
     return key in settings and settings[key].type is ConfigType.LIST
 
 
 # --- what is valid ----------------------------------------------------------------------------------------------
 
 
-def _validate_configuration(resource_type: int, name: str, configs: Mapping[str, str]) -> None:
+def _validate_configuration(server: ServerConfig, resource_type: int, name: str, configs: Mapping[str, str]) -> None:
     """Validates the resource's name and its whole configuration after the change. Raises ApiError."""
-    if resource_type == ConfigResourceType.TOPIC:
-        _validate_topic(name, configs)
-    else:
-        _validate_broker(name, configs)
+    match ConfigResourceType(resource_type):
+        case ConfigResourceType.TOPIC:
+            _validate_topic(name, configs)
+        case ConfigResourceType.BROKER:
+            _validate_broker(name, configs)
+        case ConfigResourceType.GROUP:
+            _validate_group(server, name, configs)
 
 
 def _validate_topic(name: str, configs: Mapping[str, str]) -> None:
@@ -280,3 +297,14 @@ def _validate_broker(name: str, configs: Mapping[str, str]) -> None:
     except ConfigError as error:
         # For a topic the error is INVALID_CONFIG. For a broker it is INVALID_REQUEST, as in Kafka (KAFKA-13609).
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _validate_group(server: ServerConfig, name: str, configs: Mapping[str, str]) -> None:
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    if len(name.encode()) > GROUP_ID_BYTES_MAX:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"The group id has more than {GROUP_ID_BYTES_MAX} bytes.")
+    try:
+        validate_group_overrides(server, configs)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import re
 
+from common.configuration import group
 from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
 from common.configuration.settings import keys_of
 from common.configuration.topic import TopicConfig
@@ -69,6 +70,8 @@ def test_every_key_is_in_the_page_of_the_configuration() -> None:
             assert rows[key] == str(default).lower(), key
     dynamic = page.partition("\n## Keys that can be changed while a broker runs\n")[2].partition("\n## ")[0]
     assert [key for key in DYNAMIC_KEYS if f"`{key}`" not in dynamic] == []
-    topic_keys = page.partition("\n## Keys of a topic\n")[2]
-    assert [key for key in keys_of(TopicConfig) if f"| `{key}` |" not in topic_keys] == []
+    for heading, keys in (("topic", keys_of(TopicConfig)), ("group", keys_of(group.GroupConfig))):
+        section = page.partition(f"\n## Keys of a {heading}\n")[2].partition("\n## ")[0]
+        assert [key for key in keys if f"| `{key}` |" not in section] == []
+    assert [key for key in group.WITHOUT_EFFECT if f"`{key}`" not in page] == []
     assert [key for key in KNOWN_WITHOUT_EFFECT if f"`{key}`" not in page] == []

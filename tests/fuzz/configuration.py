@@ -3,6 +3,7 @@
 import os
 
 from common.configuration.endpoints import Endpoint
+from common.configuration.group import GroupConfig, default_group_config, group_config, validate_group_overrides
 from common.configuration.server import ServerConfig, load_server_config
 from common.configuration.settings import ConfigError, keys_of
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config, validate_topic_overrides
@@ -94,7 +95,30 @@ def _topic_seeds() -> list[bytes]:
     return [*(line.encode() for line in lines), b"cleanup.policy=delete\nsegment.bytes=1000\n", b"no.such=1", b"\\ud800=1"]
 
 
+def _check_group_overrides(data: bytes) -> None:
+    """Any overrides give a configuration that a coordinator can use, or are rejected with a one-line error."""
+    try:
+        overrides = parse_properties(data, "group")
+    except ToolError as error:
+        _check_one_line(str(error))
+        return
+    server = load_server_config(_BASE)
+    try:
+        validate_group_overrides(server, overrides)
+    except ConfigError as error:
+        _check_one_line(str(error))
+        return
+    config = group_config(default_group_config(server), overrides)
+    assert 0 < config.consumer_heartbeat_interval_ms < config.consumer_session_timeout_ms <= INT32_MAX
+
+
+def _group_seeds() -> list[bytes]:
+    lines = [f"{key}={value}" for key in keys_of(GroupConfig) for value in ("6000", "50000", "-1", "2147483648", "true", "")]
+    return [*(line.encode() for line in lines), b"share.session.timeout.ms=1", b"no.such=1", b"\\ud800=1"]
+
+
 TARGETS = (
     Target(name="server_properties", check=_check_server_properties, seeds=_server_seeds),
     Target(name="topic_overrides", check=_check_topic_overrides, seeds=_topic_seeds),
+    Target(name="group_overrides", check=_check_group_overrides, seeds=_group_seeds),
 )

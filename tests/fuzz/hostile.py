@@ -148,7 +148,7 @@ def _named(names: ClusterNames, reserved: Sequence[bytes]) -> dict[str, Sequence
         "timestamp": [-1, -2, -3, -4, -5, 0, 1000],
         "num_partitions": [-1, 1, 3],
         "replication_factor": [-1, 1, 2],
-        "resource_type": [2, 4, 8],
+        "resource_type": [2, 4, 8, 32],
         "resource_name": [*topics, *map(str, names.broker_ids), ""],
         "endpoint_type": [1, 2],
         "election_type": [0, 1, 2],
@@ -169,6 +169,7 @@ def _named(names: ClusterNames, reserved: Sequence[bytes]) -> dict[str, Sequence
     named["AlterableConfig.name"] = [
         *named["CreatableTopicConfig.name"],
         *("log.retention.ms", "log.segment.bytes", "message.max.bytes", "node.id", "leader.replication.throttled.replicas"),
+        *("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"),
     ]
     named["config_operation"] = [0, 0, 0, 1, 2, 3, 7]
     named["value"] = ["1000", "1000", "1000", "1", "-1", None]

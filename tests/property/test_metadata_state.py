@@ -136,7 +136,7 @@ class History:
 
     def config(self) -> KnownRecord:
         return ConfigRecord(
-            resource_type=self.draw(st.sampled_from([2, 4])),
+            resource_type=self.draw(st.sampled_from([2, 4, 32])),
             resource_name=self.draw(st.sampled_from(["t1", "t2", ""])),
             name=self.draw(st.sampled_from(["a", "b"])),
             value=self.draw(st.none() | st.sampled_from(["", "1"])),

@@ -1,8 +1,8 @@
-"""kafka-configs: shows and changes the configuration of topics and brokers, with Kafka's flags and output (shell).
+"""kafka-configs: shows and changes the configuration of topics, brokers and groups, with Kafka's flags and output (shell).
 
-Counterpart of Kafka's ConfigCommand, for the entity types topics and brokers. Only the broker itself answers requests about
-its own configuration, so the tool sends these to that broker. All other requests can go to any broker. With
---bootstrap-controller, the brokers are the controllers (KIP-919).
+Counterpart of Kafka's ConfigCommand, for these entity types. Only the broker itself answers requests about its own
+configuration, so the tool sends these to that broker. All other requests can go to any broker. With --bootstrap-controller,
+the brokers are the controllers (KIP-919).
 """
 
 import argparse
@@ -22,14 +22,14 @@ from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
 from tools.node.configuration_file import parse_properties
 
-ENTITY_TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
+ENTITY_TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER, "groups": ResourceType.GROUP}
 # The name of the entity that holds the default of all entities of its type.
 DEFAULT_NAME = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """The topic, the broker or the default that is described or altered."""
+    """The topic, the group, the broker or the default of all brokers that is described or altered."""
 
     type: str
     name: str
@@ -43,6 +43,8 @@ class Entity:
         """The source of the values that are set on this entity itself."""
         if self.type == "topics":
             return ConfigSource.DYNAMIC_TOPIC_CONFIG
+        if self.type == "groups":
+            return ConfigSource.DYNAMIC_GROUP_CONFIG
         return ConfigSource.DYNAMIC_BROKER_CONFIG if self.name else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
 
 
@@ -57,7 +59,7 @@ def entry() -> None:
 
 
 def command_line() -> ToolParser:
-    parser = ToolParser("kafka-configs", "Show and change the configuration of topics and brokers.")
+    parser = ToolParser("kafka-configs", "Show and change the configuration of topics, brokers and groups.")
     add_bootstrap(parser, or_controllers=True)
     actions = parser.add_mutually_exclusive_group(required=True)
     actions.add_argument("--describe", action="store_true", help="show what is set on the entity itself")
@@ -65,11 +67,12 @@ def command_line() -> ToolParser:
     parser.add_argument(
         "--all", action="store_true", help="with --describe: show every key, with where its value comes from"
     )
-    parser.add_argument("--entity-type", metavar="topics|brokers")
-    parser.add_argument("--entity-name", metavar="NAME", help="a topic, or a broker's id")
+    parser.add_argument("--entity-type", metavar="topics|brokers|groups")
+    parser.add_argument("--entity-name", metavar="NAME", help="a topic, a broker's id, or a group's id")
     parser.add_argument("--entity-default", action="store_true", help="the default of all brokers")
     parser.add_argument("--topic", metavar="NAME", help="the same as --entity-type topics --entity-name NAME")
     parser.add_argument("--broker", metavar="ID", help="the same as --entity-type brokers --entity-name ID")
+    parser.add_argument("--group", metavar="ID", help="the same as --entity-type groups --entity-name ID")
     parser.add_argument("--broker-defaults", action="store_true", help="the same as --entity-type brokers --entity-default")
     parser.add_argument("--add-config", metavar="K=V,K=[V,V],…", help="keys to set; square brackets hold a list together")
     parser.add_argument("--add-config-file", metavar="FILE", type=Path, help="a properties file with keys to set")
@@ -85,7 +88,8 @@ def _run(arguments: argparse.Namespace) -> int:
             if not arguments.alter:
                 await _describe(admin, entity_type, name, is_all=arguments.all)
             elif name is None:
-                raise ToolError("At least one of --entity-name or --entity-default must be specified with --alter")
+                is_or_default = " or --entity-default" if entity_type == "brokers" else ""
+                raise ToolError(f"--entity-name{is_or_default} must be specified with --alter of {entity_type}")
             else:
                 await _alter(admin, Entity(entity_type, name), _added(arguments), _deleted(arguments))
         except AdminError as error:
@@ -108,18 +112,21 @@ def _entity(arguments: argparse.Namespace) -> tuple[str, str | None]:
             (arguments.entity_type, arguments.entity_name, arguments.entity_type is not None),
             ("topics", arguments.topic, arguments.topic is not None),
             ("brokers", arguments.broker, arguments.broker is not None),
+            ("groups", arguments.group, arguments.group is not None),
             ("brokers", DEFAULT_NAME, arguments.broker_defaults),
         )
         if is_given
     ]
     if len(given) != 1:
-        raise ToolError("Exactly one of --entity-type, --topic, --broker and --broker-defaults must be specified")
+        raise ToolError("Exactly one of --entity-type, --topic, --broker, --group and --broker-defaults must be specified")
     ((entity_type, name),) = given
     if entity_type not in ENTITY_TYPES:
         raise ToolError(f"Invalid entity type {entity_type}, the entity type must be one of {', '.join(ENTITY_TYPES)}")
     if arguments.entity_default:
         if name is not None:
             raise ToolError("--entity-name and --entity-default cannot be specified together")
+        if entity_type != "brokers":
+            raise ToolError(f"--entity-default must not be specified with {entity_type}")
         name = DEFAULT_NAME
     elif name == DEFAULT_NAME and not arguments.broker_defaults:
         raise ToolError("an empty name stands for no entity; --entity-default stands for all")
@@ -185,11 +192,11 @@ async def _alter(admin: AdminClient, entity: Entity, added: Mapping[str, str], d
 
 
 async def _describe(admin: AdminClient, entity_type: str, name: str | None, *, is_all: bool) -> None:
-    existing = await _existing(admin, entity_type)
     if name is None:
+        existing = await _existing(admin, entity_type)
         names = [*existing, DEFAULT_NAME] if entity_type == "brokers" else existing
-    elif name and name not in existing and not is_all:
-        print(f"The {entity_type} '{name}' doesn't exist and doesn't have dynamic config.")
+    elif name and not is_all and name not in await _existing(admin, entity_type):
+        print(f"The {entity_type.removesuffix('s')} '{name}' doesn't exist and doesn't have dynamic config.")
         return
     else:
         await _check_entity(admin, Entity(entity_type, name))
@@ -207,6 +214,9 @@ async def _describe(admin: AdminClient, entity_type: str, name: str | None, *, i
 async def _existing(admin: AdminClient, entity_type: str) -> list[str]:
     if entity_type == "brokers":
         return [str(broker_id) for broker_id in (await admin.describe_cluster()).broker_ids]
+    if entity_type == "groups":
+        configured = await admin.list_config_resources([ResourceType.GROUP])
+        return sorted({each.name for each in configured} | {each.group_id for each in await admin.groups.list()})
     return [topic.name for topic in await admin.list_topics()]
 
 
@@ -229,7 +239,8 @@ async def _configs(admin: AdminClient, entity: Entity, *, is_all: bool) -> list[
 
 
 async def _check_entity(admin: AdminClient, entity: Entity) -> None:
-    """Raises ToolError for a name that no topic can have, and for a broker that is not in the cluster."""
+    """Raises ToolError for a name that no topic can have, and for a broker that is not in the cluster. A group need not
+    exist."""
     if not entity.name:
         return
     if entity.type == "topics":
@@ -237,7 +248,7 @@ async def _check_entity(admin: AdminClient, entity: Entity) -> None:
             validate_topic_name(entity.name)
         except InvalidTopicName as error:
             raise ToolError(str(error)) from None
-    else:
+    elif entity.type == "brokers":
         if not (entity.name.isascii() and entity.name.isdecimal() and len(entity.name) <= 10):
             raise ToolError(f"The entity name for brokers must be a valid integer broker id, found: {entity.name}")
         existing = (await admin.describe_cluster()).broker_ids

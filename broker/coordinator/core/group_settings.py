@@ -14,8 +14,6 @@ class GroupSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2_147_483_647
-    group_consumer_session_timeout_ms: int = 45_000
-    group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """The names of the assignors; the first is the default."""

@@ -12,7 +12,7 @@ Invariant: every group that has committed offsets, or offsets in an open transac
 deleted, or when `expire` finds it empty and without offsets.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from broker.coordinator.core.classic_group import ClassicGroup
 from broker.coordinator.core.committed_offsets import CommittedOffsets
@@ -42,6 +42,7 @@ from broker.coordinator.core.sync_group import heartbeat, sync_group
 from broker.coordinator.core.transactional_commit import transactional_commit_error, transactional_commits
 from broker.coordinator.core.transactional_offsets import TransactionalOffsets
 from broker.coordinator.core.turn import JOIN, SESSION, SYNC, Turn
+from common.configuration.group import GroupConfig
 from common.net.error_responses import error_response
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -71,10 +72,17 @@ from common.records.group_records import (
 
 
 class GroupShard:
-    """One shard. Time, fresh ids and the identity of the caller come as arguments."""
+    """One shard. Time, fresh ids and the identity of the caller come as arguments. `config_of` returns the configuration of
+    a group, by default Kafka's."""
 
-    def __init__(self, settings: GroupSettings, topics: TopicsView | None = None) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: TopicsView | None = None,
+        config_of: Callable[[str], GroupConfig] = lambda _: GroupConfig(),
+    ) -> None:
         self._settings = settings
+        self._config_of = config_of
         # The classic groups by id. A group comes with its first JoinGroup or commit, or from the log.
         self._groups: dict[str, ClassicGroup] = {}
         # The groups of the consumer protocol. Invariant: no id is in both.
@@ -454,7 +462,7 @@ class GroupShard:
         return turn.steps
 
     def _turn(self, now: Now) -> Turn:
-        return Turn(now, self._settings)
+        return Turn(now, self._settings, self._config_of)
 
     def _any_group(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         return self._groups.get(group_id) or self._consumer_groups.get(group_id)

@@ -4,12 +4,13 @@ Functions of this package that decide part of an operation take the turn as thei
 timers to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.result import Answer, CoordinatorRecord, Now, Step, TimerChange, Waiter
+from common.configuration.group import GroupConfig
 from common.protocol.schema import Struct
 from common.time_units import NS_PER_MS
 
@@ -29,6 +30,8 @@ class Turn:
 
     now: Now
     settings: GroupSettings
+    # Returns the configuration of a group by its id. It can change at any time.
+    config_of: Callable[[str], GroupConfig]
     # Invariant: never empty. All but the last have reached the size of a batch.
     steps: list[Step] = field(default_factory=lambda: [Step()])
     # What the records of the last step come to.

@@ -39,6 +39,8 @@ from common.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from common.protocol.messages.list_config_resources import ConfigResource as WireResource
+from common.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from common.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
@@ -205,8 +207,8 @@ def test_topics_are_deleted_by_id() -> None:
 
 
 def test_a_broker_describes_its_own_configuration() -> None:
-    """One request to any broker describes the topics and the defaults of all brokers. A broker's configuration is requested
-    from that broker."""
+    """One request to any broker describes the topics, the groups and the defaults of all brokers. A broker's configuration
+    is requested from that broker."""
 
     def describe(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
@@ -238,6 +240,7 @@ def test_a_broker_describes_its_own_configuration() -> None:
                 ConfigResource(ResourceType.BROKER, "2"),
                 ConfigResource(ResourceType.BROKER, ""),
                 ConfigResource(ResourceType.BROKER_LOGGER, "2"),
+                ConfigResource(ResourceType.GROUP, "2"),
             ]
             described = await admin.describe_configs(resources, include_synonyms=True).all()
             synonyms = (ConfigSynonym("keys", "2", ConfigSource.DEFAULT_CONFIG),)
@@ -249,11 +252,31 @@ def test_a_broker_describes_its_own_configuration() -> None:
                 for broker in cluster.brokers.values()
                 for request in broker.asked
             ]
-            assert sorted(everywhere) == [[[2, "2"], [4, ""]], of_broker_2]
+            assert sorted(everywhere) == [[[2, "2"], [4, ""], [32, "2"]], of_broker_2]
             assert [[each.resource_type, each.resource_name] for each in cluster[2].asked[-1].resources] == of_broker_2
             assert all(resource.configuration_keys is None for resource in cluster[2].asked[-1].resources)
             with pytest.raises(RequestFailed, match="a bad name"):
                 await admin.describe_configs([ConfigResource(ResourceType.TOPIC, "bad")]).all()
+
+    run_simulated(scenario)
+
+
+def test_configured_resources_are_listed() -> None:
+    """The request names the types. Resources of a type that the client does not know are left out."""
+
+    def listed(request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+        if request.resource_types:
+            assert request.resource_types == [16, 32]
+            return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        found = [WireResource(resource_name="g", resource_type=32), WireResource(resource_name="x", resource_type=64)]
+        return ListConfigResourcesResponse(config_resources=found)
+
+    async def scenario(world: World) -> None:
+        answers: dict[ApiKey, Answer] = {ApiKey.LIST_CONFIG_RESOURCES: listed}
+        async with FakeCluster(world, [answers]) as cluster, cluster.admin() as admin:
+            assert await admin.list_config_resources([]) == [ConfigResource(ResourceType.GROUP, "g")]
+            with pytest.raises(RequestFailed, match="UNSUPPORTED_VERSION"):
+                await admin.list_config_resources([ResourceType.GROUP, ResourceType.CLIENT_METRICS])
 
     run_simulated(scenario)
 

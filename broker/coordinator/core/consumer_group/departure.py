@@ -66,7 +66,7 @@ def unknown_member(member_id: str, group: ConsumerGroup) -> Refused:
 def restart_session(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> None:
     """The member has shown that it is alive."""
     if member.classic is None:
-        timeout_ms = turn.settings.group_consumer_session_timeout_ms
+        timeout_ms = turn.config_of(group.group_id).consumer_session_timeout_ms
     else:
         timeout_ms = member.classic.session_timeout_ms
     turn.set_timer((CONSUMER_SESSION, group.group_id, member.member_id), timeout_ms)

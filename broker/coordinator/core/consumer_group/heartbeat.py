@@ -198,7 +198,7 @@ def heartbeat(
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=turn.settings.group_consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=turn.config_of(group.group_id).consumer_heartbeat_interval_ms,
     )
     if _is_full(request) or member.assigned != sender.member.assigned:
         response.assignment = WireAssignment(topic_partitions=to_wire(member.assigned, TopicPartitions))

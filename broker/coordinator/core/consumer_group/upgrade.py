@@ -47,7 +47,7 @@ def upgraded(
         raise _refused(classic, f"the metadata of a member is not a consumer's: {error}") from error
     group = ConsumerGroup(classic.group_id, subscribers)
     # The records are made as if for batches of any size, because they must not be split.
-    unlimited = Turn(turn.now, replace(turn.settings, batch_bytes_max=2**62))
+    unlimited = Turn(turn.now, replace(turn.settings, batch_bytes_max=2**62), turn.config_of)
     for member in members:
         write_member(unlimited, group, member)
     write_epoch(unlimited, group, classic.generation, NO_TOPICS_HASH)

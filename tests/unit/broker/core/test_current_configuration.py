@@ -1,6 +1,7 @@
 """The configuration in effect on a broker, and when subscribers are notified of changes."""
 
 from broker.core.current_configuration import CurrentConfiguration
+from common.configuration.group import GroupConfig
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import load_server_config
 from common.ids import Offset
@@ -9,7 +10,7 @@ from common.metadata.state import MetadataState
 from common.records.metadata_records import ConfigRecord
 from tests.unit.common.configuration.test_server import BROKER as PROPERTIES
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 class Node:
@@ -55,6 +56,19 @@ def test_topics_are_resolved_over_the_dynamic_defaults() -> None:
     node.replay(TOPIC, "t", "retention.ms", "6")
     assert (node.configuration.topic("t").retention_ms, node.configuration.topic("u").retention_ms) == (6, 5)
     assert len(node.notified) == 1
+
+
+def test_groups_are_resolved_over_the_brokers_defaults() -> None:
+    """A group's override takes effect at once. Only this group has it, and no subscriber is notified."""
+    node = Node()
+    defaults = node.configuration.group("g")
+    assert defaults == GroupConfig()
+    assert node.replay(GROUP, "g", "consumer.heartbeat.interval.ms", "6000") == []
+    node.replay(TOPIC, "h", "consumer.heartbeat.interval.ms", "7000")
+    assert node.configuration.group("g") == GroupConfig(consumer_heartbeat_interval_ms=6_000)
+    assert node.configuration.group("h") == defaults
+    node.replay(GROUP, "g", "consumer.heartbeat.interval.ms", None)
+    assert (node.configuration.group("g"), node.notified) == (defaults, [])
 
 
 def test_what_the_image_held_before_is_applied_by_a_refresh() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from broker.requests.describe_configs import DescribeConfigsRequests
 from common.configuration.description import UNKNOWN_TYPE
-from common.configuration.documentation import SERVER_DOCUMENTATION, TOPIC_DOCUMENTATION
+from common.configuration.documentation import GROUP_DOCUMENTATION, SERVER_DOCUMENTATION, TOPIC_DOCUMENTATION
+from common.configuration.group import WITHOUT_EFFECT, GroupConfig
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import DYNAMIC_KEYS, ServerConfig, load_server_config
 from common.configuration.settings import ConfigType, key_of, keys_of
@@ -27,8 +28,8 @@ from common.slices import ITEMS_PER_SLICE
 from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import replay, topic
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
-TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, STATIC_BROKER_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 4, 5
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, STATIC_BROKER_SOURCE, DEFAULT_SOURCE, GROUP_SOURCE = 1, 2, 3, 4, 5, 8
 PROPERTIES = {
     "process.roles": "broker",
     "node.id": "1",
@@ -43,7 +44,7 @@ PROPERTIES = {
 
 class Broker:
     """Broker 1 with these properties in its server.properties, and topic-1 with these overrides. `own` is the dynamic
-    configuration of broker 1, `everywhere` that of all brokers."""
+    configuration of broker 1, `everywhere` that of all brokers, `group` that of the group g."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Broker:
         *,
         own: dict[str, str] | None = None,
         everywhere: dict[str, str] | None = None,
+        group: dict[str, str] | None = None,
     ) -> None:
         given = PROPERTIES | (properties or {})
         state = replay(
@@ -62,6 +64,7 @@ class Broker:
                     (ConfigResourceType.TOPIC, "topic-1", overrides),
                     (ConfigResourceType.BROKER, "1", own),
                     (ConfigResourceType.BROKER, "", everywhere),
+                    (ConfigResourceType.GROUP, "g", group),
                 )
                 for key, value in (configs or {}).items()
             ),
@@ -404,6 +407,7 @@ def test_every_key_is_documented_if_the_client_asks() -> None:
         (TOPIC, "topic-1", TOPIC_DOCUMENTATION),
         (BROKER, "1", SERVER_DOCUMENTATION),
         (BROKER, "", SERVER_DOCUMENTATION),
+        (GROUP, "g", GROUP_DOCUMENTATION),
     ):
         entries = broker.describe(resource_type, name, documentation=True).configs
         assert entries
@@ -416,15 +420,74 @@ def test_every_key_is_documented_if_the_client_asks() -> None:
 
 
 def test_other_resources_are_not_served() -> None:
-    """Resources such as loggers, client metrics and groups get INVALID_REQUEST."""
-    assert Broker().describe(BROKER_LOGGER, "1").error_code == ErrorCode.INVALID_REQUEST
+    """Resources such as loggers and client metrics get INVALID_REQUEST."""
+    for resource_type in (BROKER_LOGGER, CLIENT_METRICS):
+        assert Broker().describe(resource_type, "1").error_code == ErrorCode.INVALID_REQUEST
+
+
+HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
+
+
+@pytest.mark.parametrize("name", ["g", "another", "x" * 32_767])
+def test_a_group_inherits_from_the_broker(name: str) -> None:
+    """Whether the group exists or not. As in Kafka, the source is the default even if server.properties sets the value, and
+    the only synonym is the key itself."""
+    broker = Broker({"group.consumer.session.timeout.ms": "50000"})
+    entries = {entry.name: entry for entry in broker.describe(GROUP, name, synonyms=True).configs}
+    assert {key: entry.value for key, entry in entries.items()} == {HEARTBEAT: "5000", SESSION: "50000"}
+    for key, entry in entries.items():
+        assert (entry.config_source, entry.config_type, entry.read_only, entry.is_sensitive) == (5, 3, False, False)
+        assert [(each.name, each.value, each.source) for each in entry.synonyms] == [(key, entry.value, DEFAULT_SOURCE)]
+
+
+def test_what_is_set_for_a_group() -> None:
+    """A value that cannot be read does not count. A key without effect, which another controller has accepted, is shown as
+    it was set."""
+    broker = Broker(group={HEARTBEAT: "6000", SESSION: "soon", "share.session.timeout.ms": "50000"})
+    entries = {entry.name: entry for entry in broker.describe(GROUP, "g", synonyms=True).configs}
+    assert {key: (entry.value, entry.config_source) for key, entry in entries.items()} == {
+        HEARTBEAT: ("6000", GROUP_SOURCE),
+        SESSION: ("45000", DEFAULT_SOURCE),
+        "share.session.timeout.ms": ("50000", GROUP_SOURCE),
+    }
+    synonyms = [(each.name, each.value, each.source) for each in entries[HEARTBEAT].synonyms]
+    assert synonyms == [(HEARTBEAT, "6000", GROUP_SOURCE)]
+    assert [entry.value for entry in broker.describe(GROUP, "g", SESSION).configs] == ["45000"]
+    assert broker.describe(GROUP, "h").configs[0].value == "5000"
+
+
+def test_the_default_of_all_groups_is_not_described() -> None:
+    """There is none: the server's keys are."""
+    result = Broker().describe(GROUP, "")
+    assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+    assert result.configs == []
+
+
+# GroupConfig of Apache Kafka 4.1.
+KAFKAS_GROUP_KEYS = """
+    consumer.heartbeat.interval.ms consumer.session.timeout.ms share.auto.offset.reset share.heartbeat.interval.ms
+    share.isolation.level share.record.lock.duration.ms share.session.timeout.ms streams.heartbeat.interval.ms
+    streams.num.standby.replicas streams.session.timeout.ms
+""".split()
+
+
+def test_every_group_key_of_kafka_is_known() -> None:
+    """Either it has an effect and is documented, or it is refused as one that has none."""
+    assert sorted(keys_of(GroupConfig)) == sorted(GROUP_DOCUMENTATION)
+    assert sorted({*keys_of(GroupConfig), *WITHOUT_EFFECT}) == KAFKAS_GROUP_KEYS
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
 def test_every_answer_can_be_sent_in_every_version(version: int) -> None:
     """The answers include synonyms, null values and the longest names."""
     broker = Broker({"log.retention.ms": "1000"}, {"retention.ms": "5", "cleanup.policy": "delete"})
-    for resource_type, name in ((TOPIC, "topic-1"), (BROKER, "1"), (BROKER, "9" * 32_767), (TOPIC, "y" * 32_767)):
+    for resource_type, name in (
+        (TOPIC, "topic-1"),
+        (BROKER, "1"),
+        (BROKER, "9" * 32_767),
+        (TOPIC, "y" * 32_767),
+        (GROUP, "z" * 32_767),
+    ):
         assert (
             broker.describe(resource_type, name, synonyms=True, documentation=version >= 3, version=version).configs
             is not None

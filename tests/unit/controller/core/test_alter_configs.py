@@ -14,8 +14,9 @@ from controller.core.record_limit import RECORDS_PER_REQUEST_MAX
 from tests.unit.controller.core.context import ControllerContext
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 THROTTLED = "leader.replication.throttled.replicas"
+HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
 
 
 def cluster(configs: Mapping[str, str | None] | None = None) -> ControllerContext:
@@ -223,6 +224,70 @@ def test_bad_changes_of_a_broker(
     assert controller.records == []
 
 
+# --- groups -----------------------------------------------------------------------------------------------------
+
+
+def test_a_group_need_not_exist() -> None:
+    """A group may be configured before its first member joins. With its last key its configuration is gone."""
+    controller = cluster()
+    changes = ((HEARTBEAT, SET, "6000"), (SESSION, SET, "50000"))
+    assert controller.alter_configs(*changes, resource_type=GROUP, name="a group!") == (ErrorCode.NONE, None)
+    assert controller.records == [
+        record(HEARTBEAT, "6000", resource_type=GROUP, name="a group!"),
+        record(SESSION, "50000", resource_type=GROUP, name="a group!"),
+    ]
+    assert replace(controller, whole({SESSION: "60000"}, resource_type=GROUP, name="a group!")) == [(ErrorCode.NONE, None)]
+    assert controller.records == [
+        record(HEARTBEAT, None, resource_type=GROUP, name="a group!"),
+        record(SESSION, "60000", resource_type=GROUP, name="a group!"),
+    ]
+    (event,) = controller.last_events
+    assert event.fields["resource_type"] == "group"
+    assert controller.alter_configs((SESSION, DELETE, None), resource_type=GROUP, name="a group!")[0] == ErrorCode.NONE
+    assert controller.state.configs == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "code", "message"),
+    [
+        ("", [(SESSION, SET, "50000")], ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."),
+        ("g" * 32_768, [(SESSION, SET, "50000")], ErrorCode.INVALID_REQUEST, "more than 32767 bytes"),
+        ("g", [("no.such", SET, "1")], ErrorCode.INVALID_CONFIG, "Unknown group config name: no.such"),
+        ("g", [("retention.ms", SET, "1")], ErrorCode.INVALID_CONFIG, "Unknown group config name: retention.ms"),
+        ("g", [("share.session.timeout.ms", SET, "50000")], ErrorCode.INVALID_CONFIG, "has no effect in this version"),
+        ("g", [("streams.num.standby.replicas", SET, "1")], ErrorCode.INVALID_CONFIG, "has no effect in this version"),
+        ("g", [(SESSION, SET, "soon")], ErrorCode.INVALID_CONFIG, f"{SESSION}=soon is not valid"),
+        ("g", [(SESSION, SET, "")], ErrorCode.INVALID_CONFIG, f"{SESSION}= is not valid"),
+        (
+            "g",
+            [(SESSION, SET, "44999")],
+            ErrorCode.INVALID_CONFIG,
+            f"{SESSION}=44999 is not valid; it takes from group.consumer.min.session.timeout.ms=45000 to "
+            "group.consumer.max.session.timeout.ms=60000",
+        ),
+        ("g", [(SESSION, SET, "60001")], ErrorCode.INVALID_CONFIG, "group.consumer.max.session.timeout.ms=60000"),
+        ("g", [(HEARTBEAT, SET, "4999")], ErrorCode.INVALID_CONFIG, "group.consumer.min.heartbeat.interval.ms=5000"),
+        ("g", [(HEARTBEAT, SET, "15001")], ErrorCode.INVALID_CONFIG, "group.consumer.max.heartbeat.interval.ms=15000"),
+        ("g", [(SESSION, SET, None)], ErrorCode.INVALID_REQUEST, f"Null value not supported for : {SESSION}"),
+        (
+            "g",
+            [(SESSION, APPEND, "1")],
+            ErrorCode.INVALID_CONFIG,
+            f"Can't APPEND to key {SESSION} because its type is not LIST.",
+        ),
+    ],
+)
+def test_bad_changes_of_a_group(
+    name: str, changes: list[tuple[str, int, str | None]], code: ErrorCode, message: str
+) -> None:
+    """The error code is Kafka's, and so is the message where it names no value. Nothing is written."""
+    controller = cluster()
+    error_code, error_message = controller.alter_configs(*changes, resource_type=GROUP, name=name)
+    assert error_code == code
+    assert message in (error_message or "")
+    assert controller.records == []
+
+
 def test_deleting_a_key_that_only_a_restart_can_change_is_no_change() -> None:
     """The key has no dynamic value, so the request changes nothing and is not refused."""
     controller = cluster()
@@ -231,9 +296,10 @@ def test_deleting_a_key_that_only_a_restart_can_change_is_no_change() -> None:
 
 
 def test_other_resources_are_refused() -> None:
-    """Loggers are refused too: in Kafka the brokers themselves handle them."""
-    code, message = cluster().alter_configs(resource_type=BROKER_LOGGER, name="1")
-    assert (code, message) == (ErrorCode.INVALID_REQUEST, "Unknown resource type 8")
+    """Loggers are refused too: in Kafka the brokers themselves handle them. Client metrics have no configuration here."""
+    for resource_type in (BROKER_LOGGER, CLIENT_METRICS):
+        code, message = cluster().alter_configs(resource_type=resource_type, name="1")
+        assert (code, message) == (ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
 
 def test_the_older_request_is_judged_in_the_same_way() -> None:

@@ -22,14 +22,21 @@ from common.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from common.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from common.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from common.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from tests.unit.common.metadata.builders import topic_id
 from tests.unit.tools.fake_broker import Answer, FakeBroker
 from tools.kafka.configs import main
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE = 0, 1
 RATE = "leader.replication.throttled.rate"
+HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
 
 
 def entry(key: str, value: str | None, source: int, **fields: Any) -> DescribeConfigsResourceResult:
@@ -46,6 +53,9 @@ CONFIGS = {
     (BROKER, "1"): [entry(RATE, "5", 2), entry("a.secret", None, 2, is_sensitive=True), entry("node.id", "1", 4)],
     (BROKER, "2"): [entry(RATE, "6", 3)],
     (BROKER, ""): [entry(RATE, "6", 3)],
+    (GROUP, "set"): [entry(SESSION, "45000", 5), entry(HEARTBEAT, "6000", 8)],
+    (GROUP, "live"): [entry(SESSION, "45000", 5), entry(HEARTBEAT, "5000", 5)],
+    (GROUP, "new"): [entry(SESSION, "45000", 5), entry(HEARTBEAT, "5000", 5)],
 }
 
 
@@ -73,8 +83,14 @@ def alter(request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsRes
     return IncrementalAlterConfigsResponse(responses=[result])
 
 
+def list_resources(request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    assert request.resource_types == [GROUP]
+    return ListConfigResourcesResponse(config_resources=[ConfigResource(resource_name="set", resource_type=GROUP)])
+
+
 class Tool:
-    """Runs main() against a cluster with topics t and u and two brokers. Broker 1 is the bootstrap server."""
+    """Runs main() against a cluster with topics t and u, the group live, the group set, for which something is set but which
+    does not exist, and two brokers. Broker 1 is the bootstrap server."""
 
     def __init__(self, brokers: list[FakeBroker], capsys: pytest.CaptureFixture[str]) -> None:
         self.brokers = brokers
@@ -113,7 +129,9 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Iterator[Tool]:
         ),
         ApiKey.DESCRIBE_CONFIGS: describe,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: alter,
+        ApiKey.LIST_CONFIG_RESOURCES: list_resources,
     }
+    answers[ApiKey.LIST_GROUPS] = lambda _: ListGroupsResponse(groups=[ListedGroup(group_id="live")])
     with FakeBroker(answers) as first, FakeBroker(answers) as second:
         first.members = second.members = {1: first, 2: second}
         yield Tool([first, second], capsys)
@@ -154,6 +172,20 @@ def test_the_default_of_all_brokers(tool: Tool, entity: tuple[str, ...]) -> None
     output = tool("--alter", *entity, "--delete-config", RATE)
     assert output == (0, ["Completed updating default config for brokers in the cluster."], [])
     assert tool.altered() == [(BROKER, "", [(RATE, DELETE, None)])]
+
+
+@pytest.mark.parametrize("entity", [("--entity-type", "groups", "--entity-name", "set"), ("--group", "set")])
+def test_alter_a_group(tool: Tool, entity: tuple[str, ...]) -> None:
+    """Any broker may receive the change of a group."""
+    output = tool("--alter", *entity, "--add-config", f"{SESSION}=50000", "--delete-config", HEARTBEAT)
+    assert output == (0, ["Completed updating config for group set."], [])
+    assert tool.altered() == [(GROUP, "set", [(SESSION, SET, "50000"), (HEARTBEAT, DELETE, None)])]
+
+
+def test_alter_a_group_that_does_not_exist_yet(tool: Tool) -> None:
+    """As in Kafka, a group can be configured before its first member joins."""
+    assert tool("--alter", "--group", "new", "--add-config", f"{HEARTBEAT}=6000")[0] == 0
+    assert tool.altered() == [(GROUP, "new", [(HEARTBEAT, SET, "6000")])]
 
 
 def test_keys_from_a_file(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,11 +265,38 @@ def test_describe_every_topic(tool: Tool) -> None:
     ]
 
 
+def test_describe_every_group(tool: Tool) -> None:
+    """Shows the groups that exist, and those for which something is set."""
+    assert tool("--describe", "--entity-type", "groups") == (
+        0,
+        [
+            "Dynamic configs for group live are:",
+            "Dynamic configs for group set are:",
+            f"  {HEARTBEAT}=6000 sensitive=false synonyms={{DYNAMIC_GROUP_CONFIG:{HEARTBEAT}=6000}}",
+        ],
+        [],
+    )
+
+
+def test_describe_all_of_a_group_that_does_not_exist(tool: Tool) -> None:
+    """As in Kafka, the tool then shows what the group would have."""
+    assert tool("--describe", "--all", "--group", "new") == (
+        0,
+        [
+            "All configs for group new are:",
+            f"  {HEARTBEAT}=5000 sensitive=false synonyms={{DEFAULT_CONFIG:{HEARTBEAT}=5000}}",
+            f"  {SESSION}=45000 sensitive=false synonyms={{DEFAULT_CONFIG:{SESSION}=45000}}",
+        ],
+        [],
+    )
+
+
 @pytest.mark.parametrize(
     ("entity", "line"),
     [
-        (("--topic", "none"), "The topics 'none' doesn't exist and doesn't have dynamic config."),
-        (("--broker", "7"), "The brokers '7' doesn't exist and doesn't have dynamic config."),
+        (("--topic", "none"), "The topic 'none' doesn't exist and doesn't have dynamic config."),
+        (("--broker", "7"), "The broker '7' doesn't exist and doesn't have dynamic config."),
+        (("--group", "new"), "The group 'new' doesn't exist and doesn't have dynamic config."),
     ],
 )
 def test_describe_what_does_not_exist(tool: Tool, entity: tuple[str, ...], line: str) -> None:
@@ -256,7 +315,18 @@ def test_describe_what_does_not_exist(tool: Tool, entity: tuple[str, ...], line:
         (("--describe", "--entity-type", "users"), "Invalid entity type users"),
         (("--describe", "--entity-type", "brokers", "--entity-name", "1", "--entity-default"), "together"),
         (("--describe", "--entity-type", "brokers", "--entity-name", ""), "--entity-default"),
-        (("--alter", "--entity-type", "topics", "--add-config", "a=1"), "--entity-name or --entity-default"),
+        (("--alter", "--entity-type", "brokers", "--add-config", "a=1"), "--entity-name or --entity-default must be"),
+        (("--alter", "--entity-type", "topics", "--add-config", "a=1"), "--entity-name must be specified with --alter"),
+        (("--alter", "--entity-type", "groups", "--add-config", "a=1"), "--entity-name must be specified with --alter"),
+        (
+            ("--alter", "--entity-type", "groups", "--entity-default", "--add-config", "a=1"),
+            "--entity-default must not be specified with groups",
+        ),
+        (
+            ("--describe", "--entity-type", "topics", "--entity-default"),
+            "--entity-default must not be specified with topics",
+        ),
+        (("--describe", "--entity-type", "groups", "--entity-name", ""), "an empty name stands for no entity"),
         (("--alter", "--topic", "t"), "At least one of --add-config"),
         (("--alter", "--topic", "t", "--add-config", "a"), 'must be in the format "key=val"'),
         (("--alter", "--topic", "t", "--add-config", "a=1", "--add-config-file", "/none"), "Only one of --add-config"),

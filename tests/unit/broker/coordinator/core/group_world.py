@@ -12,6 +12,7 @@ from broker.coordinator.core.classic_group import ClassicGroup
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.result import Caller, Now, Step
+from common.configuration.group import GroupConfig
 from common.ids import TopicId
 from common.protocol.codec import encode_with_version
 from common.protocol.errors import ErrorCode
@@ -94,7 +95,9 @@ class GroupWorld:
     def __init__(self, **settings: Any) -> None:
         self.settings = GroupSettings(**settings)
         self.topics = FakeTopics()
-        self.shard = GroupShard(self.settings, self.topics)
+        # The configuration of the groups for which something is set.
+        self.group_configs: dict[str, GroupConfig] = {}
+        self.shard = self.new_shard()
         self.now_ms = START_MS
         # All records since the beginning.
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -155,10 +158,13 @@ class GroupWorld:
         if compacted:
             last = {key: position for position, (key, _) in enumerate(log)}
             log = [(key, value) for position, (key, value) in enumerate(log) if last[key] == position and value is not None]
-        shard = GroupShard(self.settings, self.topics)
+        shard = self.new_shard()
         for key, value in log:
             shard.replay(key, value)
         return shard
+
+    def new_shard(self) -> GroupShard:
+        return GroupShard(self.settings, self.topics, lambda group_id: self.group_configs.get(group_id, GroupConfig()))
 
     def reload(self) -> None:
         """Unloads the shard and loads it again from its log."""

@@ -6,6 +6,7 @@ import pytest
 
 from broker.coordinator.core.consumer_group.target_assignment import metadata_hash
 from broker.coordinator.core.result import Caller, TimerChange
+from common.configuration.group import GroupConfig
 from common.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -112,6 +113,35 @@ def test_a_heartbeat_without_news_writes_nothing() -> None:
     assert world.told(world.beat("a", 1)) == (1, None)
     assert world.written == []
     assert world.last_step.timers == [session("a", START_MS + 1_000)]
+
+
+def test_a_group_has_times_of_its_own() -> None:
+    """The next heartbeat of a member brings a change to it: its answer has the new interval, and the session that it starts
+    the new timeout. Other groups keep the server's times."""
+    world = ConsumerWorld()
+    world.enter("a")
+    world.group_configs["g"] = GroupConfig(consumer_heartbeat_interval_ms=6_000, consumer_session_timeout_ms=50_000)
+    assert world.beat("a", 1).heartbeat_interval_ms == 6_000
+    assert world.last_step.timers == [TimerChange(session("a").key, (START_MS + 50_000) * NS_PER_MS)]
+    assert world.enter("a", group="other").heartbeat_interval_ms == 5_000
+    assert world.last_step.timers == [TimerChange(("consumer-session", "other", "a"), (START_MS + 45_000) * NS_PER_MS)]
+    del world.group_configs["g"]
+    assert world.beat("a", 1).heartbeat_interval_ms == 5_000
+    assert world.last_step.timers == [session("a")]
+
+
+def test_a_silent_member_is_removed_after_the_time_of_its_group() -> None:
+    """Also by a coordinator that has just loaded the group."""
+    for is_reloaded in (False, True):
+        world = ConsumerWorld()
+        world.group_configs["g"] = GroupConfig(consumer_session_timeout_ms=50_000)
+        world.enter("a")
+        if is_reloaded:
+            world.reload()
+        world.advance(49_999)
+        assert world.consumer_group().size == 1
+        world.advance(1)
+        assert world.consumer_group().size == 0
 
 
 def test_a_partition_is_revoked_before_another_member_gets_it() -> None:

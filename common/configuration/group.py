@@ -1,0 +1,72 @@
+"""Group configuration: the keys that have an effect, the server's defaults for them, and validation (core; KIP-848).
+
+A group's overrides are ConfigRecords in the metadata; its coordinator uses the server's defaults overlaid with them. They
+may be set before the group exists, and they stay when it is deleted. Diskraft has neither share groups nor streams groups,
+so their keys are refused. Counterpart of Kafka's GroupConfig.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from common.configuration.server import ServerConfig, validate_consumer_times
+from common.configuration.settings import (
+    INT_MAX,
+    ConfigError,
+    integer,
+    keys_of,
+    load_readable_settings,
+    load_settings,
+)
+
+# The longest group id, in bytes: the keys of the records in __consumer_offsets hold no longer one.
+GROUP_ID_BYTES_MAX = 2**15 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """The settings of one group of the consumer protocol. Durations are in milliseconds."""
+
+    consumer_heartbeat_interval_ms: int = integer(5_000, at_least=1, at_most=INT_MAX)
+    consumer_session_timeout_ms: int = integer(45_000, at_least=1, at_most=INT_MAX)
+
+
+# Kafka's keys of group types that Diskraft does not have. No value of them describes what happens anyway.
+WITHOUT_EFFECT = frozenset(
+    """
+    share.auto.offset.reset share.heartbeat.interval.ms share.isolation.level share.record.lock.duration.ms
+    share.session.timeout.ms streams.heartbeat.interval.ms streams.num.standby.replicas streams.session.timeout.ms
+    """.split()
+)
+
+
+def default_group_config(server: ServerConfig) -> GroupConfig:
+    """Returns this server's settings for a group without overrides."""
+    return GroupConfig(
+        consumer_heartbeat_interval_ms=server.group_consumer_heartbeat_interval_ms,
+        consumer_session_timeout_ms=server.group_consumer_session_timeout_ms,
+    )
+
+
+def group_config(defaults: GroupConfig, overrides: Mapping[str, str]) -> GroupConfig:
+    """Returns `defaults` overlaid with a group's overrides. An override that cannot be read is skipped."""
+    if not overrides:
+        return defaults
+    return replace(defaults, **load_readable_settings(GroupConfig, overrides))
+
+
+def validate_group_overrides(server: ServerConfig, overrides: Mapping[str, str]) -> None:
+    """Raises ConfigError for an unknown key, one without effect, and an invalid value. Values are also invalid if, together
+    with the server's defaults, they are outside the server's bounds or contradict each other."""
+    known = frozenset(keys_of(GroupConfig))
+    for key in sorted(overrides):
+        if key in WITHOUT_EFFECT:
+            raise ConfigError(f"{key} has no effect in this version; leave it out")
+        if key not in known:
+            raise ConfigError(f"Unknown group config name: {key}")
+    config = replace(default_group_config(server), **load_settings(GroupConfig, overrides))
+    validate_consumer_times(
+        server,
+        prefix="consumer",
+        heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
+        session_timeout_ms=config.consumer_session_timeout_ms,
+    )
