@@ -35,7 +35,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         overrides={
             "metadata.log.max.record.bytes.between.snapshots": "2048",
             "auto.leader.rebalance.enable": "false",
-            "group.consumer.min.heartbeat.interval.ms": "500",
+            "group.consumer.min.heartbeat.interval.ms": "100",
+            "group.consumer.min.session.timeout.ms": "1000",
             "group.consumer.heartbeat.interval.ms": "500",
         },
     )

@@ -6,7 +6,10 @@ test here is skipped with a message.
 
 import json
 import os
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -46,6 +49,8 @@ ATTEMPTS_MAX = 5
 MOVED_RECORDS = 4000
 SLOW_BYTES_PER_SECOND = "10000"
 SEGMENT = "0".zfill(20)
+# In a second. With the cluster's default interval, a member sends three at most.
+HEARTBEATS_OF_A_FAST_MEMBER = 5
 
 pytestmark = pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + 3 * TOOL_SECONDS_MAX)
 
@@ -135,6 +140,67 @@ def test_kafka_configs_changes_and_describes_as_ours_does(kafka: Kafka, bootstra
     refused = kafka.run(tool, *server, "--alter", *of_broker, "--add-config", "node.id=7")
     assert refused.status == 1
     assert any("Cannot update these configs dynamically: Set(node.id)" in line for line in refused.errors), refused
+
+
+# Prints once a second how many requests it has sent to the coordinator of its group. It commits nothing, so they are
+# heartbeats, once it has joined.
+COUNTING_MEMBER = """
+import json, sys
+from confluent_kafka import Consumer
+
+def print_requests(statistics):
+    print(json.loads(statistics)["brokers"].get("GroupCoordinator", {}).get("tx", 0), flush=True)
+
+settings = dict(item.split("=", 1) for item in sys.argv[2:])
+consumer = Consumer({**settings, "statistics.interval.ms": 1000, "stats_cb": print_requests})
+consumer.subscribe([sys.argv[1]])
+while True:
+    consumer.poll(0.1)
+"""
+
+
+def until_beating(counts: Iterator[int], *, is_fast: bool) -> None:
+    """Waits for a second in which the member, which has sent heartbeats before, is or is not fast."""
+    before = next(count for count in counts if count > 0)
+    while ((now := next(counts)) - before >= HEARTBEATS_OF_A_FAST_MEMBER) is not is_fast:
+        before = now
+
+
+def test_kafka_configs_gives_a_group_times_of_its_own(kafka: Kafka, bootstrap: str, topic: str) -> None:
+    """A librdkafka member of the consumer protocol beats faster once Kafka's tool has shortened the interval of its group.
+    Then it is killed, and removed long before the server's 45 s have passed. Both tools print the same."""
+    server, tool = ("--bootstrap-server", bootstrap), "kafka.admin.ConfigCommand"
+    entity, change = ("--group", f"group-{topic}"), "consumer.heartbeat.interval.ms=100,consumer.session.timeout.ms=2000"
+    settings = (
+        f"bootstrap.servers={bootstrap}",
+        f"group.id={entity[1]}",
+        "group.protocol=consumer",
+        "enable.auto.commit=false",
+    )
+    command = [sys.executable, "-c", COUNTING_MEMBER, topic, *settings]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as member:
+        assert member.stdout is not None
+        try:
+            counts = map(int, member.stdout)
+            until_beating(counts, is_fast=False)
+            assert kafka.run(tool, *server, "--alter", *entity, "--add-config", change).status == 0
+            until_beating(counts, is_fast=True)
+        finally:
+            member.kill()
+    killed = time.monotonic()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    until_equal(lambda: admin.describe_consumer_groups([entity[1]])[entity[1]].result(60).members, [])
+    assert time.monotonic() - killed < 30
+    described = kafka.run(tool, *server, "--describe", *entity)
+    assert described == run_tool("configs", *server, "--describe", *entity)
+    assert len(described.lines) == 3
+    described = kafka.run(tool, *server, "--describe", "--all", *entity)
+    assert described == run_tool("configs", *server, "--describe", "--all", *entity)
+    refused = (*server, "--alter", *entity, "--add-config", "consumer.session.timeout.ms=60001")
+    theirs, ours = kafka.run(tool, *refused), run_tool("configs", *refused)
+    assert (theirs.status, ours.status) == (1, 1)
+    reason = ours.errors[0].partition("command: ")[2]
+    assert any(reason in line for line in theirs.errors), (reason, theirs.errors)
 
 
 @pytest.mark.parametrize("entity_type", ["users", "clients", "client-metrics"])
