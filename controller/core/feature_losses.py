@@ -86,8 +86,9 @@ def _listed(names: list[str], more: int) -> str:
 def find_losses(state: MetadataState, level: int) -> Sliced[Losses]:
     """Returns what metadata.version `level`, which is lower than the present one, cannot express."""
     losses = Losses(level)
+    # By id, as people read them. The state has them in the order of their registrations.
+    brokers = [state.brokers[broker_id] for broker_id in sorted(state.brokers)]
     if state.metadata_version >= metadata_version.DIRECTORY_ASSIGNMENT_LEVEL > level:
-        brokers = state.brokers.values()
         losses.brokers_with_directories = [each for each in brokers if each.directories or each.lost_directories]
         number = 0
         for topic in state.topics.values():
@@ -100,9 +101,9 @@ def find_losses(state: MetadataState, level: int) -> Sliced[Losses]:
                     yield
                 number += 1
     if level < metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL:
-        losses.brokers_in_controlled_shutdown = [each for each in state.brokers.values() if each.in_controlled_shutdown]
+        losses.brokers_in_controlled_shutdown = [each for each in brokers if each.in_controlled_shutdown]
     if level < metadata_version.ZK_MIGRATION_LEVEL:
-        losses.migrating_brokers = [each for each in state.brokers.values() if each.is_migrating_zk_broker]
+        losses.migrating_brokers = [each for each in brokers if each.is_migrating_zk_broker]
         if state.zk_migration_state is not ZkMigrationState.NONE:
             losses.zk_migration_state = state.zk_migration_state
     if level < metadata_version.SCRAM_LEVEL:

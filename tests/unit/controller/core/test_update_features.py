@@ -246,6 +246,14 @@ def test_a_refused_downgrade_names_what_it_would_lose() -> None:
     )
 
 
+def test_a_refused_downgrade_names_brokers_in_the_order_of_their_ids() -> None:
+    """Not in that of their registrations."""
+    context = ControllerContext(level=21)
+    for broker_id in (3, 1, 2):
+        context.start(broker_id, [f"{broker_id}-a"])
+    assert "the registered directories of brokers 1, 2, 3. An" in refused(context, 16, UpgradeType.SAFE_DOWNGRADE)
+
+
 def test_an_unsafe_downgrade_loses_exactly_the_directories() -> None:
     """Below 17 nobody knows directories, lost ones included. Everything else about brokers and partitions stays, and nobody
     is fenced."""
