@@ -161,15 +161,17 @@ def classic_heartbeat(turn: Turn, group: ConsumerGroup, topics: TopicsView, requ
     return ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def leaving_classic(group: ConsumerGroup, leaving: MemberIdentity) -> ConsumerMember:
-    """Returns the member that leaves. An administrator may name a static member without its id, whatever protocol it
-    speaks. Raises Refused."""
-    if leaving.group_instance_id is not None and not leaving.member_id:
+def named_member(group: ConsumerGroup, leaving: MemberIdentity) -> ConsumerMember:
+    """Returns the member that LeaveGroup names, whatever protocol it speaks: as in Kafka, an administrator may remove any
+    member. A static member may be named without its id. Raises Refused."""
+    if leaving.group_instance_id is None:
+        member = group.member(leaving.member_id)
+    elif leaving.member_id:
+        return expect_static_member(group, leaving.group_instance_id, leaving.member_id)
+    else:
         member = group.static_member(leaving.group_instance_id)
-        if member is None:
-            raise unknown_member(leaving.group_instance_id, group)
-        return member
-    member, _ = _expect_classic(group, leaving.member_id, leaving.group_instance_id)
+    if member is None:
+        raise unknown_member(leaving.member_id or str(leaving.group_instance_id), group)
     return member
 
 

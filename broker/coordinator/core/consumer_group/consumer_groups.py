@@ -10,7 +10,7 @@ from broker.coordinator.core.consumer_group.classic_members import (
     classic_heartbeat,
     identify_joining,
     joined,
-    leaving_classic,
+    named_member,
     synced,
 )
 from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, ConsumerGroup
@@ -244,7 +244,7 @@ class ConsumerGroups:
         for each in leaving:
             response = MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id)
             try:
-                member = leaving_classic(group, each)
+                member = named_member(group, each)
                 found[member.member_id] = member
             except Refused as refused:
                 response.error_code = refused.error

@@ -180,7 +180,6 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     )
     answer = world.synced(world.sync(old.member_id, generation=old.generation, protocol_type="consumer"))
     assert indexes_of(answer) == old.owned
-    assert world.leave("new") == ["UNKNOWN_MEMBER_ID"]
 
 
 def test_a_classic_member_is_told_to_join_when_the_epoch_has_risen() -> None:
@@ -264,15 +263,32 @@ def test_classic_members_alone_in_a_consumer_group_get_new_partitions() -> None:
     _expect_replay(world)
 
 
-def test_an_administrator_removes_a_static_member_of_either_protocol() -> None:
+def test_an_administrator_removes_members_of_either_protocol() -> None:
+    """LeaveGroup names a static member by its instance id, by both ids or, like any other, by its member id."""
     world = mixed_world()
-    static = Consumer(world, "a", instance="one")
-    static.act()
-    Consumer(world, "b").act()
-    assert world.leave(MemberIdentity(member_id="a", group_instance_id="one")) == ["UNKNOWN_MEMBER_ID"]
-    assert world.leave(MemberIdentity(member_id="", group_instance_id="one")) == ["NONE"]
-    assert world.leave(MemberIdentity(member_id="", group_instance_id="one")) == ["UNKNOWN_MEMBER_ID"]
-    assert [each.member_id for each in world.consumer_group().members] == ["b"]
+    for member_id, instance in (("a", "one"), ("b", "two"), ("c", "three"), ("d", None), ("e", None)):
+        Consumer(world, member_id, instance=instance).act()
+    left = world.leave(
+        MemberIdentity(member_id="", group_instance_id="one"),
+        MemberIdentity(member_id="b", group_instance_id="two"),
+        MemberIdentity(member_id="c"),
+        MemberIdentity(member_id="d"),
+    )
+    assert left == ["NONE"] * 4
+    assert [each.member_id for each in world.consumer_group().members] == ["e"]
+
+
+def test_an_administrator_names_members_that_are_not_there() -> None:
+    world = mixed_world()
+    Consumer(world, "a", instance="one").act()
+    left = world.leave(
+        MemberIdentity(member_id="", group_instance_id="two"),
+        MemberIdentity(member_id="b", group_instance_id="one"),
+        MemberIdentity(member_id="b"),
+        MemberIdentity(member_id=""),
+    )
+    assert left == ["UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID"]
+    assert [each.member_id for each in world.consumer_group().members] == ["a"]
 
 
 def test_a_member_needs_a_protocol_in_common_with_the_other_classic_members() -> None:
