@@ -48,7 +48,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         self,
         request: TxnOffsetCommitRequest,
         waiting: WaitingRequest,
-        verifier: TransactionVerifier | None,
+        verifier: TransactionVerifier,
         *,
         knows_abortable: bool,
         is_add: bool = False,
@@ -58,7 +58,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         `is_add`, asks it to add the partition."""
         found = self._partition_of(request.group_id)
         is_served = found is not None and found.is_loaded and found.partition.leader_error() is ErrorCode.NONE
-        if found is None or not is_served or verifier is None or not (is_add or verifier.is_enabled):
+        if found is None or not is_served or not (is_add or verifier.is_enabled):
             self._commit_transactional(request, waiting, must_be_verified=False, guard=None)
             return
         partition = found.partition

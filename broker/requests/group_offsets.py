@@ -72,10 +72,7 @@ Asked = TypeVar("Asked", bound=AskedPartition)
 class GroupOffsetsRequests:
     """Handles these requests; the request server calls the methods."""
 
-    def __init__(
-        self, state: MetadataState, coordinator: GroupCoordinator, verifier: TransactionVerifier | None = None
-    ) -> None:
-        """Without `verifier`, the transaction coordinator is not asked about commits in transactions."""
+    def __init__(self, state: MetadataState, coordinator: GroupCoordinator, verifier: TransactionVerifier) -> None:
         self._state = state
         self._coordinator = coordinator
         self._verifier = verifier

@@ -96,9 +96,7 @@ def request_handlers(
     has_consumer_groups = CONSUMER_PROTOCOL in config.group_coordinator_rebalance_protocols
     forwarding = Forwarding(env, channel=controller, follower=follower)
     return {
-        ApiKey.PRODUCE: ProduceHandler(
-            env, replicas, is_certain=serving.is_certain, serves_transactions=True, verifier=verifier
-        ).handle,
+        ApiKey.PRODUCE: ProduceHandler(env, replicas, is_certain=serving.is_certain, verifier=verifier).handle,
         ApiKey.FETCH: FetchHandler(
             env,
             replicas,

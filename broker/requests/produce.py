@@ -115,7 +115,6 @@ class _Shared:
     loop: asyncio.AbstractEventLoop
     replicas: Replicas
     is_certain: Callable[[], bool]
-    serves_transactions: bool
     verifier: TransactionVerifier | None
     refused_sequences: RefusedSequences = field(default_factory=RefusedSequences)
     # The requests with batches that the kernel may not have yet.
@@ -131,19 +130,16 @@ class ProduceHandler:
         replicas: Replicas,
         *,
         is_certain: Callable[[], bool],
-        serves_transactions: bool = False,
         verifier: TransactionVerifier | None = None,
     ) -> None:
-        """`is_certain` returns whether this broker still knows what it leads (`Serving`). Without `serves_transactions`,
-        transactional batches are refused, because nothing would ever end their transaction. Without `verifier`, the
-        coordinator is not asked about them."""
+        """`is_certain` returns whether this broker still knows what it leads (`Serving`). Without `verifier`, transactional
+        batches are refused, because no coordinator would ever end their transaction."""
         self._shared = _Shared(
             env=env,
             # Kept, because to ask for the running loop takes a system call.
             loop=asyncio.get_running_loop(),
             replicas=replicas,
             is_certain=is_certain,
-            serves_transactions=serves_transactions,
             verifier=verifier,
         )
         replicas.suspected.subscribe(self._directory_suspected)
@@ -321,7 +317,8 @@ class _Produce:
     def _must_verify(self) -> bool:
         # The producer relies on it that the coordinator adds its partitions, so that is not optional.
         verifier = self._shared.verifier
-        return verifier is not None and (self._adds_partitions or verifier.is_enabled)
+        assert verifier is not None, "checked in `_validate_transactional`"
+        return self._adds_partitions or verifier.is_enabled
 
     def _verify(self, append: _Append, guard: VerificationGuard) -> None:
         """Holds an append back until the coordinator has confirmed its transaction."""
@@ -341,7 +338,7 @@ class _Produce:
 
     def _validate_transactional(self, header: BatchHeader) -> None:
         """Checks rule 5. Raises Refused."""
-        if not self._shared.serves_transactions and (header.is_transactional or self._transactional_id is not None):
+        if self._shared.verifier is None and (header.is_transactional or self._transactional_id is not None):
             raise Refused(ErrorCode.INVALID_RECORD, "transactional producers are not served")
         if header.is_transactional and self._transactional_id is None:
             raise Refused(

@@ -140,7 +140,7 @@ class TestBroker:
         self.previous_directories: Sequence[DirectoryId] | None = None
         self.replicas: Replicas
         self.groups: GroupCoordinator
-        self.verifier: TransactionVerifier | None = None
+        self.verifier: TransactionVerifier
         self.server: RequestServer
 
     async def main(self, env: SimulatedEnvironment) -> None:
@@ -210,8 +210,7 @@ class TestBroker:
                         env,
                         self.replicas,
                         is_certain=lambda: True,
-                        serves_transactions=self.cluster.marked_offsets is not None,
-                        verifier=self.verifier,
+                        verifier=None if self.cluster.marked_offsets is None else self.verifier,
                     ).handle,
                     ApiKey.FETCH: FetchHandler(
                         env,
@@ -239,10 +238,7 @@ class TestBroker:
             for task in working:
                 task.cancel()
 
-    def _make_verifier(self, env: SimulatedEnvironment, group: asyncio.TaskGroup) -> TransactionVerifier | None:
-        if self.cluster.coordinate is None:
-            return None
-
+    def _make_verifier(self, env: SimulatedEnvironment, group: asyncio.TaskGroup) -> TransactionVerifier:
         def connect(host: str, port: int) -> NodeChannel:
             return NodeChannel(env, host=host, port=port, client_id=env.name, task_group=group)
 
@@ -251,10 +247,13 @@ class TestBroker:
             self.state,
             broker_id=self.broker_id,
             channels=BrokerChannels(self.state, listener_name=LISTENER, connect=connect),
-            is_enabled=lambda: self.configuration.server.transaction_partition_verification_enable,
+            is_enabled=lambda: (
+                self.cluster.coordinate is not None and self.configuration.server.transaction_partition_verification_enable
+            ),
             task_group=group,
         )
-        verifier.attach(self.cluster.coordinate)
+        if self.cluster.coordinate is not None:
+            verifier.attach(self.cluster.coordinate)
         return verifier
 
     def _group_handlers(self) -> Mapping[ApiKey, Handler]:
