@@ -25,10 +25,11 @@ from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.transactions.settings import TransactionSettings
 from broker.coordinator.core.transactions.shard import TransactionShard
+from broker.coordinator.core.transactions.verification import AddRetries
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
-from broker.coordinator.transaction_verifier import TransactionVerifier
+from broker.coordinator.transaction_verifier import REQUEST_TIMEOUT_NS, TransactionVerifier
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.directory_support import reason_to_end
@@ -440,6 +441,7 @@ class BrokerDaemon:
             broker_id=self._broker_id,
             channels=self._make_channels(),
             is_enabled=lambda: self.configuration.server.transaction_partition_verification_enable,
+            retries=_add_retries(self._config),
             task_group=self._task_group,
         )
 
@@ -562,6 +564,14 @@ def _group_settings(config: ServerConfig) -> GroupSettings:
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * _MS_PER_MINUTE,
         batch_bytes_max=min(config.message_max_bytes, config.offsets_topic_segment_bytes),
+    )
+
+
+def _add_retries(config: ServerConfig) -> AddRetries:
+    return AddRetries(
+        backoff_ns=config.add_partitions_to_txn_retry_backoff_ms * NS_PER_MS,
+        # As in Kafka, not longer than one request may take.
+        max_ns=min(config.add_partitions_to_txn_retry_backoff_max_ms * NS_PER_MS, REQUEST_TIMEOUT_NS),
     )
 
 

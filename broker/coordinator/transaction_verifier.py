@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from broker.coordinator.broker_channels import BrokerChannels
 from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC, group_partition
 from broker.coordinator.core.transactions.verification import (
-    ADD_AGAIN_NS,
+    AddRetries,
     Question,
     VerificationCounts,
     Verifications,
@@ -47,6 +47,7 @@ class TransactionVerifier:
         broker_id: BrokerId,
         channels: BrokerChannels,
         is_enabled: Callable[[], bool],
+        retries: AddRetries,
         task_group: asyncio.TaskGroup,
     ) -> None:
         self._env = env
@@ -55,7 +56,8 @@ class TransactionVerifier:
         self._channels = channels
         self._is_enabled = is_enabled
         self._task_group = task_group
-        self._verifications = Verifications()
+        self._verifications = Verifications(retries)
+        self._backoff_ns = retries.backoff_ns
         self._ask_here: AskHere | None = None
         # The coordinators to which a task sends what is to be asked.
         self._sending: set[BrokerId] = set()
@@ -112,7 +114,7 @@ class TransactionVerifier:
         finally:
             self._sending.discard(coordinator)
         if self._verifications.has_to_ask_again and self._cancel_again is None:
-            self._cancel_again = self._env.call_at(self._env.now_ns() + ADD_AGAIN_NS, self._ask_again)
+            self._cancel_again = self._env.call_at(self._env.now_ns() + self._backoff_ns, self._ask_again)
 
     def _ask_again(self) -> None:
         self._cancel_again = None

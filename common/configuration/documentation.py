@@ -63,6 +63,12 @@ GROUP_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
 
 SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "add.partitions.to.txn.retry.backoff.max.ms": (
+            "How long a leader goes on asking to add its partition to a transaction, in milliseconds."
+        ),
+        "add.partitions.to.txn.retry.backoff.ms": (
+            "The time before a leader asks again to add its partition to a transaction, in milliseconds."
+        ),
         "advertised.listeners": "The addresses that clients and other brokers are told to connect to.",
         "auto.create.topics.enable": "Whether a topic is created when a client first asks for it.",
         "auto.leader.rebalance.enable": "Whether the controller gives leaderships back to preferred leaders by itself.",

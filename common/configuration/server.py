@@ -360,7 +360,9 @@ class ServerConfig:
     offsets_topic_replication_factor: int = integer(3, at_least=1, at_most=2**15 - 1)
     offsets_topic_segment_bytes: int = integer(104_857_600, at_least=14, at_most=INT_MAX)
 
-    # Transactions.
+    # Transactions. The first two are about leaders that add their partitions to transactions.
+    add_partitions_to_txn_retry_backoff_max_ms: int = integer(100, at_least=0, at_most=INT_MAX)
+    add_partitions_to_txn_retry_backoff_ms: int = integer(20, at_least=1, at_most=INT_MAX)
     transaction_max_timeout_ms: int = integer(900_000, at_least=1, at_most=INT_MAX)
     transaction_partition_verification_enable: bool = boolean(True)
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(3_600_000, at_least=1, at_most=INT_MAX)

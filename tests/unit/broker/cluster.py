@@ -16,6 +16,7 @@ from broker.coordinator.broker_channels import BrokerChannels
 from broker.coordinator.coordinator_partition import CoordinatorSettings
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
+from broker.coordinator.core.transactions.verification import AddRetries
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.transaction_verifier import AskHere, TransactionVerifier
 from broker.core.current_configuration import CurrentConfiguration
@@ -250,6 +251,7 @@ class TestBroker:
             is_enabled=lambda: (
                 self.cluster.coordinate is not None and self.configuration.server.transaction_partition_verification_enable
             ),
+            retries=AddRetries(),
             task_group=group,
         )
         if self.cluster.coordinate is not None:

@@ -31,9 +31,16 @@ from common.time_units import NS_PER_MS
 Waiter = object
 """Whoever waits for an answer. Only passed on."""
 
-# Kafka's add.partitions.to.txn.retry.backoff.ms, and how long a question is repeated: ...backoff.max.ms.
-ADD_AGAIN_NS: Final = 20 * NS_PER_MS
-ADD_AGAIN_NS_MAX: Final = 100 * NS_PER_MS
+
+@dataclass(frozen=True, slots=True)
+class AddRetries:
+    """How partitions are added that a coordinator cannot add yet (rule 4). The defaults are Kafka's."""
+
+    backoff_ns: int = 20 * NS_PER_MS
+    """From `add.partitions.to.txn.retry.backoff.ms`."""
+    max_ns: int = 100 * NS_PER_MS
+    """From `add.partitions.to.txn.retry.backoff.max.ms`: how long a question is repeated."""
+
 
 # The guard, the transactional id, and whether it is to be added.
 _Key = tuple[VerificationGuard, str, bool]
@@ -80,7 +87,8 @@ class _Pending:
 class Verifications:
     """The questions of one broker that are not answered yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, retries: AddRetries) -> None:
+        self._retries = retries
         self.counts = VerificationCounts()
         self._pending: dict[_Key, _Pending] = {}
         # By coordinator. Invariant: each pending question is in exactly one of these lists.
@@ -135,7 +143,7 @@ class Verifications:
             asked = pending.question
             # Whoever leaves a question out has not confirmed anything. It is to be asked again.
             error = results.get((asked.transactional_id, asked.topic, asked.partition), ErrorCode.NETWORK_EXCEPTION)
-            is_early = now_ns < pending.asked_ns + ADD_AGAIN_NS_MAX
+            is_early = now_ns < pending.asked_ns + self._retries.max_ns
             if asked.is_add and error is ErrorCode.CONCURRENT_TRANSACTIONS and is_early:
                 self._again.append(pending)
             else:
@@ -144,7 +152,7 @@ class Verifications:
 
     @property
     def has_to_ask_again(self) -> bool:
-        """Whether `ask_again` has to be called after ADD_AGAIN_NS (rule 4)."""
+        """Whether `ask_again` has to be called after `AddRetries.backoff_ns` (rule 4)."""
         return bool(self._again)
 
     def ask_again(

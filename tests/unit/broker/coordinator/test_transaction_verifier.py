@@ -12,7 +12,7 @@ from typing import Any
 from broker.coordinator.broker_channels import BrokerChannels
 from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC
 from broker.coordinator.core.transactions.partitions import partition_results
-from broker.coordinator.core.transactions.verification import Question, VerificationCounts
+from broker.coordinator.core.transactions.verification import AddRetries, Question, VerificationCounts
 from broker.coordinator.transaction_verifier import TransactionVerifier
 from broker.core.verification_guards import VerificationGuard
 from common.ids import NO_LEADER, BrokerId, LeaderEpoch
@@ -22,6 +22,7 @@ from common.net.node_channel import ChannelError, NotServed
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from common.records.metadata_records import BrokerEndpoint, PartitionChangeRecord
+from common.time_units import NS_PER_MS
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.metadata.builders import partition, register, replay, topic, topic_id
 
@@ -51,16 +52,19 @@ class Brokers:
         self._failures = failures
         # Broker, version, and how many partitions were asked about.
         self.asked: list[tuple[str, int | None, int]] = []
+        self.asked_ms: list[int] = []
+        self.answer_code = OK
         self.closed: list[str] = []
 
     async def answer(self, broker: str, version: int | None, request: AddPartitionsToTxnRequest) -> Any:
         count = sum(len(each.partitions) for asked in request.transactions for each in asked.topics)
         self.asked.append((broker, version, count))
+        self.asked_ms.append(self._world.now_ns() // NS_PER_MS)
         await self._world.sleep(0.01)
         failures = self._failures.get(broker)
         if failures:
             raise failures.pop(0)
-        results = [partition_results(each, lambda _: OK) for each in request.transactions]
+        results = [partition_results(each, lambda _: self.answer_code) for each in request.transactions]
         return AddPartitionsToTxnResponse(results_by_transaction=results)
 
     async def answer_here(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
@@ -89,10 +93,10 @@ class Asking:
         self.brokers = brokers
         self.answers: list[tuple[int, ErrorCode]] = []
 
-    def ask(self, *partitions: int) -> None:
+    def ask(self, *partitions: int, is_add: bool = False) -> None:
         for index in partitions:
             guard = VerificationGuard(7, 0, LeaderEpoch(0), 0, 0)
-            self.verifier.verify(Question("t", 7, 0, "a", index), guard, partial(self._note, index))
+            self.verifier.verify(Question("t", 7, 0, "a", index, is_add), guard, partial(self._note, index))
 
     def _note(self, index: int, error: ErrorCode) -> None:
         self.answers.append((index, error))
@@ -112,6 +116,7 @@ def run(script: Callable[[Asking], Any], state: MetadataState, **failures: list[
                     state, listener_name="PLAINTEXT", connect=lambda host, _port: FakeChannel(brokers, host)
                 ),
                 is_enabled=lambda: True,
+                retries=AddRetries(backoff_ns=30 * NS_PER_MS, max_ns=100 * NS_PER_MS),
                 task_group=group,
             )
             verifier.attach(brokers.answer_here)
@@ -170,6 +175,19 @@ def test_a_broker_of_an_older_release_cannot_be_asked() -> None:
     """Its transactions go on without verification, as in Kafka."""
     asking = run(ask_and_wait, image(leader=2), host_2=[NotServed("version 4 of ADD_PARTITIONS_TO_TXN")])
     assert asking.answers == [(0, OK)]
+
+
+def test_a_partition_that_cannot_be_added_yet_is_added_later() -> None:
+    """The question is repeated after a pause, until it has taken too long. An answer takes 10 ms here, the pause 30."""
+
+    async def ask(asking: Asking) -> None:
+        asking.brokers.answer_code = ErrorCode.CONCURRENT_TRANSACTIONS
+        asking.ask(0, is_add=True)
+        await asking.world.sleep(1)
+
+    asking = run(ask, image(leader=2))
+    assert [at_ms - asking.brokers.asked_ms[0] for at_ms in asking.brokers.asked_ms] == [0, 40, 80, 120]
+    assert asking.answers == [(0, ErrorCode.CONCURRENT_TRANSACTIONS)]
 
 
 def test_without_a_coordinator_nobody_is_asked() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from broker.coordinator.core.transactions.partitions import partition_results
 from broker.coordinator.core.transactions.verification import (
-    ADD_AGAIN_NS_MAX,
+    AddRetries,
     Question,
     VerificationCounts,
     Verifications,
@@ -57,7 +57,7 @@ def transaction(
 def test_one_request_to_each_coordinator_is_under_way() -> None:
     """What comes meanwhile is asked with the next one, all together, also if it is about the same partition: its guard has
     been given out after the question."""
-    asking = Verifications()
+    asking = Verifications(AddRetries())
     for partition, coordinator in ((0, ONE), (1, ONE), (2, TWO)):
         asking.ask(coordinator, question(partition), guard(), partition, now_ns=0)
     first, other = asking.next_request(ONE), asking.next_request(TWO)
@@ -73,7 +73,7 @@ def test_one_request_to_each_coordinator_is_under_way() -> None:
 
 def test_who_shares_a_guard_shares_the_answer() -> None:
     """Also while the question is under way. Afterwards it is asked again. Another transactional id is another question."""
-    asking, shared = Verifications(), guard()
+    asking, shared = Verifications(AddRetries()), guard()
     asking.ask(ONE, question(), shared, "first", now_ns=0)
     request = asking.next_request(ONE)
     asking.ask(ONE, question(), shared, "second", now_ns=0)
@@ -86,7 +86,7 @@ def test_who_shares_a_guard_shares_the_answer() -> None:
 
 def test_two_producers_with_the_same_id_are_asked_about_one_after_the_other() -> None:
     """The results are told apart by the id."""
-    asking = Verifications()
+    asking = Verifications(AddRetries())
     for producer_id in (7, 8, 7):
         asking.ask(ONE, question(producer_id=producer_id), guard(), producer_id, now_ns=0)
     first = asking.next_request(ONE)
@@ -113,7 +113,7 @@ def test_two_producers_with_the_same_id_are_asked_about_one_after_the_other() ->
     ],
 )
 def test_only_a_clear_yes_confirms(response: AddPartitionsToTxnResponse, expected: ErrorCode) -> None:
-    asking = Verifications()
+    asking = Verifications(AddRetries())
     asking.ask(ONE, question(), guard(), "waiter", now_ns=0)
     asking.next_request(ONE)
     assert asking.answered(ONE, response, now_ns=0) == [Verified("waiter", expected)]
@@ -121,7 +121,7 @@ def test_only_a_clear_yes_confirms(response: AddPartitionsToTxnResponse, expecte
 
 def test_what_is_to_be_added_is_asked_apart_from_what_is_to_be_verified() -> None:
     """A transactional id is in a request once, and its partitions are either added or verified."""
-    asking, shared = Verifications(), guard()
+    asking, shared = Verifications(AddRetries()), guard()
     asking.ask(ONE, question(), shared, "verified", now_ns=0)
     asking.ask(ONE, question(is_add=True), shared, "added", now_ns=0)
     first = asking.next_request(ONE)
@@ -135,7 +135,7 @@ def test_what_is_to_be_added_is_asked_apart_from_what_is_to_be_verified() -> Non
 def test_an_addition_that_comes_too_early_is_repeated_for_a_while() -> None:
     """The markers of the transaction before are being written. Those who come meanwhile wait behind the first, and another
     coordinator may be the one that answers."""
-    asking, shared = Verifications(), guard()
+    asking, shared = Verifications(AddRetries()), guard()
     asking.ask(ONE, question(is_add=True), shared, "first", now_ns=0)
     early = ErrorCode.CONCURRENT_TRANSACTIONS
     assert asking.answered(ONE, answer(asking.next_request(ONE), early), now_ns=5) == []
@@ -151,11 +151,11 @@ def test_an_addition_that_comes_too_early_is_repeated_for_a_while() -> None:
 def test_the_repetition_ends() -> None:
     """After the time that it may take, or when there is nobody to ask. What is only verified is not repeated."""
     early = ErrorCode.CONCURRENT_TRANSACTIONS
-    asking = Verifications()
+    asking = Verifications(AddRetries(max_ns=7))
     asking.ask(ONE, question(is_add=True), guard(), "added", now_ns=0)
-    assert asking.answered(ONE, answer(asking.next_request(ONE), early), now_ns=ADD_AGAIN_NS_MAX) == [
-        Verified("added", early)
-    ]
+    assert asking.answered(ONE, answer(asking.next_request(ONE), early), now_ns=6) == []
+    asking.ask_again(lambda _: ONE, now_ns=6)
+    assert asking.answered(ONE, answer(asking.next_request(ONE), early), now_ns=7) == [Verified("added", early)]
     asking.ask(ONE, question(), guard(), "verified", now_ns=0)
     assert asking.answered(ONE, answer(asking.next_request(ONE), early), now_ns=0) == [Verified("verified", early)]
     asking.ask(ONE, question(is_add=True), guard(), "nobody", now_ns=0)
@@ -164,7 +164,7 @@ def test_the_repetition_ends() -> None:
 
 
 def test_a_coordinator_of_an_older_release_verifies_nothing_and_adds_nothing() -> None:
-    asking = Verifications()
+    asking = Verifications(AddRetries())
     asking.ask(ONE, question(0), guard(), "verified", now_ns=0)
     asking.ask(ONE, question(1, transactional_id="u", is_add=True), guard(), "added", now_ns=0)
     asking.next_request(ONE)
@@ -175,7 +175,7 @@ def test_a_coordinator_of_an_older_release_verifies_nothing_and_adds_nothing() -
 
 
 def test_questions_failures_and_their_time_are_counted() -> None:
-    asking = Verifications()
+    asking = Verifications(AddRetries())
     for partition in (0, 1):
         asking.ask(ONE, question(partition), guard(), partition, now_ns=10 * partition)
     asking.answered(ONE, answer(asking.next_request(ONE)), now_ns=50)
