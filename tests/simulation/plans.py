@@ -40,6 +40,9 @@ IDEMPOTENCE_SHARE = 0.4
 # Of the seeds with transactions, these shares have transaction.version 2 and 1.
 EPOCH_BUMP_SHARE = 0.4
 FLEXIBLE_RECORDS_SHARE = 0.1
+# In this share of them, the level also changes during the trouble, up and down.
+VERSION_CHANGES_SHARE = 0.25
+VERSION_CHANGES_MAX = 4
 # In this share of the seeds there is a compacted topic.
 COMPACTION_SHARE = 0.3
 # In this share of the seeds consumers read from the follower in their rack (KIP-392).
@@ -125,6 +128,9 @@ class Plan:
     """The level of metadata.version with which the cluster is formatted."""
     transaction_version: int = 0
     """The level of transaction.version with which the cluster is formatted. At 2, the producers may use it."""
+    transaction_changes: tuple[tuple[int, int], ...] = ()
+    """The further levels of transaction.version during the trouble, each with its time. From the first 2 on, the producers
+    may use it, also when it has fallen: clients may not have noticed yet."""
     rise: Rise | None = None
     """How the level rises. None: it stays as it is."""
 
@@ -146,6 +152,11 @@ class Plan:
                 else ""
             )
             + (f", and transaction.version {self.transaction_version}" if self.transaction_version else "")
+            + (
+                f", and transaction.version becomes {', '.join(str(to) for _, to in self.transaction_changes)}"
+                if self.transaction_changes
+                else ""
+            )
             + (", and a feature that nobody knows" if self.outgrows else "")
             + (f", and metadata.version {level_name(self.level)}" if self.level != DEFAULT_LEVEL else "")
             + (f" that rises to {level_name(self.rise.level)}" if self.rise is not None else "")
@@ -176,6 +187,9 @@ def draw_plan(seed: int) -> Plan:
     groups = _draw_groups(random.Random(f"{seed}/groups"), overrides)
     transactional = _draw_transactions(random.Random(f"{seed}/transactions"), overrides)
     transaction_version = _draw_transaction_version(random.Random(f"{seed}/versions producer"), transactional, level)
+    transaction_changes = _draw_transaction_changes(
+        random.Random(f"{seed}/transactions/level"), transactional, level, transaction_version
+    )
     workload = replace(
         workload,
         groups=groups,
@@ -215,6 +229,7 @@ def draw_plan(seed: int) -> Plan:
         append_ms_max=append_ms_max,
         level=level,
         transaction_version=transaction_version,
+        transaction_changes=transaction_changes,
         rise=_draw_rise(random.Random(f"{seed}/rise"), level),
     )
 
@@ -230,6 +245,17 @@ def _draw_transaction_version(rng: random.Random, producers: int, level: int) ->
     if drawn < EPOCH_BUMP_SHARE:
         return EPOCH_BUMP_TRANSACTION_VERSION
     return FLEXIBLE_RECORDS_TRANSACTION_VERSION if drawn < EPOCH_BUMP_SHARE + FLEXIBLE_RECORDS_SHARE else 0
+
+
+def _draw_transaction_changes(rng: random.Random, producers: int, level: int, version: int) -> tuple[tuple[int, int], ...]:
+    if not producers or level < FURTHER_FEATURES_LEVEL or rng.random() >= VERSION_CHANGES_SHARE:
+        return ()
+    times = sorted(rng.uniform(0.1, 0.9) for _ in range(rng.randint(1, VERSION_CHANGES_MAX)))
+    changes = []
+    for at in times:
+        version = rng.choice([each for each in range(EPOCH_BUMP_TRANSACTION_VERSION + 1) if each != version])
+        changes.append((round(at * CHAOS_SECONDS * NS_PER_S), version))
+    return tuple(changes)
 
 
 def _draw_rise(rng: random.Random, level: int) -> Rise | None:

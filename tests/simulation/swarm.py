@@ -14,7 +14,13 @@ from typing import TypeVar
 
 from common.ids import TopicIdPartition
 from common.metadata.directory_ids import is_reserved
-from common.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION_FEATURE, is_directory_assignment_supported
+from common.metadata.metadata_version import (
+    EPOCH_BUMP_TRANSACTION_VERSION,
+    LATEST_LEVEL,
+    METADATA_VERSION_FEATURE,
+    TRANSACTION_VERSION_FEATURE,
+    is_directory_assignment_supported,
+)
 from common.net.node_channel import ChannelError
 from common.protocol.messages.update_features import UpgradeType
 from common.time_units import NS_PER_MS, NS_PER_S
@@ -26,7 +32,7 @@ from tests.simulation.group_member import read_position
 from tests.simulation.history import History, Outcome
 from tests.simulation.moments import Moments
 from tests.simulation.plans import CHAOS_SECONDS, Plan, draw_plan
-from tests.simulation.transactional_producer import read_committed
+from tests.simulation.transactional_producer import TransactionalProducer, read_committed
 from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
 from tests.simulation.upgrades import LevelChanges
 from tests.simulation.workload import ALL, Workload, WorkloadClient
@@ -116,6 +122,7 @@ class SeedRun:
             self._lab.note("chaos")
             async with asyncio.TaskGroup() as trouble:
                 trouble.create_task(self._rise_in_trouble(levels))
+                trouble.create_task(self._change_transactions(levels, workload.transactional_producers))
                 await self._carry_out()
             self._lab.note("heal")
             await self._heal()
@@ -155,6 +162,17 @@ class SeedRun:
         if rise is not None and rise.at_ns is not None:
             await self.world.loop.sleep_until(self.world.now_ns() + rise.at_ns)
             await levels.update(rise.level, UpgradeType.UPGRADE)
+
+    async def _change_transactions(self, levels: LevelChanges, producers: Sequence[TransactionalProducer]) -> None:
+        """Changes the level of transaction.version while producers are in the middle of transactions."""
+        began_ns, level = self.world.now_ns(), self.plan.transaction_version
+        for at_ns, to in self.plan.transaction_changes:
+            await self.world.loop.sleep_until(began_ns + at_ns)
+            kind = UpgradeType.UPGRADE if to > level else UpgradeType.SAFE_DOWNGRADE
+            await levels.update(to, kind, feature=TRANSACTION_VERSION_FEATURE)
+            level = to
+            for producer in producers if to >= EPOCH_BUMP_TRANSACTION_VERSION else ():
+                producer.may_bump = True
 
     async def _rise_and_fall(self, levels: LevelChanges) -> None:
         """Rises where that has not happened yet, adds disks, falls, loses a disk and rises again, while clients work. After

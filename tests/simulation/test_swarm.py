@@ -1,16 +1,20 @@
 """Runs a few simulated seeds, and tests that a seed replays exactly and that a failure is shrunk."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from common.metadata.metadata_version import is_directory_assignment_supported
+from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.event_log import readable
 from tests.simulation.explaining import run_and_explain
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS
 from tests.simulation.hash_seeds import printed_under
+from tests.simulation.history import Outcome
 from tests.simulation.moments import HALF_COMPACTED, HALF_SWAPPED
 from tests.simulation.plans import ACKNOWLEDGED_FAULTS, ACKNOWLEDGED_KINDS, LOST_MOVER_FAULTS, draw_plan
 from tests.simulation.shrinking import shrink
@@ -18,6 +22,9 @@ from tests.simulation.swarm import SeedReport, SeedRun, run_seed
 from tests.simulation.violations import InvariantViolated
 
 pytestmark = pytest.mark.timeout(120)
+
+# Has transactional producers at transaction.version 0.
+SEED_WITH_TRANSACTIONS = 111
 
 
 @pytest.mark.slow
@@ -102,6 +109,34 @@ def test_of_those_most_rise_and_some_fall_again() -> None:
     assert 5 < sum(rise.at_ns is not None for rise in rises) < len(rises) - 5
     assert 5 < sum(rise.falls for rise in rises) < len(rises) - 5
     assert {rise.further_disks for rise in rises} == {0, 1, 2}
+
+
+def test_of_the_seeds_with_transactions_some_change_their_level() -> None:
+    """Each change is one: up or down, and over one level or two."""
+    plans = [plan for plan in map(draw_plan, range(1, 501)) if plan.transaction_changes]
+    assert 15 < len(plans) < 80
+    steps: set[tuple[int, int]] = set()
+    for plan in plans:
+        levels = (plan.transaction_version, *(to for _, to in plan.transaction_changes))
+        steps.update(pairwise(levels))
+    assert steps == {(before, to) for before in range(3) for to in range(3) if before != to}
+
+
+@pytest.mark.slow
+def test_producers_go_on_while_the_level_of_their_transactions_changes() -> None:
+    """The level goes up and down under them, with no other trouble. No transaction is torn, and between any two changes some
+    are committed. In the drawn seeds, faults come in between."""
+    levels = (1, 2, 1, 0, 2, 0)
+    plan = draw_plan(SEED_WITH_TRANSACTIONS)
+    assert plan.workload.transactional_producers and not plan.transaction_version
+    changes = tuple((8 * number * NS_PER_S, to) for number, to in enumerate(levels))
+    run = SeedRun(replace(plan, transaction_changes=changes, schedule=(), rise=None, outgrows=False))
+    run.run()
+    changed_ns = [each.at_ns for each in run.world.events_named("feature_updated")]
+    assert len(changed_ns) == len(levels)
+    committed_ns = [each.end_ns for each in run.history.transactions if each.outcome is Outcome.OK]
+    for after_ns, until_ns in pairwise(changed_ns):
+        assert any(after_ns < at_ns < until_ns for at_ns in committed_ns if at_ns is not None)
 
 
 @pytest.mark.parametrize(

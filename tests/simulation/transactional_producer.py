@@ -106,7 +106,7 @@ class TransactionalProducer:
         # The next number to be written.
         self._position = 0
         self._attempts = 0
-        self._may_bump = may_bump
+        self.may_bump = may_bump
         # Whether the end of a transaction raises the epoch.
         self._bumps = False
 
@@ -155,7 +155,7 @@ class TransactionalProducer:
             raise StartOver
         self._position = max(position, 0)
         self._producer, self._sequences = producer, {}
-        self._bumps = self._may_bump and self._rng.random() < BUMP_SHARE
+        self._bumps = self.may_bump and self._rng.random() < BUMP_SHARE
 
     async def _coordinator(self, key_type: int, key: str) -> int:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])

@@ -47,18 +47,18 @@ class LevelChanges:
         self._lab = lab
         self._client = SimulatedClient(cluster, group)
 
-    async def update(self, level: int, kind: UpgradeType) -> None:
-        """Asks one broker after the other until the level is this. Raises AssertionError if the controller refuses it, or if
-        nobody answers in time."""
-        update = FeatureUpdateKey(feature=METADATA_VERSION_FEATURE, max_version_level=level, upgrade_type=kind)
+    async def update(self, level: int, kind: UpgradeType, *, feature: str = METADATA_VERSION_FEATURE) -> None:
+        """Asks one broker after the other until the level of the feature is this. Raises AssertionError if the controller
+        refuses it, or if nobody answers in time."""
+        update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
         request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=round(ANSWER_SECONDS * 1000))
         deadline_ns = self._world.now_ns() + round(BOUND_SECONDS * NS_PER_S)
         attempt = 0
         while not await self._is_updated(self._cluster.broker_ids[attempt % len(self._cluster.broker_ids)], request):
             attempt += 1
-            assert self._world.now_ns() < deadline_ns, f"metadata.version is not {level} after {attempt} attempts"
+            assert self._world.now_ns() < deadline_ns, f"{feature} is not {level} after {attempt} attempts"
             await self._world.sleep(RETRY_SECONDS)
-        self._lab.note("level_changed", level=level)
+        self._lab.note("level_changed", feature=feature, level=level)
 
     async def _is_updated(self, broker_id: int, request: UpdateFeaturesRequest) -> bool:
         if self._cluster.env(broker_id).is_dead:
