@@ -22,7 +22,7 @@ class Kafka:
     def run(self, main_class: str, *arguments: str, given: str = "") -> Done:
         """Runs a tool and returns the result. Of the tool's log messages, only errors go to stderr."""
         done = subprocess.run(
-            [*self.java, "-cp", self.class_path, main_class, *arguments],
+            self.command(main_class, *arguments),
             input=given,
             capture_output=True,
             text=True,
@@ -30,6 +30,10 @@ class Kafka:
             check=False,
         )
         return Done(done.returncode, done.stdout.splitlines(), done.stderr.splitlines())
+
+    def command(self, main_class: str, *arguments: str) -> list[str]:
+        """Returns the command that runs a tool."""
+        return [*self.java, "-cp", self.class_path, main_class, *arguments]
 
 
 def prepare_kafka(folder: Path, bootstrap: str) -> Kafka:

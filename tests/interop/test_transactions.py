@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Position
 
 from tests.blocking_admin import BlockingAdmin
+from tests.integration.cluster import until
 from tests.interop.apache_kafka_tools import Kafka
 from tests.interop.topics import create_topic
 from tools.lab.local_cluster import LocalCluster
@@ -257,7 +259,12 @@ def own_cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         brokers=3,
         disks=1,
         loop=False,
-        overrides={"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"},
+        overrides={
+            "transaction.state.log.num.partitions": "1",
+            "offsets.topic.num.partitions": "1",
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "500",
+        },
     )
     try:
         made.start()
@@ -294,3 +301,39 @@ def test_a_killed_coordinator_loses_no_transaction(own_cluster: LocalCluster, tr
         killed.start()
         killed.wait_for("broker_running")
     assert read(own_cluster.bootstrap, topic, len(committed)) == sorted(committed)
+
+
+def written(bootstrap: str, topic: str) -> int:
+    """Returns how many offsets are taken, markers included."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody"})
+    ends = [consumer.get_watermark_offsets(Position(topic, index), SECONDS_MAX) for index in range(PARTITIONS)]
+    consumer.close()
+    return sum(high for _, high in ends)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_apache_kafkas_producer_survives_its_coordinator(
+    kafka: Kafka, own_cluster: LocalCluster, transactional_id: str
+) -> None:
+    """It uses transaction.version 2 and begins one transaction after the other. The coordinator is killed with kill -9 in
+    the middle and stays away. Nothing is lost or written twice."""
+    topic, count = create_topic(own_cluster.bootstrap, "t"), 3_000
+    command = kafka.command(
+        *("org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--payload-monotonic"),
+        *("--num-records", str(count), "--throughput", "500"),
+        *("--transactional-id", transactional_id, "--transaction-duration-ms", "20"),
+        *("--producer-props", f"bootstrap.servers={own_cluster.bootstrap}"),
+    )
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as java:
+        try:
+            until(lambda: written(own_cluster.bootstrap, topic) > count // 10, "some transactions are committed")
+            killed = own_cluster.broker(coordinator_of(own_cluster))
+            killed.signal(signal.SIGKILL)
+            killed.wait_until_ended()
+            assert java.poll() is None, "the producer was done before the kill"
+            _, errors = java.communicate(timeout=SECONDS_MAX)
+        finally:
+            java.kill()
+    assert (java.returncode, errors) == (0, "")
+    assert read(own_cluster.bootstrap, topic, count) == sorted(str(number).encode() for number in range(count))
