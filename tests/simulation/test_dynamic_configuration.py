@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+from typing import Any
 
 import pytest
 
@@ -11,16 +12,22 @@ from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs as legacy
 from common.protocol.messages import incremental_alter_configs as incremental
+from common.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from common.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.history import History
 
 SET, DELETE = 0, 1
-TOPIC, BROKER = 2, 4
-DYNAMIC_BROKER, DYNAMIC_DEFAULT, DEFAULT = 2, 3, 5
+TOPIC, BROKER, GROUP = 2, 4, 32
+DYNAMIC_BROKER, DYNAMIC_DEFAULT, DEFAULT, DYNAMIC_GROUP = 2, 3, 5, 8
 RATE = "leader.replication.throttled.rate"
+HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
 Setting = tuple[int, str, str, str | None]
 
 
@@ -97,6 +104,36 @@ def test_a_topics_configuration_is_replaced_and_validated() -> None:
             assert cluster.state.config(TOPIC, "t") == expected
 
     run(scenario)
+
+
+@pytest.mark.slow
+def test_a_member_gets_the_times_of_its_group_with_its_next_heartbeat() -> None:
+    """The group was configured before it had a member. Its session is longer than that of the server, 45 s."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        async def beat(epoch: int, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+            request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch, **fields)
+            response: ConsumerGroupHeartbeatResponse = await client.ask(1, request)
+            return response
+
+        await client.create_topic("t", partitions=1, replication_factor=1)
+        await client.ask(1, FindCoordinatorRequest(coordinator_keys=["g"]))
+        assert await alter(client, 1, (GROUP, "g", HEARTBEAT, "6000")) == [("g", ErrorCode.NONE, None)]
+        assert await described(client, 1, GROUP, "g", HEARTBEAT) == ("6000", DYNAMIC_GROUP)
+        joining = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+        while (answer := await beat(0, **joining)).error_code != ErrorCode.NONE:
+            await cluster.world.sleep(0.1)
+        assert answer.heartbeat_interval_ms == 6_000
+        assert await alter(client, 1, (GROUP, "g", HEARTBEAT, None)) == [("g", ErrorCode.NONE, None)]
+        assert await alter(client, 1, (GROUP, "g", SESSION, "60000")) == [("g", ErrorCode.NONE, None)]
+        assert await described(client, 1, GROUP, "g", HEARTBEAT) == ("5000", DEFAULT)
+        assert (await beat(answer.member_epoch)).heartbeat_interval_ms == 5_000
+        await cluster.world.sleep(59)
+        assert (await beat(answer.member_epoch)).error_code == ErrorCode.NONE
+        await cluster.world.sleep(61)
+        assert (await beat(answer.member_epoch)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    run(scenario, brokers=1, offsets_topic_num_partitions="1", offsets_topic_replication_factor="1")
 
 
 def test_what_the_broker_refuses_does_not_keep_the_rest_from_the_controller() -> None:
