@@ -5,10 +5,8 @@ pass through Python. Only the environment that created a region can write the re
 sees its size.
 """
 
-from abc import ABC
 
-
-class FileRegion(ABC):
+class FileRegion:
     """A range of an open log file, created by `LogDir.region`. `size` is in bytes."""
 
     size: int

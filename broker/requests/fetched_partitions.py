@@ -16,7 +16,7 @@ at those that have changed (`Partition.fetch_watchers`). All others would be ans
    (KIP-73). Such a fetch waits until the quota allows more, and new bytes of that partition do not end the wait.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 
 from broker.core.partition_replica import SessionClock
 from broker.core.replica_selector import ReplicaSelector, preferred_read_replica
@@ -56,6 +56,8 @@ _STORAGE_ERROR_FIRST_VERSION = 6
 _NO_PREFERENCE = -1
 # The data of a partition between two fetches of its session. The answers must not stay in memory.
 _NO_DATA = PartitionData()
+
+_Reading = Awaitable[tuple[LogRead, Sequence[IndexedTransaction] | None]]
 
 
 class FetchedPartition(PartitionWatcher):
@@ -145,6 +147,12 @@ class FetchedPartition(PartitionWatcher):
             records=b"",
         )
 
+    def take(self, read: LogRead, upper_offset: Offset) -> None:
+        """Puts what was read into the answer."""
+        self.data.records = read.parts
+        self.size = read.size
+        self.is_cut = read.next_offset < upper_offset
+
     def answered(self) -> None:
         """Notes that the client gets the answer."""
         self.told = None if self.partition is None or self.is_sent_away else self.marks
@@ -179,7 +187,7 @@ class Fetch:
         self._bytes_max = min(request.max_bytes, response_bytes_max)
         self._replica_id, self._replica_epoch = fetching_replica(request)
         self.is_follower = self._replica_id >= 0
-        self._isolation = _isolation(request)
+        self._isolation = ReadIsolation.LOG_END if self.is_follower else _consumer_isolation(request)
         # The partitions that were looked at. Those that were not read since are in `_unread`, too.
         self._seen: dict[FetchedPartition, None] = {}
         self._unread: list[FetchedPartition] = []
@@ -188,6 +196,8 @@ class Fetch:
         # Invariant: the sum of `size` over `_seen`, and over those of them that are paced.
         self._size = 0
         self._paced_size = 0
+        # Whether a partition's answer may have an error.
+        self._has_failures = False
 
     def _tells_high_watermark_of(self, partition: Partition) -> bool:
         """Whether the client is a follower from which consumers may read."""
@@ -260,6 +270,7 @@ class Fetch:
         self.watched.changed.pop(item, None)
 
     def _fail(self, item: FetchedPartition, error: ErrorCode) -> None:
+        self._has_failures = True
         if self._clock is not None and item.partition is not None:
             # A session does not confirm the offset of a partition with an error.
             item.partition.replica.left_session(self._clock)
@@ -333,9 +344,10 @@ class Fetch:
         """Looks up where the records are, in the partitions that were looked up since the last call. Stays within the limits
         of each partition, of the whole response and of the quota."""
         unread, self._unread = self._unread, []
-        paced_bytes_max = self._quota.allowed_bytes(now_ns)
+        paced_bytes_max: int | None = None
+        has_waited = False
         for item in unread:
-            if item.is_outdated:
+            if has_waited and item.is_outdated:
                 self._look_up_late(item)
             partition = item.partition
             if partition is None or item.is_sent_away:
@@ -347,22 +359,30 @@ class Fetch:
                 # Reading from a disk that hangs would hold up the records of all others.
                 item.is_left_out = True
                 continue
-            left = self._bytes_max - self._size
-            paced_left = paced_bytes_max - self._paced_size
+            limit = min(item.wanted.partition_max_bytes, self._bytes_max - self._size)
             item.is_paced = self.is_follower and partition.replica.is_paced_to(self._replica_id)
-            item.is_held_back = item.is_paced and paced_left <= 0
-            if item.is_held_back:
-                continue
-            limit = min(item.wanted.partition_max_bytes, left, paced_left if item.is_paced else left)
+            if item.is_paced:
+                if paced_bytes_max is None:
+                    paced_bytes_max = self._quota.allowed_bytes(now_ns)
+                paced_left = paced_bytes_max - self._paced_size
+                item.is_held_back = paced_left <= 0
+                if item.is_held_back:
+                    continue
+                limit = min(limit, paced_left)
             if limit <= 0 and self._size:
                 item.is_cut = True
                 continue
             # The first batch of a response is sent whole even if it exceeds the limits. Otherwise a client could never get
             # past it.
-            await self._read(item, partition, upper_offset=upper_offset, limit=limit, whole_batch=not self._size)
+            reading = self._begin_to_read(
+                item, partition.log, upper_offset=upper_offset, limit=limit, whole_batch=not self._size
+            )
+            if reading is not None:
+                has_waited = True
+                await self._read(item, reading, upper_offset)
             self._size += item.size
             self._paced_size += item.size if item.is_paced else 0
-            if item.is_outdated:
+            if reading is not None and item.is_outdated:
                 self._look_up_late(item)
                 # This fetch reads it again before it waits, or the next one of the session does. What is readable already
                 # would not end a wait.
@@ -374,36 +394,37 @@ class Fetch:
         if self.is_follower:
             self._unconfirmed[item] = None
 
-    async def _read(
-        self, item: FetchedPartition, partition: Partition, *, upper_offset: Offset, limit: int, whole_batch: bool
-    ) -> None:
+    def _begin_to_read(
+        self, item: FetchedPartition, log: Log, *, upper_offset: Offset, limit: int, whole_batch: bool
+    ) -> _Reading | None:
+        """Reads what is known in memory or in the page cache. Returns None if that is all; otherwise a coroutine that
+        reads the log, and the aborted transactions if the client asks for them."""
+        offset = item.wanted.fetch_offset
+        if self._isolation is ReadIsolation.TXN_COMMITTED:
+            return log.read_with_aborted(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
         try:
-            read, aborted = await self._read_log(
-                partition.log, item.wanted.fetch_offset, limit=limit, upper_offset=upper_offset, whole_batch=whole_batch
-            )
+            read = log.read_at_once(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
+        except (OffsetOutOfRange, LogDirError, LogClosed) as error:
+            self._fail(item, _code_of(error))
+            return None
+        if read is None:
+            return _without_aborted(log.read(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch))
+        item.take(read, upper_offset)
+        return None
+
+    async def _read(self, item: FetchedPartition, reading: _Reading, upper_offset: Offset) -> None:
+        try:
+            read, aborted = await reading
         except (OffsetOutOfRange, LogDirError, LogClosed, BatchError) as error:
             # A deposed leader may have truncated its log meanwhile (rule 4). The client must not reset its offset for that.
             if not item.is_outdated:
                 self._fail(item, _code_of(error))
         else:
-            item.data.records = read.parts
+            item.take(read, upper_offset)
             if aborted is not None:
                 item.data.aborted_transactions = [
                     AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in aborted
                 ]
-            item.size = read.size
-            item.is_cut = read.next_offset < upper_offset
-
-    async def _read_log(
-        self, log: Log, offset: int, *, limit: int, upper_offset: Offset, whole_batch: bool
-    ) -> tuple[LogRead, Sequence[IndexedTransaction] | None]:
-        """Reads, and returns also the aborted transactions if the client asks for them."""
-        if self._isolation is ReadIsolation.TXN_COMMITTED:
-            return await log.read_with_aborted(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
-        read = log.read_at_once(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
-        if read is not None:
-            return read, None
-        return await log.read(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch), None
 
     def resume_times(self, now_ns: int) -> list[int]:
         """Returns when the quota may allow more, if it holds back a partition of this fetch."""
@@ -449,9 +470,9 @@ class Fetch:
                 self._note_told(item)
         self._put_off_unsettled()
         response = FetchResponse(responses=list(topics.values()))
-        if self._context.api_version < _STORAGE_ERROR_FIRST_VERSION:
+        if self._has_failures and self._context.api_version < _STORAGE_ERROR_FIRST_VERSION:
             _replace_storage_errors(response)
-        if self._context.api_version >= _CURRENT_LEADER_FIRST_VERSION:
+        if self._has_failures and self._context.api_version >= _CURRENT_LEADER_FIRST_VERSION:
             response.node_endpoints = self._name_leaders(response)
         return response
 
@@ -489,6 +510,10 @@ class Fetch:
         return name_leaders(state, self._context.listener_name, moved, LeaderIdAndEpoch, NodeEndpoint)
 
 
+async def _without_aborted(reading: Awaitable[LogRead]) -> tuple[LogRead, None]:
+    return await reading, None
+
+
 def _code_of(error: Exception) -> ErrorCode:
     """Returns what a client gets if a read fails with this error."""
     if isinstance(error, OffsetOutOfRange):
@@ -503,9 +528,7 @@ def fetching_replica(request: FetchRequest) -> tuple[BrokerId, BrokerEpoch]:
     return BrokerId(state.replica_id if state.replica_id >= 0 else request.replica_id), BrokerEpoch(state.replica_epoch)
 
 
-def _isolation(request: FetchRequest) -> ReadIsolation:
-    if fetching_replica(request)[0] >= 0:
-        return ReadIsolation.LOG_END
+def _consumer_isolation(request: FetchRequest) -> ReadIsolation:
     return ReadIsolation.TXN_COMMITTED if request.isolation_level == READ_COMMITTED else ReadIsolation.HIGH_WATERMARK
 
 

@@ -336,7 +336,7 @@ class ServedConnection:
                 self._frame_since_ns = None
                 self._start(frame)
             # What is sent makes room for further requests.
-            if not self._send_what_is_done():
+            if not self._send_what_is_done() or not self._reader.is_inside_a_frame:
                 return
 
     def _may_start(self) -> bool:
@@ -428,12 +428,12 @@ class ServedConnection:
         except ApiError as error:
             self._fail(exchange, error)
             return
-        if isinstance(result, asyncio.Future):
-            result.add_done_callback(partial(self._future_is_done, exchange))
-        elif isinstance(result, Awaitable):
-            self._server.task_group.create_task(self._await_result(exchange, result))
-        else:
+        if result is None or isinstance(result, Struct):
             self._answer(exchange, result)
+        elif isinstance(result, asyncio.Future):
+            result.add_done_callback(partial(self._future_is_done, exchange))
+        else:
+            self._server.task_group.create_task(self._await_result(exchange, result))
 
     def _refuse_version(self, api_key: ApiKey, version: int, correlation_id: int) -> None:
         if api_key is not ApiKey.API_VERSIONS:
