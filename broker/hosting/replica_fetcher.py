@@ -367,6 +367,8 @@ class ReplicaFetcher:
             return 0
         if self._has_more_to_add:
             return 0
+        if not self._delayed and not self._throttled:
+            return self._settings.wait_max_ms
         now_ns = self._env.now_ns()
         waits = [(due_ns - now_ns) // NS_PER_MS + 1 for due_ns in self._due_times()]
         return min([self._settings.wait_max_ms, *waits])
