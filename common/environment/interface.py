@@ -301,7 +301,7 @@ class LogDir(ABC):
 class Connection(ABC):
     """One TCP connection, for client, broker or controller traffic.
 
-    `send` never blocks: it queues the parts, and they are sent in order. The owner watches `queued_bytes` to know when to
+    `send` never blocks: it queues what the socket does not take at once. The owner watches `queued_bytes` to know when to
     stop producing. If a send could not empty the queue at once, the receiver's `writable()` is called when the queue is
     empty.
     """
@@ -318,15 +318,12 @@ class Connection(ABC):
 
     @abstractmethod
     def send(self, parts: Sequence[Part]) -> None:
-        """Queues parts. Does nothing on a closed connection, because `connection_lost` reports the loss.
+        """Sends the parts in one call, as far as the socket takes them now, and queues the rest. May call `writable`. Does
+        nothing on a closed connection, because `connection_lost` reports the loss.
 
         If reading a FileRegion fails while it is being sent, its LogDir's `on_error` gets the error and the connection is
         aborted.
         """
-
-    def send_now(self, parts: Sequence[Part]) -> None:
-        """Like `send`, for a caller that has nothing more to send in this turn of the event loop. May call `writable`."""
-        self.send(parts)
 
     @abstractmethod
     def take_buffer(self) -> None:

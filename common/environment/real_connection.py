@@ -119,8 +119,6 @@ class RealConnection(Connection):
         self._region_sent = 0
         # Whether the writer callback is registered. Invariant: False while `_region_read` is set.
         self._writing = False
-        # Whether a `_flush_soon` is scheduled on the event loop.
-        self._flush_scheduled = False
         # The reader thread's read of the region at the front of the queue, or None. Nothing is sent until the read
         # completes.
         self._region_read: asyncio.Future[bytes] | None = None
@@ -224,12 +222,6 @@ class RealConnection(Connection):
 
     # --- sending -------------------------------------------------------------------------------------------------
     def send(self, parts: Sequence[Part]) -> None:
-        # Flush at the end of this event loop step, so that responses that are ready together go out in one call.
-        if self._enqueue(parts):
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush_soon)
-
-    def send_now(self, parts: Sequence[Part]) -> None:
         if self._enqueue(parts):
             self._flush()
 
@@ -248,12 +240,7 @@ class RealConnection(Connection):
                 queue.append(part if copy is None else copy)
                 size += part_size
         self._queued_bytes += size
-        return not self._flush_scheduled and not self._writing and self._region_read is None and bool(queue)
-
-    def _flush_soon(self) -> None:
-        self._flush_scheduled = False
-        if not self._writing:
-            self._flush()
+        return not self._writing and self._region_read is None and bool(queue)
 
     def _flush(self) -> None:
         if self._sock is None or self._region_read is not None:

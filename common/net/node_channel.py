@@ -329,7 +329,7 @@ class _Link:
         # Keep the deadline even if the waiting task is cancelled: without a response by then, the connection must be closed.
         cancel_deadline = self._env.call_at(deadline_ns, lambda: self._time_out(correlation_id))
         self._in_flight[correlation_id] = _InFlight(api, version, future, cancel_deadline)
-        self._connection.send_now(parts)
+        self._connection.send(parts)
         return await future
 
     def _time_out(self, correlation_id: int) -> None:

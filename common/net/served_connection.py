@@ -5,7 +5,7 @@ may finish in any order. A finished response waits in its exchange until all ear
 pause reading, and each has its own event that resumes it:
 
 1. Too many requests are in progress. Resumed when a response is sent.
-2. The peer takes its queued responses too slowly. Resumed by `writable` or `_recheck`.
+2. The peer takes its queued responses too slowly. Resumed by `writable`.
 3. The memory of the whole server is used up. Resumed by `memory_is_free`. The connection of a follower reads on: its fetches
    are small, and they are what the requests that fill the memory may wait for.
 4. A request waits for a directory that is over its share of the memory. Resumed when the request no longer waits.
@@ -189,8 +189,6 @@ class ServedConnection:
         self._is_advancing = False
         # Whether `_send_and_advance` is scheduled on the event loop.
         self._send_is_scheduled = False
-        # True from `_recheck_queue` to `_recheck`, so that only one timer runs.
-        self._recheck_is_scheduled = False
         # Invariant: the sum of `size` over all exchanges that are not done, and those that are done and kept.
         self._in_flight_bytes = 0
         # How many requests wait for each directory. Without zeros.
@@ -254,8 +252,6 @@ class ServedConnection:
         if not may_start or not is_inside:
             self.memory.pass_on(self)
         may_read = may_start and (self._may_exceed_memory() or self.memory.may_read(self, is_inside_a_frame=is_inside))
-        if not may_start:
-            self._recheck_queue()
         self._watch_frame(may_read)
         if may_read != self._is_reading:
             self._is_reading = may_read
@@ -357,19 +353,6 @@ class ServedConnection:
             self._frame_since_ns = None
         elif self._frame_since_ns is None:
             self._frame_since_ns = self._env.now_ns()
-
-    def _recheck_queue(self) -> None:
-        """Schedules a recheck, because bytes queued just now may all leave at the end of this event loop step without a call
-        to `writable`."""
-        if self._recheck_is_scheduled or self._connection.queued_bytes <= self._limits.queued_response_bytes_max:
-            return
-        self._recheck_is_scheduled = True
-        self._env.call_at(self._env.now_ns() + 1, self._recheck)
-
-    def _recheck(self) -> None:
-        self._recheck_is_scheduled = False
-        if self._connection.queued_bytes <= self._limits.queued_response_bytes_max:
-            self._advance()
 
     def _charge(self) -> None:
         """Updates the server's memory count to what this connection holds now."""
@@ -558,7 +541,7 @@ class ServedConnection:
             self._last_use_ns = self._env.now_ns()
             self._response_bytes -= size
             self._sent_bytes += size
-            self._connection.send_now(parts)
+            self._connection.send(parts)
         return True
 
     def _refuse(self, reason: str) -> None:

@@ -124,7 +124,6 @@ async def test_bytes_both_ways_and_in_order(pair: Pair) -> None:
     assert pair.connection.local_host == "127.0.0.1"
     pair.connection.send([b"ab", bytearray(b"cd"), b"", memoryview(b"xxefxx")[2:4]])
     pair.connection.send([b"%d" % (i % 10) for i in range(500)])
-    assert pair.connection.queued_bytes == 506
     assert await pair.receive(506) == b"abcdef" + b"0123456789" * 50
     assert pair.connection.queued_bytes == 0
     await pair.transmit(b"hello")
@@ -408,7 +407,6 @@ async def test_a_small_region_is_sent_along_with_the_bytes_around_it(
     file = await written_file(log_dir, content)
     pair.connection.send([b"header", log_dir.region(file, 1, copied_bytes), b"trailer"])
     expected = b"header" + content[1 : copied_bytes + 1] + b"trailer"
-    assert pair.connection.queued_bytes == len(expected)
     assert await pair.receive(len(expected)) == expected
     assert sendfile.bytes == 0
     pair.connection.send([log_dir.region(file, 0, copied_bytes + 1)])
@@ -477,7 +475,6 @@ async def test_regions_and_bytes_leave_in_order_whichever_way_they_go(
     pair.connection.send(parts)
     pair.connection.send([log_dir.region(file, 3, 1)])
     expected = b"header" + content[17:5_000_017] + b"between" + content[-10:] + b"trailer" + content[3:4]
-    assert pair.connection.queued_bytes == len(expected)
     assert await pair.receive(len(expected)) == expected
     await pair.recorder.until("writables")
     assert pair.connection.queued_bytes == 0

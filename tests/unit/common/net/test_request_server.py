@@ -300,13 +300,13 @@ def test_answers_that_are_ready_together_are_sent_together(run: Run, ends: str) 
             peer = await server.raw()
             await world.until(lambda: server.server.connection_count == 1)
             [served] = server.server._connections
-            connection, send = served._connection, served._connection.send_now
+            connection, send = served._connection, served._connection.send
 
             def counted(parts: Any) -> None:
                 sends.append(len(parts))
                 send(parts)
 
-            connection.send_now = counted  # type: ignore[method-assign]
+            connection.send = counted  # type: ignore[method-assign]
             names = ["now", "now", "later", "now", "later", "later"]
             peer.send(b"".join(metadata_request(name, number) for number, name in enumerate(names)))
             await world.until(lambda: len(futures) == 3)
