@@ -21,9 +21,9 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
 
 from broker.coordinator.core.transactions.verification import RETRIABLE, Question, produce_error
 from broker.coordinator.transaction_verifier import TransactionVerifier
@@ -32,14 +32,7 @@ from broker.core.verification_guards import VerificationGuard
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
 from broker.requests.current_leader import LEADER_MOVED, name_leaders
-from broker.requests.produced_records import (
-    keyless_records,
-    recompressed,
-    record_errors,
-    summary,
-    timestamp_errors,
-    untimely_records,
-)
+from broker.requests.produced_batch import Batch, Refused, compressed_as_stored, validate_timestamps, validated
 from common.environment.interface import Environment, LogDirError
 from common.ids import DirectoryId, Offset
 from common.metadata.registrations import PartitionRegistration
@@ -48,7 +41,6 @@ from common.metadata.topic_names import is_internal_topic
 from common.net.request_context import DirectoryWait, RequestContext
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -56,55 +48,17 @@ from common.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from common.records.batch import (
-    NO_PRODUCER_ID,
-    BatchError,
-    BatchHeader,
-    CorruptBatch,
-    InvalidRecordBatch,
-    WrongMagic,
-    read_header,
-    set_log_append_time,
-    split_batches,
-    validate_produced_batch,
-)
+from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, read_header, set_log_append_time
 from common.storage.errors import LogClosed
 from common.storage.producers.state import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
 from common.time_units import NS_PER_MS
 
 ACKS_ALL = -1
 _KNOWN_ACKS = (0, 1, ACKS_ALL)
-_ZSTD = 4
-_ZSTD_FIRST_VERSION = 7
 _ABORTABLE_FIRST_VERSION = 11
 _ADDS_PARTITIONS_FIRST_VERSION = 12
 # Like in Kafka, a client of this name may write to the brokers' own topics.
 _ADMIN_CLIENT_ID = "__admin_client"
-
-Batches = list[tuple[BatchHeader, memoryview]]
-
-
-class Refused(Exception):
-    """The records of one partition cannot be appended. `message` is for humans, `record_errors` names the records."""
-
-    def __init__(
-        self, code: ErrorCode, message: str | None = None, record_errors: Sequence[BatchIndexAndErrorMessage] = ()
-    ) -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
-        self.record_errors = [*record_errors]
-
-
-class _Append(NamedTuple):
-    """What is to be appended to one partition. The guard is set once the batches are being verified."""
-
-    number: int
-    partition: Partition
-    batches: Batches
-    answer: PartitionProduceResponse
-    must_be_verified: bool
-    guard: VerificationGuard | None
 
 
 @dataclass(slots=True)
@@ -163,24 +117,107 @@ class ProduceHandler:
         return None
 
 
+class _Append:
+    """The batch for one partition, until it is written and answered."""
+
+    __slots__ = (
+        "_produce",
+        "answer",
+        "batch",
+        "give_up",
+        "guard",
+        "header",
+        "is_answered",
+        "must_be_verified",
+        "partition",
+        "wait",
+    )
+
+    def __init__(
+        self,
+        produce: "_Produce",
+        partition: Partition,
+        batch: Batch,
+        answer: PartitionProduceResponse,
+        *,
+        must_be_verified: bool,
+        guard: VerificationGuard | None,
+    ) -> None:
+        self._produce = produce
+        self.partition = partition
+        self.answer = answer
+        self.must_be_verified = must_be_verified
+        # Set while the coordinator is asked about the batch, and afterwards.
+        self.guard = guard
+        self.header = batch[0]
+        # None once the log has the batch. Nothing else may keep its memory until the answer.
+        self.batch: Batch | None = batch
+        # The wait for the directory. None once the kernel has the batch, or when it will not get it. Until then the append
+        # needs the request's memory.
+        self.wait: DirectoryWait | None = None
+        # Cancels the wait for replication. None if there is none.
+        self.give_up: Callable[[], None] | None = None
+        # Whether the partition's answer is final.
+        self.is_answered = False
+
+    def begin(self) -> None:
+        """Gives the batch to the log. Raises Refused."""
+        assert self.batch is not None
+        try:
+            first_offset = self.partition.append_as_leader(
+                [self.batch],
+                on_written=self._written,
+                on_failed=self._failed,
+                must_be_verified=self.must_be_verified,
+                guard=self.guard,
+            )
+        except (LogDirError, LogClosed):
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR) from None
+        except OutOfOrderSequence as error:
+            raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from None
+        except InvalidProducerEpoch as error:
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+        except InvalidTransactionState as error:
+            raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
+        self.batch = None
+        self.answer.base_offset = first_offset
+        self.answer.log_start_offset = self.partition.log.log_start_offset
+
+    def begin_held(self) -> None:
+        """Gives the log what was held back while the partition changed its directory or the coordinator was asked, unless
+        this broker no longer leads the partition, or not in the same epoch."""
+        try:
+            error = self.partition.leader_error()
+            if error is not ErrorCode.NONE:
+                raise Refused(error)
+            if self.guard is not None and self.guard.leader_epoch != self.partition.replica.leader_epoch:
+                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._produce.append(self)
+        except Refused as refused:
+            self._produce.refuse_held(self, refused.code)
+
+    def _written(self, end_offset: Offset) -> None:
+        self._produce.written(self, end_offset)
+
+    def _failed(self) -> None:
+        self._produce.failed(self)
+
+
 class _Produce:
     """The state of one Produce request, until it is answered. Does not reference the request or its context, because both
     keep the records alive."""
 
     __slots__ = (
         "_acks",
-        "_adds_partitions",
+        "_api_version",
+        "_appends",
         "_cancel_deadline",
         "_client_id",
         "_deadline_ns",
-        "_give_up",
         "_is_kept",
         "_is_refused",
-        "_knows_abortable",
         "_listener_name",
-        "_may_use_zstd",
         "_memory",
-        "_next_number",
         "_response",
         "_shared",
         "_transactional_id",
@@ -191,34 +228,32 @@ class _Produce:
     )
 
     def __init__(self, shared: _Shared, context: RequestContext, request: ProduceRequest) -> None:
-        """`shared.writing` holds this request while `_unwritten` is not empty."""
+        """`shared.writing` holds this request while `_unwritten` is not 0."""
         self._shared = shared
         self._acks = request.acks
         self._transactional_id = request.transactional_id
-        self._may_use_zstd = context.api_version >= _ZSTD_FIRST_VERSION
-        self._knows_abortable = context.api_version >= _ABORTABLE_FIRST_VERSION
-        self._adds_partitions = context.api_version >= _ADDS_PARTITIONS_FIRST_VERSION
+        self._api_version = context.api_version
         self._client_id = context.client_id
         self._listener_name = context.listener_name
         self._memory = context.memory
         self._response = ProduceResponse()
-        # The partitions' answers that are not final yet, by the number of the append.
-        self._unanswered: dict[int, PartitionProduceResponse] = {}
-        # Functions that cancel the waits for replication, by the same numbers.
-        self._give_up: dict[int, Callable[[], None]] = {}
-        # The appends that the kernel may not have yet, by number, and the waits for their directories. They still need the
-        # request's memory.
-        self._unwritten: dict[int, DirectoryWait] = {}
-        # These waits by directory. Ended ones leave in `_settle_memory`.
+        # The appends of all partitions. Emptied when all of them are written and answered: the two refer to each other, and
+        # only a garbage collection frees a cycle.
+        self._appends: list[_Append] = []
+        # How many of them are not answered, and how many the kernel may not have yet.
+        self._unanswered = 0
+        self._unwritten = 0
+        # The waits of the appends for their directories. Ended ones leave in `_settle_memory`.
         self._waits: dict[DirectoryId, DirectoryWait] = {}
         # Whether a partition's answer may have an error, apart from a timeout.
         self._is_refused = False
         # Whether the request was answered before its appends were written (acks=0, or a short timeout).
         self._is_kept = False
-        self._next_number = 0
         self.future: asyncio.Future[ProduceResponse] = shared.loop.create_future()
         self._deadline_ns = shared.env.now_ns() + max(request.timeout_ms, 0) * NS_PER_MS
         self._cancel_deadline: Callable[[], None] | None = None
+
+    # --- the request ---------------------------------------------------------------------------------------------
 
     def append_all(self, request: ProduceRequest) -> None:
         for topic in request.topic_data:
@@ -228,7 +263,7 @@ class _Produce:
                 answer = PartitionProduceResponse(index=data.index, base_offset=-1)
                 answers.partition_responses.append(answer)
                 try:
-                    self._append(topic.name, data.records, answer)
+                    self._begin(topic.name, data.records, answer)
                 except Refused as refused:
                     self._is_refused = True
                     answer.error_code = self._judge(topic.name, data.index, data.records, refused.code)
@@ -237,7 +272,9 @@ class _Produce:
                     self._shared.replicas.traffic.produce_refused(topic.name, refused.code)
         if request.acks == 0:
             # The client gets no answer, whatever the result of the writes.
-            self._unanswered.clear()
+            for append in self._appends:
+                append.is_answered = True
+            self._unanswered = 0
         if not self._unanswered:
             self._complete()
             return
@@ -267,74 +304,114 @@ class _Produce:
                     return ErrorCode(answer.error_code)
         return None
 
-    def _append(self, topic: str, records: object, answer: PartitionProduceResponse) -> None:
+    # --- one partition -------------------------------------------------------------------------------------------
+
+    def _begin(self, topic: str, records: object, answer: PartitionProduceResponse) -> None:
+        """Appends the batch for one partition, or holds it back. Raises Refused."""
+        partition = self._partition(topic, answer.index)
+        batch = validated(records, partition, api_version=self._api_version)
+        self._validate_transactional(batch[0])
+        now_ms = self._shared.env.wall_ms()
+        if partition.config.stored_compression is not None:
+            batch = compressed_as_stored(batch, partition, partition.config.stored_compression)
+        if partition.config.has_log_append_time:
+            batch = set_log_append_time(batch[1], now_ms), batch[1]
+            answer.log_append_time_ms = now_ms
+        else:
+            validate_timestamps(*batch, partition, now_ms)
+        header = batch[0]
+        must_be_verified = header.is_transactional and self._must_verify()
+        guard = _begin_verification(partition, header, is_add=self._adds_partitions) if must_be_verified else None
+        append = _Append(self, partition, batch, answer, must_be_verified=must_be_verified, guard=guard)
+        if guard is None and not partition.is_swapping:
+            self.append(append)
+            self._register(append)
+            return
+        self._register(append)
+        # The request keeps its memory while the append is held back.
+        self._begin_write(append)
+        if guard is None:
+            partition.when_appendable(append.begin_held)
+        else:
+            self._verify(append, guard)
+
+    def _partition(self, topic: str, index: int) -> Partition:
+        """Returns the partition if this broker leads it and may take a batch for it now. Raises Refused."""
         if self._acks not in _KNOWN_ACKS:
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
         if is_internal_topic(topic) and self._client_id != _ADMIN_CLIENT_ID:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {topic}")
-        partition = self._shared.replicas.find_named(topic, answer.index)
+        partition = self._shared.replicas.find_named(topic, index)
         if isinstance(partition, ErrorCode):
             raise Refused(partition)
         error = partition.leader_error()
         if error is not ErrorCode.NONE:
             raise Refused(error)
-        if partition.directory_id in self._shared.replicas.suspected:
+        directory_id = partition.directory_id
+        if directory_id in self._shared.replicas.suspected:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "the directory of this replica finishes nothing")
-        if partition.directory_id not in self._waits and not self._memory.has_room_for(partition.directory_id):
+        if directory_id not in self._waits and not self._memory.has_room_for(directory_id):
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "too many records wait for the directory of this replica")
         if self._acks == ACKS_ALL and not partition.has_enough_in_sync():
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-        batches = _validated(records, partition, may_use_zstd=self._may_use_zstd)
-        self._validate_transactional(batches[0][0])
-        now_ms = self._shared.env.wall_ms()
-        if partition.config.stored_compression is not None:
-            batches = _recompressed(batches, partition, partition.config.stored_compression)
-        if partition.config.has_log_append_time:
-            batches = [(set_log_append_time(view, now_ms), view) for _, view in batches]
-            answer.log_append_time_ms = now_ms
-        else:
-            _validate_timestamps(*batches[0], partition, now_ms)
-        header = batches[0][0]
-        must_be_verified = header.is_transactional and self._must_verify()
-        guard = _begin_verification(partition, header, is_add=self._adds_partitions) if must_be_verified else None
-        append = _Append(self._next_number, partition, batches, answer, must_be_verified, guard)
-        self._next_number += 1
-        self._unanswered[append.number] = answer
-        if guard is not None:
-            self._verify(append, guard)
-            return
-        if not partition.is_swapping:
-            try:
-                self._append_batches(append)
-            except Refused:
-                del self._unanswered[append.number]
-                raise
-            return
-        # The request keeps its memory while the append is held back.
-        self._begin_write(append.number, partition)
-        partition.when_appendable(lambda: self._append_held(append))
+        return partition
+
+    def _register(self, append: _Append) -> None:
+        self._appends.append(append)
+        self._unanswered += 1
+
+    def append(self, append: _Append) -> None:
+        """Gives the batch to the log. Raises Refused."""
+        append.begin()
+        self._begin_write(append)
+        partition, header = append.partition, append.header
+        self._shared.refused_sequences.appended(partition.topic, partition.index, header.producer_id)
+        self._shared.replicas.traffic.produced(partition.topic, messages=header.record_count, size=header.size)
+
+    def written(self, append: _Append, end_offset: Offset) -> None:
+        """Notes that the kernel has the batch, which ends at this offset."""
+        self._end_write(append)
+        if not append.is_answered:
+            # If the process was stopped meanwhile, this broker may no longer be the leader. Then only replicated records
+            # survive, so wait for replication even with acks=1.
+            if self._acks == ACKS_ALL or not self._shared.is_certain():
+                append.give_up = append.partition.wait_until_replicated(end_offset, partial(self._finish, append))
+                if append.give_up is not None:
+                    self._watch_deadline()
+            else:
+                self._finish(append, ErrorCode.NONE)
+        self._settle_memory()
+
+    def failed(self, append: _Append) -> None:
+        """Notes that the append has failed."""
+        self._end_write(append)
+        self._finish(append, self._refused_sequence(append, ErrorCode.KAFKA_STORAGE_ERROR))
+        self._settle_memory()
+
+    def refuse_held(self, append: _Append, error: ErrorCode) -> None:
+        """Refuses what was held back."""
+        error = self._refused_sequence(append, error)
+        self._shared.replicas.traffic.produce_refused(append.partition.topic, error)
+        self._end_write(append)
+        self._finish(append, error)
+        self._settle_memory()
+
+    def _refused_sequence(self, append: _Append, error: ErrorCode) -> ErrorCode:
+        partition = append.partition
+        return self._shared.refused_sequences.refuse(partition.topic, partition.index, append.header, error)
+
+    # --- transactions --------------------------------------------------------------------------------------------
+
+    @property
+    def _adds_partitions(self) -> bool:
+        """Whether the coordinator adds the partitions to the transaction (KIP-890)."""
+        return self._api_version >= _ADDS_PARTITIONS_FIRST_VERSION
 
     def _must_verify(self) -> bool:
         # The producer relies on it that the coordinator adds its partitions, so that is not optional.
         verifier = self._shared.verifier
         assert verifier is not None, "checked in `_validate_transactional`"
         return self._adds_partitions or verifier.is_enabled
-
-    def _verify(self, append: _Append, guard: VerificationGuard) -> None:
-        """Holds an append back until the coordinator has confirmed its transaction."""
-        assert self._shared.verifier is not None
-        assert self._transactional_id is not None, "checked in `_validate_transactional`"
-        partition = append.partition
-        question = Question(
-            self._transactional_id,
-            guard.producer_id,
-            guard.producer_epoch,
-            partition.topic,
-            partition.index,
-            self._adds_partitions,
-        )
-        self._begin_write(append.number, partition)
-        self._shared.verifier.verify(question, guard, lambda error: self._verified(append, guard, error))
 
     def _validate_transactional(self, header: BatchHeader) -> None:
         """Checks rule 5. Raises Refused."""
@@ -348,98 +425,55 @@ class _Produce:
         if header.is_transactional and header.producer_id == NO_PRODUCER_ID:
             raise Refused(ErrorCode.INVALID_RECORD, "the transactional batch has no producer id")
 
+    def _verify(self, append: _Append, guard: VerificationGuard) -> None:
+        """Asks the coordinator about the transaction of a batch that is held back."""
+        assert self._shared.verifier is not None
+        assert self._transactional_id is not None, "checked in `_validate_transactional`"
+        partition = append.partition
+        question = Question(
+            self._transactional_id,
+            guard.producer_id,
+            guard.producer_epoch,
+            partition.topic,
+            partition.index,
+            self._adds_partitions,
+        )
+        self._shared.verifier.verify(question, guard, lambda error: self._verified(append, guard, error))
+
     def _verified(self, append: _Append, guard: VerificationGuard, error: ErrorCode) -> None:
         """Appends what was held back while the coordinator was asked, unless its answer forbids that."""
         if error is ErrorCode.NONE:
-            append.partition.when_appendable(lambda: self._append_held(append))
+            append.partition.when_appendable(append.begin_held)
             return
         if error not in RETRIABLE:
             append.partition.verification_guards.drop(guard)
         append.answer.error_message = f"the coordinator has not confirmed the transaction: {error.name}"
-        error = produce_error(error, knows_abortable=self._knows_abortable, is_add=self._adds_partitions)
-        self._refuse_held(append, error)
+        error = produce_error(
+            error, knows_abortable=self._api_version >= _ABORTABLE_FIRST_VERSION, is_add=self._adds_partitions
+        )
+        self.refuse_held(append, error)
 
-    def _append_held(self, append: _Append) -> None:
-        """Appends what was held back while the partition changed its directory or the coordinator was asked, unless this
-        broker no longer leads the partition, or not in the same epoch."""
-        try:
-            error = append.partition.leader_error()
-            if error is not ErrorCode.NONE:
-                raise Refused(error)
-            if append.guard is not None and append.guard.leader_epoch != append.partition.replica.leader_epoch:
-                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._append_batches(append)
-        except Refused as refused:
-            self._refuse_held(append, refused.code)
+    # --- memory --------------------------------------------------------------------------------------------------
 
-    def _refuse_held(self, append: _Append, error: ErrorCode) -> None:
-        partition = append.partition
-        error = self._shared.refused_sequences.refuse(partition.topic, partition.index, append.batches[0][0], error)
-        self._shared.replicas.traffic.produce_refused(partition.topic, error)
-        self._end_write(append.number)
-        self._finish(append.number, error)
-        self._settle_memory()
-
-    def _append_batches(self, append: _Append) -> None:
-        number, partition = append.number, append.partition
-        header, view = append.batches[0]
-        try:
-            first_offset = partition.append_as_leader(
-                append.batches,
-                on_written=lambda end_offset: self._written(number, partition, end_offset),
-                on_failed=lambda: self._failed(number, partition, header),
-                must_be_verified=append.must_be_verified,
-                guard=append.guard,
-            )
-        except (LogDirError, LogClosed):
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR) from None
-        except OutOfOrderSequence as error:
-            raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from None
-        except InvalidProducerEpoch as error:
-            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
-        except InvalidTransactionState as error:
-            raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
-        self._begin_write(number, partition)
-        self._shared.refused_sequences.appended(partition.topic, partition.index, header.producer_id)
-        self._shared.replicas.traffic.produced(partition.topic, messages=header.record_count, size=len(view))
-        append.answer.base_offset = first_offset
-        append.answer.log_start_offset = partition.log.log_start_offset
-
-    def _written(self, number: int, partition: Partition, end_offset: Offset) -> None:
-        self._end_write(number)
-        if number in self._unanswered:
-            # If the process was stopped meanwhile, this broker may no longer be the leader. Then only replicated records
-            # survive, so wait for replication even with acks=1.
-            if self._acks == ACKS_ALL or not self._shared.is_certain():
-                give_up = partition.wait_until_replicated(end_offset, lambda error: self._finish(number, error))
-                if give_up is not None:
-                    self._give_up[number] = give_up
-                    self._watch_deadline()
-            else:
-                self._finish(number, ErrorCode.NONE)
-        self._settle_memory()
-
-    def _failed(self, number: int, partition: Partition, header: BatchHeader) -> None:
-        self._end_write(number)
-        error = ErrorCode.KAFKA_STORAGE_ERROR
-        self._finish(number, self._shared.refused_sequences.refuse(partition.topic, partition.index, header, error))
-        self._settle_memory()
-
-    def _begin_write(self, number: int, partition: Partition) -> None:
-        directory_id = partition.directory_id
+    def _begin_write(self, append: _Append) -> None:
+        directory_id = append.partition.directory_id
         wait = self._waits.get(directory_id)
         if wait is None:
             wait = self._waits[directory_id] = self._memory.wait_for(directory_id)
         wait.appends += 1
-        held_for = self._unwritten.get(number)
-        if held_for is not None:
+        if append.wait is None:
+            self._unwritten += 1
+            self._shared.writing[self] = None
+        else:
             # The append was held back, perhaps while the partition changed its directory.
-            held_for.appends -= 1
-        self._unwritten[number] = wait
-        self._shared.writing[self] = None
+            append.wait.appends -= 1
+        append.wait = wait
 
-    def _end_write(self, number: int) -> None:
-        self._unwritten.pop(number).appends -= 1
+    def _end_write(self, append: _Append) -> None:
+        assert append.wait is not None
+        append.wait.appends -= 1
+        append.wait = None
+        self._unwritten -= 1
         if not self._unwritten:
             del self._shared.writing[self]
 
@@ -448,8 +482,8 @@ class _Produce:
         wait = self._waits.get(directory_id)
         if wait is None:
             return
-        for number in [number for number, waits_for in self._unwritten.items() if waits_for is wait]:
-            self._finish(number, ErrorCode.REQUEST_TIMED_OUT)
+        for append in [append for append in self._appends if append.wait is wait]:
+            self._finish(append, ErrorCode.REQUEST_TIMED_OUT)
         wait.give_up()
 
     def _settle_memory(self) -> None:
@@ -457,33 +491,41 @@ class _Produce:
             # Release the request's memory now. If requests that wait for followers kept their memory, there might be none
             # left to receive the followers' fetches.
             self._memory.release()
+        if not self._unwritten and not self._unanswered:
+            self._appends.clear()
         # This comes last, because the connection may read on and call the handler from here.
         for directory_id in [directory_id for directory_id, wait in self._waits.items() if not wait.appends]:
             self._waits.pop(directory_id).end()
 
-    def _finish(self, number: int, error: ErrorCode) -> None:
-        answer = self._unanswered.pop(number, None)
-        if answer is None:
+    # --- the answer ----------------------------------------------------------------------------------------------
+
+    def _finish(self, append: _Append, error: ErrorCode) -> None:
+        if append.is_answered:
             return
-        self._give_up.pop(number, None)
+        append.is_answered = True
+        append.give_up = None
         if error is not ErrorCode.NONE:
             self._is_refused = True
-            _refuse(answer, error)
+            _refuse(append.answer, error)
+        self._unanswered -= 1
         if not self._unanswered:
             self._complete()
 
     def _time_out(self) -> None:
-        unanswered, self._unanswered = self._unanswered, {}
-        for answer in unanswered.values():
-            _refuse(answer, ErrorCode.REQUEST_TIMED_OUT)
-        waits, self._give_up = self._give_up, {}
-        for give_up in waits.values():
-            give_up()
+        unanswered = [append for append in self._appends if not append.is_answered]
+        self._unanswered = 0
+        for append in unanswered:
+            append.is_answered = True
+            _refuse(append.answer, ErrorCode.REQUEST_TIMED_OUT)
+            if append.give_up is not None:
+                append.give_up()
         self._complete()
 
     def _complete(self) -> None:
         if self._cancel_deadline is not None:
             self._cancel_deadline()
+        if not self._unwritten:
+            self._appends.clear()
         if self.future.done():
             return
         if self._unwritten:
@@ -523,89 +565,3 @@ def _begin_verification(partition: Partition, header: BatchHeader, *, is_add: bo
         )
     except InvalidProducerEpoch as error:
         raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
-
-
-def _validated(records: object, partition: Partition, *, may_use_zstd: bool) -> Batches:
-    """Validates the single batch of a partition, and only in a compacted topic its records. Raises Refused."""
-    if not isinstance(records, memoryview) or not len(records):
-        raise Refused(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch, there is none")
-    if records.readonly:
-        # Copy the batch, because its offset and epoch are stamped in place.
-        records = memoryview(bytearray(records))
-    try:
-        header, view = read_header(records), records
-        if header.size != len(records):
-            batches = split_batches(records)
-            raise Refused(ErrorCode.INVALID_RECORD, f"a partition takes exactly one record batch, not {len(batches)}")
-        validate_produced_batch(header, view)
-    except (WrongMagic, InvalidRecordBatch) as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
-    except (CorruptBatch, BatchError) as error:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    _validate_served(header, partition, may_use_zstd=may_use_zstd)
-    if partition.config.is_compacted:
-        _validate_keys(header, view, partition)
-    return [(header, view)]
-
-
-def _recompressed(batches: Batches, partition: Partition, wanted: tuple[int, int | None]) -> Batches:
-    """Compresses the batch with the codec that the topic wants. A batch of that codec stays as it is, whatever its level.
-    This happens on the event loop, so it delays other requests by the time that the codec takes."""
-    header, view = batches[0]
-    code, level = wanted
-    if header.compression == code:
-        return batches
-    try:
-        changed = recompressed(header, view, code, level)
-    except InvalidRecordBatch as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
-    # The batch may have become larger.
-    _validate_size(changed[0], partition)
-    return [changed]
-
-
-def _validate_keys(header: BatchHeader, view: memoryview, partition: Partition) -> None:
-    try:
-        keyless = keyless_records(header, view)
-    except InvalidRecordBatch as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
-    if keyless:
-        errors = record_errors(partition.name, keyless)
-        raise Refused(ErrorCode.INVALID_RECORD, summary(errors), errors)
-
-
-def _validate_timestamps(header: BatchHeader, view: memoryview, partition: Partition, now_ms: int) -> None:
-    config = partition.config
-    earliest_ms, latest_ms = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
-    if header.max_timestamp <= latest_ms and earliest_ms < 0:
-        return
-    try:
-        untimely = untimely_records(header, view, earliest_ms=earliest_ms, latest_ms=latest_ms)
-    except InvalidRecordBatch as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
-    if untimely:
-        message = "One or more records have been rejected due to invalid timestamp"
-        errors = timestamp_errors(untimely, earliest_ms=earliest_ms, latest_ms=latest_ms)
-        raise Refused(ErrorCode.INVALID_TIMESTAMP, message, errors)
-
-
-def _validate_served(header: BatchHeader, partition: Partition, *, may_use_zstd: bool) -> None:
-    _validate_size(header, partition)
-    if header.has_log_append_time:
-        raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not send batches with LogAppendTime")
-    if header.compression == _ZSTD and not may_use_zstd:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {_ZSTD_FIRST_VERSION} or newer")
-
-
-def _validate_size(header: BatchHeader, partition: Partition) -> None:
-    config = partition.config
-    if header.size > config.max_message_bytes:
-        raise Refused(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the record batch has {header.size} bytes, max.message.bytes is {config.max_message_bytes}",
-        )
-    if header.size > config.segment_bytes:
-        raise Refused(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"the record batch has {header.size} bytes, segment.bytes is {config.segment_bytes}",
-        )

@@ -178,7 +178,7 @@ _REPLICATION = (
     _bug(
         "acknowledging before the ISR has it",
         "It is written here, and the followers are quick.",
-        Edit(produce._Produce._written, "if self._acks == ACKS_ALL or", "if"),
+        Edit(produce._Produce.written, "if self._acks == ACKS_ALL or", "if"),
     ),
     _bug(
         "reading beyond the high watermark",
