@@ -32,7 +32,7 @@ from broker.core.partition_replica import (
 )
 from broker.core.replication_quota import is_throttled
 from broker.core.verification_guards import VerificationGuard, VerificationGuards
-from broker.hosting.purgatory import FetchWatchers, ReplicationWaiters
+from broker.hosting.purgatory import FetchWatchers, FollowersWake, ReplicationWaiters
 from broker.hosting.readable_bytes import ReadableBytes, ReadIsolation
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment
@@ -156,6 +156,7 @@ class Partition:
         self._low_watermark_watchers: list[Callable[[], None]] = []
         self.fetch_watchers = FetchWatchers()
         self._readable = ReadableBytes()
+        self._followers_wake = FollowersWake(env, self.fetch_watchers, self._readable)
         self._count_from_here()
 
     @property
@@ -571,6 +572,9 @@ class Partition:
             end_offset = Offset(appended.last_offset + 1)
             self.note_written([(end_offset, size)])
             on_written(end_offset)
+            if end_offset == self.log.written_offset:
+                # After `on_written`, which lets a producer wait for the high watermark.
+                self._followers_wake.note_records(is_awaited=len(self._replication_waiters) > 0)
 
         appended = self.log.append_as_leader(
             batches, leader_epoch=self.replica.leader_epoch, on_written=written, on_failed=lambda _: on_failed()
@@ -614,12 +618,17 @@ class Partition:
         self._note_fetch_changed()
         self._note_log_changed()
 
+    def note_wait(self) -> None:
+        """Notes that a producer or a consumer begins to wait for the high watermark."""
+        self._followers_wake.hurry()
+
     def wait_until_replicated(self, end_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None] | None:
         """Calls `on_done` with NONE once the whole ISR has everything below `end_offset`, or with an error once this broker
         can no longer acknowledge that. If the result is known already, calls `on_done` at once and returns None. Otherwise
         returns a function that cancels the wait."""
         result = self.gone if self.gone is not ErrorCode.NONE else self.replica.acks_all_result(end_offset)
         if result is None:
+            self.note_wait()
             return self._replication_waiters.add(end_offset, on_done)
         on_done(result)
         return None

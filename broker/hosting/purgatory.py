@@ -10,6 +10,9 @@ deadline.
    changed (KIP-227); a change that it is not notified of would never reach its client.
 3. Between two requests of a session, a partition notifies it of the first change only. What has changed is looked at again
    anyway, and the sessions of clients that went away must not make later appends slower.
+4. New records end the waits of followers at once if a producer or a consumer waits for the high watermark. Otherwise, as
+   with acks=1 and no consumer that keeps up, they end them FOLLOWERS_DELAY_NS later, and then more records are sent
+   together: a round of replication costs the brokers several times as much as an append.
 """
 
 import asyncio
@@ -21,6 +24,9 @@ from broker.hosting.readable_bytes import ReadableBytes, ReadIsolation
 from common.environment.interface import Environment
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
+from common.time_units import NS_PER_MS
+
+FOLLOWERS_DELAY_NS = 3 * NS_PER_MS
 
 
 class ReplicationWaiters:
@@ -135,6 +141,11 @@ class PartitionWatcher:
     def note_readable(self, counts: ReadableBytes) -> None:
         """Notes that one of the counts may have changed, or the high watermark or the log start."""
         self.note_change()
+        if self.isolation is not ReadIsolation.LOG_END:
+            self.count_readable(counts)
+
+    def count_readable(self, counts: ReadableBytes) -> None:
+        """Counts what has become readable towards the bytes for which the fetch waits."""
         if self.is_held_back or self.watched.wait is None:
             return
         now_bytes = counts.of(self.isolation)
@@ -173,6 +184,27 @@ class FetchWatchers:
         if self._watchers:
             self._notify(lambda watcher: watcher.note_readable(counts))
 
+    @property
+    def has_waiting_follower(self) -> bool:
+        return any(
+            watcher.watched.wait is not None and watcher.isolation is ReadIsolation.LOG_END for watcher in self._watchers
+        )
+
+    @property
+    def has_waiting_consumer(self) -> bool:
+        """Whether a consumer waits here, or perhaps at a follower that waits here (KIP-392)."""
+        return any(
+            watcher.watched.wait is not None
+            and (watcher.isolation is not ReadIsolation.LOG_END or watcher.ends_with_high_watermark)
+            for watcher in self._watchers
+        )
+
+    def wake_followers(self, counts: ReadableBytes) -> None:
+        """Ends the waits of the followers that have enough to read."""
+        for watcher in self._watchers:
+            if watcher.isolation is ReadIsolation.LOG_END:
+                watcher.count_readable(counts)
+
     def high_watermark_advanced(self) -> None:
         """Ends the waits of the followers that are to learn the high watermark at once."""
         for watcher in list(self._watchers):
@@ -194,3 +226,35 @@ class FetchWatchers:
             notify(watcher)
             if watcher.watched.wait is None:
                 del self._watchers[watcher]
+
+
+class FollowersWake:
+    """Ends the waits of the followers of one partition when there are new records (rule 4)."""
+
+    __slots__ = ("_counts", "_env", "_is_due", "_watchers")
+
+    def __init__(self, env: Environment, watchers: FetchWatchers, counts: ReadableBytes) -> None:
+        self._env = env
+        self._watchers = watchers
+        self._counts = counts
+        # Whether the waits are to end within FOLLOWERS_DELAY_NS.
+        self._is_due = False
+
+    def note_records(self, *, is_awaited: bool) -> None:
+        """Notes that the leader has written records. `is_awaited` is whether a producer waits for the high watermark."""
+        if not self._watchers.has_waiting_follower:
+            return
+        if is_awaited or self._watchers.has_waiting_consumer:
+            self._wake()
+        elif not self._is_due:
+            self._is_due = True
+            self._env.call_at(self._env.now_ns() + FOLLOWERS_DELAY_NS, self._wake)
+
+    def hurry(self) -> None:
+        """Notes that a producer or a consumer begins to wait for the high watermark."""
+        if self._is_due:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._is_due = False
+        self._watchers.wake_followers(self._counts)

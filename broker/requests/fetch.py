@@ -206,6 +206,7 @@ class FetchHandler:
             min_bytes=fetch.missing_bytes(),
             deadline_ns=min([deadline_ns, *fetch.resume_times(self._env.now_ns())]),
         )
+        fetch.note_wait()
         try:
             await fetch.watched.wait.until_over()
         finally:

@@ -222,6 +222,12 @@ class Fetch:
         if self._clock is not None:
             self._clock.last_fetch_ns = now_ns
 
+    def note_wait(self) -> None:
+        """Notes that the client begins to wait."""
+        if not self.is_follower:
+            for _, partition in self._readable():
+                partition.note_wait()
+
     def stop_watching(self) -> None:
         for item in self._seen:
             item.unwatch()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from broker.core.partition_replica import Effect, PartitionReplica
-from broker.hosting.partition import PlacedLog
-from broker.hosting.purgatory import FetchWait, PartitionWatcher, WatchedPartitions
+from broker.hosting.partition import Partition, PlacedLog
+from broker.hosting.purgatory import FOLLOWERS_DELAY_NS, FetchWait, PartitionWatcher, WatchedPartitions
 from broker.hosting.readable_bytes import ReadIsolation
 from common.ids import Offset, TopicIdPartition
 from common.protocol.errors import ErrorCode
@@ -208,6 +208,108 @@ def test_consumers_are_woken_before_producers_are_answered() -> None:
         cluster.world.network.mend("broker-2", "broker-1")
         assert await waiting is ErrorCode.NONE
         assert consumer_was_woken == [True]
+
+    run(scenario)
+
+
+class WaitingFetch:
+    """The fetch of a follower, or of a consumer, that waits at the partition that broker 1 leads."""
+
+    def __init__(self, cluster: Cluster, isolation: ReadIsolation = ReadIsolation.LOG_END) -> None:
+        env, partition = cluster[1].env, cluster[1].partition()
+        watched: WatchedPartitions[PartitionWatcher] = WatchedPartitions()
+        self.watcher = PartitionWatcher(watched, isolation)
+        self.watcher.seen_bytes = partition.readable_bytes(isolation)
+        self.wait = watched.wait = FetchWait(env, min_bytes=1, deadline_ns=env.now_ns() + 60 * NS_PER_S)
+        partition.fetch_watchers.add(self.watcher)
+
+
+async def append_one(partition: Partition, *, acks: str = "1") -> None:
+    """Appends a record. The producer has its answer, or waits for the high watermark, when this returns."""
+    is_written = asyncio.Event()
+
+    def written(end_offset: Offset) -> None:
+        if acks == "all":
+            partition.wait_until_replicated(end_offset, lambda _: None)
+        is_written.set()
+
+    partition.append_as_leader([batch()], on_written=written, on_failed=lambda: None)
+    await is_written.wait()
+
+
+async def leader_of_two(cluster: Cluster) -> Partition:
+    """Starts a partition that broker 1 leads. Its follower is in the ISR, and sends nothing."""
+    for broker_id in (1, 2):
+        await cluster.start(broker_id)
+    cluster.controller.create_topic([1, 2])
+    await cluster.started()
+    assert (await cluster.produce(1, "committed")).error_code == ErrorCode.NONE
+    cluster.world.network.cut("broker-2", "broker-1")
+    await cluster.world.sleep(1)
+    return cluster[1].partition()
+
+
+def test_followers_wait_a_moment_for_records_that_nobody_waits_for() -> None:
+    """Two records with acks=1. The wait ends FOLLOWERS_DELAY_NS after the first one was written, and so does the next
+    wait."""
+
+    async def scenario(cluster: Cluster) -> None:
+        partition = await leader_of_two(cluster)
+        for _ in range(2):
+            follower = WaitingFetch(cluster)
+            await append_one(partition)
+            written_ns = cluster.world.now_ns()
+            await append_one(partition)
+            assert not follower.wait.is_over
+            await follower.wait.until_over()
+            assert cluster.world.now_ns() == written_ns + FOLLOWERS_DELAY_NS
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(
+    "who", ["a producer", "a consumer", "a consumer of committed transactions", "a follower's consumer"]
+)
+def test_followers_get_at_once_what_somebody_waits_for(who: str, is_first: bool) -> None:
+    """Whoever waits for the high watermark waits for the followers. If it is not the first record, they are already to be
+    woken in a moment, because of one with acks=1."""
+
+    async def scenario(cluster: Cluster) -> None:
+        partition = await leader_of_two(cluster)
+        follower = WaitingFetch(cluster)
+        if not is_first:
+            await append_one(partition)
+            assert not follower.wait.is_over
+        if who == "a consumer":
+            WaitingFetch(cluster, ReadIsolation.HIGH_WATERMARK)
+        elif who == "a consumer of committed transactions":
+            WaitingFetch(cluster, ReadIsolation.TXN_COMMITTED)
+        elif who == "a follower's consumer":
+            follower.watcher.ends_with_high_watermark = True
+        await append_one(partition, acks="all" if who == "a producer" else "1")
+        assert follower.wait.is_over
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("who", ["a producer", "a consumer"])
+def test_followers_get_the_records_as_soon_as_somebody_begins_to_wait(who: str) -> None:
+    """The record was written before, with acks=1. The fetch of a follower changes nothing; that of a consumer does."""
+
+    async def scenario(cluster: Cluster) -> None:
+        partition = await leader_of_two(cluster)
+        follower = WaitingFetch(cluster)
+        await append_one(partition)
+        written_ns = cluster.world.now_ns()
+        if who == "a producer":
+            partition.wait_until_replicated(partition.log.log_end_offset, lambda _: None)
+        else:
+            fetching = asyncio.ensure_future(cluster.fetch(1, offset=1, max_wait_ms=30_000))
+            await cluster.until(lambda: follower.wait.is_over)
+            fetching.cancel()
+        assert follower.wait.is_over
+        assert cluster.world.now_ns() < written_ns + FOLLOWERS_DELAY_NS
 
     run(scenario)
 

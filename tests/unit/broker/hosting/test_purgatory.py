@@ -86,7 +86,8 @@ class Fetch:
 
 
 def test_a_fetch_waits_for_bytes_of_its_own_kind() -> None:
-    """Consumers wait for committed or stable bytes, followers for written ones. Each byte counts once."""
+    """Consumers wait for committed or stable bytes, followers for written ones. Each byte counts once. The partition says
+    when a follower's wait may end."""
 
     async def scenario(world: SimulatedWorld) -> None:
         partition = FetchWatchers()
@@ -94,9 +95,11 @@ def test_a_fetch_waits_for_bytes_of_its_own_kind() -> None:
             Fetch(partition, isolation=isolation, seen=100).begin_wait(world, min_bytes=10)
             for isolation in (ReadIsolation.LOG_END, ReadIsolation.HIGH_WATERMARK, ReadIsolation.TXN_COMMITTED)
         )
-        partition.readable(counts(written=109, committed=104, stable=100))
+        partition.wake_followers(counts(written=109, committed=104, stable=100))
         assert not follower.is_over
         partition.readable(counts(written=110, committed=109, stable=109))
+        assert not follower.is_over
+        partition.wake_followers(counts(written=110, committed=109, stable=109))
         assert [wait.is_over for wait in (follower, consumer, careful)] == [True, False, False]
         partition.readable(counts(written=110, committed=110, stable=109))
         assert [wait.is_over for wait in (consumer, careful)] == [True, False]
@@ -116,12 +119,33 @@ def test_bytes_of_a_partition_that_is_held_back_end_no_wait() -> None:
         one, two = (fetch.begin_wait(world) for fetch in fetches)
         for fetch in fetches:
             fetch.watchers[0].is_held_back = True
-        held_back.readable(counts(written=10, committed=10, stable=10))
+        held_back.wake_followers(counts(written=10, committed=10, stable=10))
         assert not one.is_over
-        other.readable(counts(written=1, committed=0, stable=0))
+        other.wake_followers(counts(written=1, committed=0, stable=0))
         assert (one.is_over, two.is_over) == (True, False)
         held_back.end_waits()
         assert two.is_over
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_partition_knows_who_waits() -> None:
+    """A fetch that watches the partition but has been answered does not wait. A follower from which consumers may read waits
+    for them, too."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        partition = FetchWatchers()
+        for isolation in ReadIsolation:
+            fetch = Fetch(partition, isolation=isolation)
+            assert not partition.has_waiting_follower
+            assert not partition.has_waiting_consumer
+            fetch.begin_wait(world)
+            is_followers = isolation is ReadIsolation.LOG_END
+            assert partition.has_waiting_follower == is_followers
+            assert partition.has_waiting_consumer != is_followers
+            fetch.watchers[0].ends_with_high_watermark = is_followers
+            assert partition.has_waiting_consumer
+            fetch.watched.wait = None
 
     SimulatedWorld(1).run(scenario)
 
