@@ -5,7 +5,6 @@ operation ends. A fault lasts until `heal` (or `thaw`, `mount`) unless its docst
 disk, so it outlives the node that ran into it. `heal` ends the fault but does not repair the data it has damaged.
 """
 
-import copy
 import errno
 import random
 from collections import deque
@@ -318,9 +317,7 @@ class SimulatedDisk:
 
     def files_after_a_power_cut(self, rng: random.Random) -> dict[str, bytes]:
         """Returns what a power cut right now might leave, as `rng` draws it. The disk itself does not change."""
-        store = copy.deepcopy(self.store)
-        store.lose_unsynced(rng)
-        return {name: bytes(node.durable) for name, node in store.walk() if isinstance(node, FileNode)}
+        return self.store.after_a_power_cut(rng)
 
     def folders(self) -> list[str]:
         return [name for name, node in self.store.walk() if isinstance(node, FolderNode)]

@@ -28,10 +28,6 @@ class _Write:
     position: int
     data: bytes | None
 
-    def __deepcopy__(self, memo: object) -> "_Write":
-        # There are thousands of writes. They are immutable, so a deep copy of a disk shares them instead of copying each.
-        return self
-
     def apply(self, target: bytearray) -> None:
         if len(target) < self.position:
             target.extend(bytes(self.position - len(target)))
@@ -121,15 +117,21 @@ class FileNode:
         self.durable[:] = content
         self.unsynced.clear()
 
-    def lose_unsynced(self, rng: random.Random) -> None:
-        """Applies a power cut: each write since the last fsync survives whole, in part or not at all."""
-        seen_size = len(self.content)
+    def after_a_power_cut(self, rng: random.Random) -> bytes:
+        """Returns what a power cut right now might leave: each write since the last fsync survives whole, in part or not at
+        all."""
+        left = bytearray(self.durable)
         for write, is_torn in draw_survivors(self.unsynced, rng):
             for piece in write.torn(rng) if is_torn else (write,):
-                piece.apply(self.durable)
-        if self.unsynced and len(self.durable) < seen_size and rng.random() < 0.25:
+                piece.apply(left)
+        if self.unsynced and len(left) < len(self.content) and rng.random() < 0.25:
             # The file system had written the new size, but not the bytes, when the power failed.
-            self.durable.extend(bytes(seen_size - len(self.durable)))
+            left.extend(bytes(len(self.content) - len(left)))
+        return bytes(left)
+
+    def lose_unsynced(self, rng: random.Random) -> None:
+        """Applies a power cut."""
+        self.durable = bytearray(self.after_a_power_cut(rng))
         self.unsynced.clear()
         self.content = bytearray(self.durable)
         self.uncached_below = len(self.content)
@@ -167,6 +169,13 @@ class _EntryChange:
     source: Place | None
     target: Place | None
 
+    def copy(self, copies: "dict[FolderNode, FolderNode]") -> "_EntryChange":
+        """Returns this change for copied folders; see `_copy_of`."""
+        source, target = (
+            None if place is None else (_copy_of_folder(place[0], copies), place[1]) for place in (self.source, self.target)
+        )
+        return _EntryChange(_copy_of(self.node, copies), source, target)
+
     def touches(self, folder: FolderNode) -> bool:
         return any(place is not None and place[0] is folder for place in (self.source, self.target))
 
@@ -178,10 +187,13 @@ class _EntryChange:
                 del folder.durable_entries[name]
             return
         if self.source is not None:
-            # An earlier rename of this node may have been lost. Remove all its old names, so it ends up in one place.
-            for folder in (self.source[0], self.target[0]):
-                for name in [name for name, node in folder.durable_entries.items() if node is self.node]:
-                    del folder.durable_entries[name]
+            # An earlier rename of this node may have been lost. Remove its old name, whichever that is, so it ends up in one
+            # place. Most renames are of new files, which are the last in their folder.
+            for folder in {self.source[0]: None, self.target[0]: None}:
+                for name, node in reversed(folder.durable_entries.items()):
+                    if node is self.node:
+                        del folder.durable_entries[name]
+                        break
         folder, name = self.target
         folder.durable_entries[name] = self.node
 
@@ -195,12 +207,13 @@ class DiskStore:
         self._changes: list[_EntryChange] = []
 
     # --- finding -------------------------------------------------------------------------------------------------
-    def find(self, name: str) -> Node | None:
+    def find(self, name: str, *, durable: bool = False) -> Node | None:
+        """Returns what has this name, on the platter if `durable`. Returns None if nothing has it."""
         node: Node = self.root
         for part in name.split("/") if name else ():
             if not isinstance(node, FolderNode):
                 return None
-            found = node.entries.get(part)
+            found = (node.durable_entries if durable else node.entries).get(part)
             if found is None:
                 return None
             node = found
@@ -220,12 +233,18 @@ class DiskStore:
         above, _, last = name.rpartition("/")
         return self.folder(above), last
 
-    def walk(self, *, durable: bool = False) -> Iterator[tuple[str, Node]]:
-        """Yields every name with its node, sorted, each folder before its entries."""
-        yield from _walk("", self.root, durable)
+    def walk(self, *, durable: bool = False) -> list[tuple[str, Node]]:
+        """Returns every name with its node, sorted, each folder before its entries."""
+        found: list[tuple[str, Node]] = []
+        _walk("", self.root, durable, found)
+        return found
+
+    def top_folders(self) -> list[str]:
+        """Returns the names of the folders in the root, sorted."""
+        return sorted(name for name, node in self.root.entries.items() if isinstance(node, FolderNode))
 
     def used_bytes(self) -> int:
-        return sum(len(node.content) for _, node in self.walk() if isinstance(node, FileNode))
+        return _used_bytes(self.root)
 
     # --- changing, as system calls do ----------------------------------------------------------------------------
     def create_file(self, name: str, now_ms: int) -> FileNode:
@@ -330,6 +349,17 @@ class DiskStore:
             else:
                 node.lose_unsynced(rng)
 
+    def after_a_power_cut(self, rng: random.Random) -> dict[str, bytes]:
+        """Returns the files that a power cut right now might leave, as `rng` draws them. The store itself does not
+        change."""
+        copies: dict[FolderNode, FolderNode] = {}
+        root = _copy_of_folder(self.root, copies)
+        for change, _ in draw_survivors(self._changes, rng):
+            change.copy(copies).apply()
+        left: list[tuple[str, Node]] = []
+        _walk("", root, True, left)
+        return {name: node.after_a_power_cut(rng) for name, node in left if isinstance(node, FileNode)}
+
     def copy(self) -> "DiskStore":
         """Returns a new store whose platter has everything that a reader of this store sees now."""
         store = DiskStore()
@@ -346,9 +376,29 @@ def _put_entry(folder: FolderNode, name: str, node: Node) -> None:
     folder.entries[name] = folder.durable_entries[name] = node
 
 
-def _walk(prefix: str, folder: FolderNode, durable: bool) -> Iterator[tuple[str, Node]]:
+def _copy_of_folder(folder: FolderNode, copies: dict[FolderNode, FolderNode]) -> FolderNode:
+    """Copies the names on the platter, down to the files, which are shared. `copies` has the folders that were copied
+    already."""
+    copied = copies.get(folder)
+    if copied is None:
+        copied = copies[folder] = FolderNode(folder.modified_ms)
+        copied.durable_entries = {name: _copy_of(node, copies) for name, node in folder.durable_entries.items()}
+    return copied
+
+
+def _copy_of(node: Node, copies: dict[FolderNode, FolderNode]) -> Node:
+    return _copy_of_folder(node, copies) if isinstance(node, FolderNode) else node
+
+
+def _used_bytes(folder: FolderNode) -> int:
+    nodes = folder.entries.values()
+    return sum(len(node.content) if isinstance(node, FileNode) else _used_bytes(node) for node in nodes)
+
+
+def _walk(prefix: str, folder: FolderNode, durable: bool, found: list[tuple[str, Node]]) -> None:
     entries = folder.durable_entries if durable else folder.entries
-    for name, node in sorted(entries.items(), key=lambda entry: entry[0]):
-        yield prefix + name, node
+    for name in sorted(entries):
+        node = entries[name]
+        found.append((prefix + name, node))
         if isinstance(node, FolderNode):
-            yield from _walk(f"{prefix}{name}/", node, durable)
+            _walk(f"{prefix}{name}/", node, durable, found)

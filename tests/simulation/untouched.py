@@ -218,7 +218,7 @@ class UntouchedReplicas:
         """Whether the replica is moving between directories and one of these disks has its log, in any form. Until the move
         is over, the metadata may name either directory, and a starting broker may need both."""
         folders = {
-            f"d{number}": [each for each in self._cluster.disk(member, number).folders() if "/" not in each]
+            f"d{number}": self._cluster.disk(member, number).store.top_folders()
             for number in self._cluster.disk_numbers(member)
         }
         if not any(each.startswith(f"{name}.") and each.endswith("-future") for found in folders.values() for each in found):

@@ -40,7 +40,7 @@ from tests.simulation.checkers.history import BOUNDS_INTERVAL_NS, check_history,
 from tests.simulation.checkers.image import ImageChecker
 from tests.simulation.checkers.moves import MoveChecker
 from tests.simulation.checkers.placement import check_spread
-from tests.simulation.checkers.producers import LastBatch, check_known, check_snapshots, check_within
+from tests.simulation.checkers.producers import LastBatch, check_known, check_snapshots, known_beyond
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.replicas import ReplicaChecker, hosted
 from tests.simulation.checkers.requests import RequestChecker, WatchedServer
@@ -279,8 +279,9 @@ class Checkers:
         self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())
         for broker_id, broker in brokers.items():
             for partition in broker.replicas._partitions.values():
-                where = f"{partition.name} on broker {broker_id}"
-                check_within(where, partition.log.producers, partition.log.log_end_offset)
+                log = partition.log
+                if (known := known_beyond(log.log_end_offset, log.producers)) is not None:
+                    raise InvariantViolated("I2", f"{partition.name} on broker {broker_id}: {known}")
 
     def _look_at_logs(self) -> None:
         """I3: the committed records are the same in the files of all loaded replicas."""

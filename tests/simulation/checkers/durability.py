@@ -8,7 +8,7 @@ file is read from the platter too, and an entry whose folder does not exist (a d
 import json
 from collections.abc import Iterable, Mapping
 
-from tests.simulation.checkers.raw_logs import METADATA_FOLDER, UnreadableLog, properties, read_log
+from tests.simulation.checkers.raw_logs import METADATA_FOLDER, UnreadableLog, by_folder, properties, read_log
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.disk_store import DiskStore, FileNode
 from tests.simulation.violations import InvariantViolated
@@ -39,10 +39,12 @@ class DirectoryIds:
 def check_recovery_points(path: str, files: Mapping[str, bytes]) -> None:
     """I1: the platter has whole batches up to every recovery point, which a restart would trust. Raises
     InvariantViolated."""
+    folders = by_folder(files)
     for folder, recovery_point in recovery_points(files.get(RECOVERY_POINTS, b"")):
-        if not any(name.startswith(f"{folder}/") and name.endswith(".log") for name in files):
+        found = folders.get(folder, {})
+        if not any(name.endswith(".log") for name in found):
             continue
-        end = _durable_end(files, folder)
+        end = _durable_end(found, folder)
         if end < recovery_point:
             raise InvariantViolated(
                 "I1", f"{path}/{folder}: the recovery point is {recovery_point}, the platter has whole batches below {end}"

@@ -104,7 +104,7 @@ class MoveChecker:
                 "I15", f"{where}: the copy became the current log before the metadata named its directory"
             )
         placed = self._disk_at(event.fields["target"])
-        if event.fields["partition"] not in _durable_folders(placed):
+        if not isinstance(placed.store.find(event.fields["partition"], durable=True), FolderNode):
             raise InvariantViolated("I15", f"{where}: the new log is in use; a power cut would take its name away")
         if move.old.name.endswith("-delete"):
             if move.old.log_end_offset != log.log_end_offset:
@@ -130,7 +130,7 @@ class MoveChecker:
         if parsed is None or parsed["mark"] != "future":
             return
         name = old_name.rpartition(".")[0]
-        got_name = next((each for each in _partition_folders(self._disk_at(path)) if each.name == name), None)
+        got_name = _partition_folder(self._disk_at(path), name)
         paths = next((found for broker in brokers.values() if path in (found := _online(broker))), [])
         for other in paths:
             if (
@@ -149,6 +149,8 @@ class MoveChecker:
         before, self._wrong_since = self._wrong_since, {}
         for broker_id, broker in brokers.items():
             offline = {each.directory_id for each in broker._directories.known.offline} - {None}
+            if not offline and not self._moves:
+                continue
             for key, partition in broker.replicas._partitions.items():
                 move = self._moves.get((broker_id, key))
                 if move is not None and key in broker.replicas._known.movement:
@@ -165,9 +167,7 @@ class MoveChecker:
 
     def removed(self, path: str, name: str, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
         """Checks that the file or folder `name` may be removed from the disk at `path`. Raises InvariantViolated."""
-        folder = next(
-            (each for each in _partition_folders(self._disk_at(path)) if each.name == name.partition("/")[0]), None
-        )
+        folder = _partition_folder(self._disk_at(path), name.partition("/")[0])
         if folder is None or folder.mark != "delete" or (path, folder.name) in self._begun:
             return
         self._begun.add((path, folder.name))
@@ -205,22 +205,26 @@ def _is_placed(image: ImageModel, broker_id: int, key: TopicIdPartition) -> bool
     return part is not None and broker_id in part.replicas
 
 
-def _durable_folders(disk: SimulatedDisk) -> set[str]:
-    return {name for name, node in disk.store.walk(durable=True) if isinstance(node, FolderNode) and "/" not in name}
-
-
 def _durable_topic(disk: SimulatedDisk, folder: str) -> TopicId | None:
     """Returns the topic id in a folder on the platter; None without a folder of this name or a topic id in it."""
-    for name, node in disk.store.walk(durable=True):
-        if name == f"{folder}/partition.metadata" and isinstance(node, FileNode) and node.durable:
-            return TopicId(uuid_from_text(topic_id_line(bytes(node.durable))))
-    return None
+    node = disk.store.find(f"{folder}/partition.metadata", durable=True)
+    if not isinstance(node, FileNode) or not node.durable:
+        return None
+    return TopicId(uuid_from_text(topic_id_line(bytes(node.durable))))
 
 
 def _partition_folders(disk: SimulatedDisk) -> Iterator[_Folder]:
     """Yields each partition folder that has a partition.metadata."""
-    for name in disk.folders():
-        parsed, metadata = _FOLDER.fullmatch(name), disk.find(f"{name}/partition.metadata")
-        if parsed is not None and isinstance(metadata, FileNode) and metadata.content:
-            topic_id = TopicId(uuid_from_text(topic_id_line(bytes(metadata.content))))
-            yield _Folder(name, parsed["mark"] or "", TopicIdPartition(topic_id, int(parsed["index"])))
+    for name in disk.store.top_folders():
+        folder = _partition_folder(disk, name)
+        if folder is not None:
+            yield folder
+
+
+def _partition_folder(disk: SimulatedDisk, name: str) -> _Folder | None:
+    """Returns the partition folder of this name. Returns None if there is none, or if it has no partition.metadata."""
+    parsed, metadata = _FOLDER.fullmatch(name), disk.find(f"{name}/partition.metadata")
+    if parsed is None or not isinstance(metadata, FileNode) or not metadata.content:
+        return None
+    topic_id = TopicId(uuid_from_text(topic_id_line(bytes(metadata.content))))
+    return _Folder(name, parsed["mark"] or "", TopicIdPartition(topic_id, int(parsed["index"])))

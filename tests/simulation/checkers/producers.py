@@ -73,19 +73,16 @@ def check_snapshots(where: str, log: RawLog) -> None:
             check_known(f"{where}, snapshot {offset}", known, log, offset)
 
 
-def check_within(where: str, producers: LogProducers, log_end_offset: int) -> None:
-    """I2: a log knows nothing that is beyond its end, not even for a moment after it was truncated."""
+def known_beyond(log_end_offset: int, producers: LogProducers) -> str | None:
+    """I2: a log knows nothing that is beyond its end, not even for a moment after it was truncated. Describes what it knows
+    there; returns None if that is nothing."""
     for producer_id, entry in producers.state.entries.items():
         if entry.last_offset >= log_end_offset:
-            raise InvariantViolated(
-                "I2",
-                f"{where}: of producer {producer_id} it knows offset {entry.last_offset}, the log ends at {log_end_offset}",
-            )
+            return f"of producer {producer_id} it knows offset {entry.last_offset}, the log ends at {log_end_offset}"
     for offset in producers.snapshot_offsets[-1:]:
         if offset > log_end_offset:
-            raise InvariantViolated(
-                "I2", f"{where}: it keeps a producer snapshot at {offset}, the log ends at {log_end_offset}"
-            )
+            return f"it keeps a producer snapshot at {offset}, the log ends at {log_end_offset}"
+    return None
 
 
 def check_known(where: str, known: Mapping[int, LastBatch], log: RawLog, end_offset: int) -> None:
