@@ -91,6 +91,11 @@ class FrameReader:
 
     def keep_rest(self) -> None:
         """Copies the unused bytes, because the connection will reuse the memory of the received view."""
+        if not len(self._view):
+            # Nothing is left, as after nearly every request.
+            self._view = memoryview(b"")
+            self._is_ours = True
+            return
         if self._partial or not self._has_whole_frame():
             self._fill_partial()
         if not len(self._view):
