@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack, cast
 
 import structlog
@@ -90,6 +91,7 @@ class SimulatedEnvironment(Environment):
         self.name = name
         self.life = life
         self.loop = world.loop
+        self.trace = partial(world.trace, name)
         self.rng = random.Random(f"{world.seed}/node/{name}/{life}")
         self.log = self._make_log()
         self.exit_code: int | None = None
@@ -97,20 +99,14 @@ class SimulatedEnvironment(Environment):
         """How long this life has been paused in total, not counting a pause that is not over yet."""
         self._paused_at_ns = 0
         self.collectors: dict[tuple[str, int], Collector] = {}
-        self._is_dead = False
+        # Plain attributes, because nothing is asked more often.
+        self.is_dead = False
+        self.is_paused = False
         self._process: SimulatedProcess | None = None
         self._ended: Future[None] = world.loop.create_future()
         self._log_dirs: list[SimulatedLogDir] = []
         self._timers: dict[int, TimerHandle] = {}
         self._sleepers: dict[Future[None], None] = {}
-
-    @property
-    def is_dead(self) -> bool:
-        return self._is_dead
-
-    @property
-    def is_paused(self) -> bool:
-        return self._process is not None and self._process.is_paused
 
     @property
     def context(self) -> Context:
@@ -120,9 +116,6 @@ class SimulatedEnvironment(Environment):
     def enter(self, function: Callable[[Unpack[_Arguments]], T], *arguments: *_Arguments) -> T:
         """Calls a function as part of this node's process: the tasks it starts are paused and die with the process."""
         return self.context.copy().run(function, *arguments)
-
-    def trace(self, *facts: object) -> None:
-        self.world.trace(self.name, *facts)
 
     def note_operation(self, path: str, kind: str, name: str) -> None:
         """Notifies the watchers that an operation on one of this node's disks has taken effect."""
@@ -162,13 +155,13 @@ class SimulatedEnvironment(Environment):
             self._timers.pop(number, None)
             callback()
 
-        if not self._is_dead:
+        if not self.is_dead:
             self._timers[number] = self.loop.call_at_ns(deadline_ns, fire)
         return cancel
 
     # --- network -------------------------------------------------------------------------------------------------
     def listen(self, host: str, port: int, accept: Callable[[Connection], Receiver]) -> Listener:
-        if self._is_dead:
+        if self.is_dead:
             raise ListenFailed(f"{host}:{port}: the node is gone")
         return self.world.network.listen(self, host, port, accept)
 
@@ -230,7 +223,7 @@ class SimulatedEnvironment(Environment):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            if self._is_dead:
+            if self.is_dead:
                 if _is_of_exits(error):
                     return
                 raise
@@ -241,9 +234,9 @@ class SimulatedEnvironment(Environment):
     def die(self, *, silently: bool = False) -> None:
         """Ends the process: its code stops, its connections end, its locks are released, and operations that are queued
         for a disk are lost. With `silently` the whole machine fails, so its peers are not notified."""
-        if self._is_dead:
+        if self.is_dead:
             return
-        self._is_dead = True
+        self.is_dead = True
         if self._process is not None:
             self.loop.stopped_processes += not self._process.is_stopped
             self._process.kill()
@@ -263,7 +256,8 @@ class SimulatedEnvironment(Environment):
         assert self._process is not None, f"{self.name} was not started"
         assert not self._process.is_stopped, f"{self.name} is stopped already"
         self.trace("pause")
-        self._process.is_paused = True
+        self._process.pause()
+        self.is_paused = True
         self._paused_at_ns = self.now_ns()
         self.loop.stopped_processes += 1
 
@@ -274,7 +268,8 @@ class SimulatedEnvironment(Environment):
         if self._process is None or not self._process.is_paused or self._process.is_dead:
             return
         self.trace("resume")
-        self._process.is_paused = False
+        self._process.resume()
+        self.is_paused = False
         self.paused_ns += self.now_ns() - self._paused_at_ns
         self.loop.stopped_processes -= 1
         called, timers = self._process.take_held()
@@ -286,7 +281,7 @@ class SimulatedEnvironment(Environment):
             self.loop.run_again(timers)
 
     def _die_here_if_dead(self) -> None:
-        if self._is_dead:
+        if self.is_dead:
             raise CancelledError(f"{self.name} is gone")
 
     def _make_log(self) -> FilteringBoundLogger:
@@ -296,7 +291,7 @@ class SimulatedEnvironment(Environment):
         return cast(FilteringBoundLogger, logger)
 
     def _capture(self, _: object, level: str, event: EventDict) -> NoReturn:
-        if self._is_dead:
+        if self.is_dead:
             raise structlog.DropEvent
         fields = dict(event)
         name = str(fields.pop("event", ""))

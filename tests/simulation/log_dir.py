@@ -50,6 +50,8 @@ OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"sync_and_forget", "replace_file", 
 SYNCS = frozenset({"fsync", "sync_and_forget", "rename", "fsync_dir", "replace_file", "create_folders", "fsync_folders"})
 SWEEPS = frozenset({"remove", "write_back", "probe"})
 BARRIERS = frozenset({"attach", "lock", "mkdir", "list"})
+# These may take as long as a sync. The real probe and the real creation of folders have the deadline of other operations.
+LONG_OPERATIONS = (SYNCS | SWEEPS) - {"probe", "create_folders"}
 
 # The name of the real probe's file.
 PROBE_FILE = ".diskraft-probe"
@@ -127,6 +129,9 @@ class Lane(Enum):
     SWEEP = "sweep"
 
 
+LANES = {**dict.fromkeys(SYNCS, Lane.SYNC), **dict.fromkeys(SWEEPS, Lane.SWEEP)}
+
+
 @dataclass(slots=True, eq=False)
 class Operation:
     """One call of a LogDir, from the call to its end."""
@@ -169,7 +174,7 @@ class Operation:
 
     @property
     def lane(self) -> Lane:
-        return Lane.SYNC if self.kind in SYNCS else Lane.SWEEP if self.kind in SWEEPS else Lane.WRITE
+        return LANES.get(self.kind, Lane.WRITE)
 
     def comes_before(self, later: "Operation") -> bool:
         """True when the two must take effect in the order in which they were queued."""
@@ -234,7 +239,9 @@ class SimulatedLogDir(LogDir):
         self._deadline_timer_at_ns = 0
         # When an operation was finished last.
         self._progress_ns = 0
+        # When the last write of each name ends, and the last of all.
         self._lane_ends: dict[str, int] = {}
+        self._writes_end = 0
         self._barrier_end = 0
         self._syncs_end = 0
         self._sweeps_end = 0
@@ -279,8 +286,7 @@ class SimulatedLogDir(LogDir):
             self._tell_owner(error)
             self._fail(future, error)
             return future
-        is_long = kind in (SYNCS | SWEEPS) - {"probe", "create_folders"}
-        timeout_ns = self._sync_timeout_ns if is_long else self._operation_timeout_ns
+        timeout_ns = self._sync_timeout_ns if kind in LONG_OPERATIONS else self._operation_timeout_ns
         operation = Operation(
             self, kind, name, effect, future, self._loop.now_ns, timeout_ns, begin=begin, cut_short=cut_short, failed=failed
         )
@@ -293,7 +299,7 @@ class SimulatedLogDir(LogDir):
         disk = self._attached
         latency_ns = disk.latency_ns(operation.kind) if disk else self._absent_rng.randint(10_000, 100_000)
         now_ns = self._loop.now_ns
-        writes_end = max([self._barrier_end, *self._lane_ends.values()])
+        writes_end = self._writes_end
         if operation.lane is Lane.SYNC:
             # A sync takes its time from its start on, unlike the others, whose system calls only wait in the queue.
             operation.ready_ns = max(now_ns, writes_end)
@@ -307,17 +313,18 @@ class SimulatedLogDir(LogDir):
             self._sweeps_end = start_ns + latency_ns
             operation.plan(start_ns, self._sweeps_end)
             return
-        self._loop.call_at_ns(self._end_of_write(operation, now_ns + latency_ns, writes_end), lambda: self._reach(operation))
+        self._loop.call_at_ns(self._end_of_write(operation, now_ns + latency_ns), lambda: self._reach(operation))
 
-    def _end_of_write(self, operation: Operation, earliest_ns: int, writes_end: int) -> int:
+    def _end_of_write(self, operation: Operation, earliest_ns: int) -> int:
         if operation.kind == "close":
-            return max(earliest_ns, writes_end + 1, self._syncs_end + 1, self._sweeps_end + 1)
+            return max(earliest_ns, self._writes_end + 1, self._syncs_end + 1, self._sweeps_end + 1)
         if operation.kind in BARRIERS:
             self._lane_ends.clear()
-            self._barrier_end = max(earliest_ns, writes_end + 1)
+            self._barrier_end = self._writes_end = max(earliest_ns, self._writes_end + 1)
             return self._barrier_end
         finish_ns = max(earliest_ns, self._lane_ends.get(operation.name, 0) + 1, self._barrier_end + 1)
         self._lane_ends[operation.name] = finish_ns
+        self._writes_end = max(self._writes_end, finish_ns)
         return finish_ns
 
     def speed_up(self, factor: float) -> None:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn, TypeVar, TypeVarTuple, Unpack
 from unittest import mock
 
@@ -57,19 +58,20 @@ def wake(future: asyncio.Future[Any]) -> None:
 
 
 class SimulatedFuture(asyncio.Future[Any]):
-    """A future that hashes by sequence number and reports its failure to the loop."""
+    """A future that hashes by sequence number and reports its failure to the loop, which creates it."""
 
-    def __init__(self, *, loop: "SimulatedLoop") -> None:
-        self.sequence = loop.next_sequence()
-        self._simulated_loop = loop
-        super().__init__(loop=loop)
+    __slots__ = ("sequence",)
+
+    sequence: int
 
     def __hash__(self) -> int:
         return self.sequence
 
     def set_exception(self, exception: type | BaseException, /) -> None:
         super().set_exception(exception)
-        self._simulated_loop.note_failed(self)
+        loop = self.get_loop()
+        assert isinstance(loop, SimulatedLoop)
+        loop.note_failed(self)
 
 
 class SimulatedTask(asyncio.Task[Any]):
@@ -90,6 +92,61 @@ class SimulatedTask(asyncio.Task[Any]):
         return self.sequence
 
 
+class SimulatedHandle(asyncio.Handle):
+    """asyncio's Handle without its debug mode, which costs two calls for each callback."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "SimulatedLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._loop = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._repr = None
+        self._source_traceback = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
+
+
+class SimulatedTimer(asyncio.TimerHandle):
+    """asyncio's TimerHandle without its debug mode. Reports to the loop when it is cancelled."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        deadline_ns: int,
+        callback: Callable[[], object],
+        loop: "SimulatedLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        self._callback = callback
+        self._args = ()
+        self._cancelled = False
+        self._loop = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._repr = None
+        self._source_traceback = None
+        self._when = deadline_ns / NS_PER_S
+        self._scheduled = True
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            if self._scheduled:
+                self._loop._timer_handle_cancelled(self)
+            self._cancelled = True
+            self._callback = self._args = None  # type: ignore[assignment]
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """A deterministic single-threaded event loop. `now_ns` is its virtual clock. It starts at one second, because a real
     clock never shows 0."""
@@ -101,12 +158,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.failed: list[asyncio.Future[Any]] = []
         # How many processes are paused or dead. While it is 0, callbacks run without a check of the process they belong to.
         self.stopped_processes = 0
-        self._callbacks: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        # SimulatedHandles, and SimulatedTimers that have expired.
+        self._callbacks: deque[Any] = deque()
+        self._timers: list[tuple[int, int, SimulatedTimer]] = []
         self._cancelled_timers = 0
         self._sequence = 0
         self._rounds_at_this_instant = 0
         self.set_task_factory(self._make_task)
+
+    # asyncio asks for every future. A call of a built-in type costs less than one of a method.
+    get_debug = bool
 
     def __del__(self) -> None:
         """Skips BaseEventLoop's warning: a loop that never ran has nothing to close."""
@@ -121,7 +182,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *_Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = SimulatedHandle(callback, args, self, context)
         self._callbacks.append(handle)
         return handle
 
@@ -132,7 +193,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *_Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self._add_timer(self.now_ns + math.ceil(delay * NS_PER_S), callback, args, context)
+        return self.call_at_ns(self.now_ns + math.ceil(delay * NS_PER_S), _bound(callback, args), context=context)
 
     def call_at(
         self,
@@ -141,69 +202,64 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *_Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self._add_timer(round(when * NS_PER_S), callback, args, context)
+        return self.call_at_ns(round(when * NS_PER_S), _bound(callback, args), context=context)
 
     def call_at_ns(
         self, deadline_ns: int, callback: Callable[[], object], *, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """`call_at` in integer nanoseconds: the callback never runs before `now_ns >= deadline_ns`."""
-        return self._add_timer(deadline_ns, callback, (), context)
-
-    def _add_timer(
-        self, deadline_ns: int, callback: Callable[..., object], args: Any, context: contextvars.Context | None
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(deadline_ns / NS_PER_S, callback, args, self, context)
-        # With this flag of BaseEventLoop, cancelling the timer calls `_timer_handle_cancelled`.
-        timer._scheduled = True  # type: ignore[attr-defined]
+        timer = SimulatedTimer(deadline_ns, callback, self, context)
         self._sequence += 1
         heapq.heappush(self._timers, (deadline_ns, self._sequence, timer))
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        if not handle._scheduled:  # type: ignore[attr-defined]
-            return
         self._cancelled_timers += 1
         if self._cancelled_timers > CANCELLED_TIMERS_KEPT and self._cancelled_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
             heapq.heapify(self._timers)
-            # asyncio marks this timer as cancelled only after this call, so it is still in the heap.
+            # This timer is marked as cancelled only after this call, so it is still in the heap.
             self._cancelled_timers = 1
 
-    def next_timer_ns(self) -> int | None:
-        """Returns the time when the next timer expires, or None without a timer."""
-        while self._timers and self._timers[0][2].cancelled():
-            heapq.heappop(self._timers)
-            self._cancelled_timers -= 1
-        return self._timers[0][0] if self._timers else None
-
     def _run_once(self) -> None:
-        """Runs one round: the ready callbacks and the expired timers. If no callback is ready, the clock jumps to the next
-        timer."""
+        """Runs rounds until the loop is stopped: the ready callbacks and the expired timers. If no callback is ready, the
+        clock jumps to the next timer. Everything that a round does stands here, because nothing runs more often."""
         callbacks = self._callbacks
-        next_ns = self.next_timer_ns()
-        if callbacks or self._stopping:  # type: ignore[attr-defined]
-            self._count_round()
-        elif next_ns is None:
-            raise SimulationDeadlock(self._describe_waiting())
-        else:
-            self._move_clock(next_ns)
-        while next_ns is not None and next_ns <= self.now_ns:
-            timer = heapq.heappop(self._timers)[2]
-            timer._scheduled = False  # type: ignore[attr-defined]
-            callbacks.append(timer)
-            next_ns = self.next_timer_ns()
-        for _ in range(len(callbacks)):
-            handle = callbacks.popleft()
-            if not handle._cancelled and not (self.stopped_processes and self._is_held(handle)):
-                handle._run()
-
-    @staticmethod
-    def _is_held(handle: asyncio.Handle) -> bool:
-        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
-        if process is None or not process.is_stopped:
-            return False
-        process.hold(handle)
-        return True
+        while True:
+            timers = self._timers
+            while timers and timers[0][2]._cancelled:
+                heapq.heappop(timers)
+                self._cancelled_timers -= 1
+            if callbacks or self._stopping:  # type: ignore[attr-defined]
+                self._count_round()
+            elif not timers:
+                raise SimulationDeadlock(self._describe_waiting())
+            else:
+                self._move_clock(timers[0][0])
+            while timers and timers[0][0] <= self.now_ns:
+                timer = heapq.heappop(timers)[2]
+                if timer._cancelled:
+                    self._cancelled_timers -= 1
+                else:
+                    timer._scheduled = False
+                    callbacks.append(timer)
+            for _ in range(len(callbacks)):
+                handle = callbacks.popleft()
+                if handle._cancelled:
+                    continue
+                if self.stopped_processes:
+                    process = handle._context.get(PROCESS)
+                    if process is not None and process.is_stopped:
+                        process.hold(handle)
+                        continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 (the world's handler gets it, as from asyncio's loop)
+                    self.call_exception_handler({"message": f"exception in {handle}", "exception": error, "handle": handle})
+            if self._stopping:  # type: ignore[attr-defined]
+                return
 
     def close(self) -> None:
         super().close()
@@ -240,7 +296,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._sequence
 
     def create_future(self) -> SimulatedFuture:
-        return SimulatedFuture(loop=self)
+        self._sequence += 1
+        future = SimulatedFuture(loop=self)
+        future.sequence = self._sequence
+        return future
 
     def note_done(self, task: asyncio.Future[Any]) -> None:
         assert isinstance(task, SimulatedTask)
@@ -308,6 +367,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         raise RuntimeError("there are no sockets in the simulation")
 
 
+def _bound(callback: Callable[..., object], args: tuple[Any, ...]) -> Callable[[], object]:
+    return partial(callback, *args) if args else callback
+
+
 @contextmanager
 def nothing_from_outside() -> Iterator[None]:
     """Makes starting a thread or opening a socket an error inside the context, with or without the event loop."""
@@ -327,7 +390,7 @@ def rare_collections() -> Iterator[None]:
     """Makes the garbage collector run rarely. A run leaves few cycles but allocates so much that the collector would take a
     tenth of the time."""
     usual = gc.get_threshold()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(200_000, 20, 20)
     try:
         yield
     finally:

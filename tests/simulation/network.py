@@ -188,10 +188,10 @@ class _Pipe:
         for part in parts:
             if len(part) == 0:
                 continue
-            if isinstance(part, SimulatedRegion):
-                self._queue.append(part)
-            elif isinstance(part, bytes | bytearray | memoryview):
+            if isinstance(part, (bytes, bytearray, memoryview)):
                 self._queue.append(bytes(part))
+            elif isinstance(part, SimulatedRegion):
+                self._queue.append(part)
             else:
                 raise TypeError(f"{type(part).__name__} is no part of this environment")
             self.queued_bytes += len(part)
@@ -236,7 +236,7 @@ class _Pipe:
             if room <= 0:
                 break
             part = self._queue[0]
-            if isinstance(part, SimulatedRegion):
+            if not isinstance(part, bytes):
                 self._load(part)
                 break
             self._on_the_way += part[:room]
@@ -284,12 +284,10 @@ class _Pipe:
     def schedule_delivery(self, *, at_once: bool = False, after_ns: int = 0) -> None:
         """Schedules the next delivery. Use `at_once` for bytes that the receiver's kernel has already received."""
         sender, receiver = self._sender, self._sender.other
-        if self._delivery is not None or not receiver.receives:
+        if self._delivery is not None or not (self._on_the_way or self._is_at_the_end()) or not receiver.receives:
             return
         network = sender.network
         if network.is_cut(sender.node.name, receiver.node.name):
-            return
-        if not self._on_the_way and not self._is_at_the_end():
             return
         if at_once:
             self._delivery = network.loop.call_soon(self._deliver, context=NO_PROCESS)

@@ -23,6 +23,8 @@ class SimulatedProcess:
         self.name = name
         self.is_paused = False
         self.is_dead = False
+        # Whether it is paused or dead. The loop asks before each callback.
+        self.is_stopped = False
         self.context = Context()
         self.context.run(PROCESS.set, self)
         # The unfinished tasks. A dead process keeps its tasks here. Otherwise the garbage collector would run their
@@ -30,9 +32,12 @@ class SimulatedProcess:
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self._held: list[asyncio.Handle] = []
 
-    @property
-    def is_stopped(self) -> bool:
-        return self.is_paused or self.is_dead
+    def pause(self) -> None:
+        self.is_paused = self.is_stopped = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self.is_stopped = self.is_dead
 
     def hold(self, handle: asyncio.Handle) -> None:
         """Keeps a callback that became ready while the process was stopped. A dead process drops it."""
@@ -46,7 +51,7 @@ class SimulatedProcess:
         return [handle for handle in held if not isinstance(handle, asyncio.TimerHandle)], timers
 
     def kill(self) -> None:
-        self.is_dead = True
+        self.is_dead = self.is_stopped = True
         self._held.clear()
 
     def bury(self) -> None:
