@@ -83,9 +83,9 @@ class Hunter:
         self._own_failures: dict[int, str | None] = {}
 
     def hunt(self, bug: PlantedBug, seeds: Sequence[int]) -> Found | None:
-        """Runs seeds with the bug planted until a seed fails that passes without the bug. Returns None if the bug survives
-        all."""
-        seeds = sorted(seeds, key=lambda seed: seed != bug.seed)
+        """Runs seeds with the bug planted until a seed fails that passes without the bug. The seed that the bug names comes
+        first, whether or not it is one of these. Returns None if the bug survives all."""
+        seeds = [*dict.fromkeys([*([] if bug.seed is None else [bug.seed]), *seeds])]
         for begin in range(0, len(seeds), self._side_by_side):
             group = seeds[begin : begin + self._side_by_side]
             failures = self._run_all([Run(seed, bug.name) for seed in group])
