@@ -14,8 +14,10 @@ from tests.unit.broker import test_process_trouble, test_slow_disks
 from tests.unit.broker.hosting import test_replicas
 from tests.unit.broker.requests import test_describe_configs
 from tests.unit.common.raft import test_observers
+from tests.unit.common.storage import test_log_failures
+from tests.unit.common.storage.producers import test_log_producers
 from tests.unit.controller import test_quorum_controller
-from tests.unit.controller.core import test_heartbeat
+from tests.unit.controller.core import test_assign_replicas_to_dirs, test_heartbeat, test_registration
 
 BUGS = {bug.name: bug for bug in DIRECTED_BUGS}
 
@@ -60,6 +62,22 @@ def unlowered_checkpoints(_: pytest.MonkeyPatch) -> None:
     test_process_trouble.test_no_record_is_appended_after_a_cut_before_the_checkpoints_are_lowered("replace_file")
 
 
+def failed_fsync(_: pytest.MonkeyPatch) -> None:
+    test_log_failures.test_a_failed_fsync_leaves_the_recovery_point_and_breaks_the_log()
+
+
+def truncated_producers(_: pytest.MonkeyPatch) -> None:
+    test_log_producers.test_truncation_goes_back_to_the_state_of_the_remaining_batches(4)
+
+
+def lost_assignment(_: pytest.MonkeyPatch) -> None:
+    test_assign_replicas_to_dirs.test_an_assignment_to_an_offline_directory_elects()
+
+
+def new_incarnation(_: pytest.MonkeyPatch) -> None:
+    test_registration.test_a_new_incarnation_while_the_old_one_is_not_fenced_takes_everything_from_it()
+
+
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a classic group that becomes a consumer group forgets what its members own": changing_group,
     "a directory may fill the memory for requests": slow_disk,
@@ -74,6 +92,10 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a truncated log takes records before its checkpoints are lowered": unlowered_checkpoints,
     "a transaction's records are replayed as they come": transaction,
     "a listener gets all that was fetched in one step": observers,
+    "retry after a failed fsync": failed_fsync,
+    "a truncated log keeps its snapshots of producers": truncated_producers,
+    "assigned to a lost directory and still in the ISR": lost_assignment,
+    "a new incarnation inherits the ISR": new_incarnation,
 }
 
 
@@ -85,5 +107,5 @@ def test_every_directed_bug_has_its_test() -> None:
 @pytest.mark.parametrize("name", FOUND_BY)
 def test_a_directed_test_finds_the_bug(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the bug, the test passes in its own module."""
-    with BUGS[name].planted(), pytest.raises((AssertionError, ExceptionGroup)):
+    with BUGS[name].planted(), pytest.raises((AssertionError, ExceptionGroup, pytest.fail.Exception)):
         FOUND_BY[name](monkeypatch)
