@@ -6,7 +6,7 @@ from pathlib import Path
 
 from analytics.errors import AnalyticsError
 from analytics.requirements import require_export
-from tools.errors import ToolError
+from tools.errors import ToolError, is_unwritten_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     except AnalyticsError as error:
         raise ToolError(str(error)) from error
     except OSError as error:
+        if is_unwritten_output(error):
+            raise
         raise ToolError(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
 
 

@@ -137,7 +137,10 @@ def _lines() -> Iterator[bytes]:
     while True:
         if prompts:
             print(">", end="", flush=True)
-        line = sys.stdin.buffer.readline()
+        try:
+            line = sys.stdin.buffer.readline()
+        except OSError as error:
+            raise ToolError(f"stdin cannot be read: {error.strerror}") from error
         if not line:
             return
         yield line.removesuffix(b"\n").removesuffix(b"\r")

@@ -49,7 +49,7 @@ from common.storage.producers.snapshot import CorruptProducerSnapshot, decode_pr
 from common.storage.producers.state import NO_OFFSET
 from common.storage.time_index import TimeIndex
 from tools.arguments import ToolParser
-from tools.errors import ToolError, run_tool
+from tools.errors import ToolError, is_unwritten_output, run_tool
 from tools.kafka import record_decoders
 from tools.kafka.record_decoders import Decoder, json_text
 from tools.kafka.record_json import to_json
@@ -129,10 +129,9 @@ def _dump_all(arguments: argparse.Namespace) -> int:
         print(f"Dumping {path}")
         try:
             _dump(path, arguments, findings)
-        except BrokenPipeError:
-            # That was our output, not the file.
-            raise
         except OSError as error:
+            if is_unwritten_output(error):
+                raise
             raise ToolError(f"cannot read {error.filename or path}: {error.strerror}") from error
         except CorruptIndex as error:
             raise ToolError(f"{path} is corrupt: {error}. Delete it, and the server rebuilds it on startup.") from error

@@ -1,5 +1,6 @@
 """What all tools share: command lines, versions, and exit statuses."""
 
+import errno
 import subprocess
 import sys
 from importlib import metadata
@@ -134,3 +135,52 @@ def test_how_a_tool_ends(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_tool(lambda: fails(KeyboardInterrupt())) == 130
     with pytest.raises(ZeroDivisionError):
         run_tool(lambda: fails(ZeroDivisionError()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_full_disk_under_the_output_is_one_line(lines: int) -> None:
+    """/dev/full takes nothing: neither what is left in the buffer at the end, nor what does not fit into it."""
+    code = f"""
+import sys
+from tools.errors import run_tool
+
+def main() -> int:
+    for number in range({lines}):
+        print(number)
+    return 0
+
+sys.exit(run_tool(main))
+"""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"the output cannot be written: No space left on device\n")
+
+
+def test_a_full_disk_under_another_file_is_not_about_the_output() -> None:
+    """An error that names a file is not that of stdout."""
+
+    def fails() -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "/a/file")
+
+    with pytest.raises(OSError, match="/a/file"):
+        run_tool(fails)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_tool_without_standard_streams_works(closed: str) -> None:
+    """Nothing that the tool opens gets the number of a stream that was closed."""
+    code = """
+import os, sys
+from tools.errors import run_tool
+
+def main() -> int:
+    print("a line")
+    return 5 if sys.stdin.read() == "" and os.open("/dev/null", os.O_RDONLY) > 2 else 6
+
+sys.exit(run_tool(main))
+"""
+    command = ["bash", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code]
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (5, b"")
