@@ -30,13 +30,13 @@ from tools.kafka import reassignment as moving
 from tools.kafka.admin_run import run_admin
 from tools.kafka.reassignment_json import Reassignment
 from tools.lab import disks as lab
+from tools.text_table import text_table
 
 TIMEOUT_MS: Final = 10_000
 # How long one broker may keep the list of all disks waiting.
 ANSWER_MS: Final = 10_000
 WATCH_SECONDS: Final = 2.0
-# Wider than any row.
-COLUMNS_MAX: Final = 1000
+CLEAR_SCREEN: Final = "\x1b[H\x1b[2J"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -150,22 +150,11 @@ def _print_json(disks: Iterable[disk_overview.Disk], _is_watched: bool) -> None:
 
 
 def _print_table(disks: Iterable[disk_overview.Disk], is_watched: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None)
-    for column in disk_overview.COLUMNS:
-        table.add_column(column, overflow="fold", justify="right" if column in ("total", "used") else "left")
-    for disk in disks:
-        # As Text: a path may contain what rich would take for markup.
-        table.add_row(*map(Text, disk_overview.as_row(disk)))
-    # Given the terminal's width, or its own 80 columns without a terminal, rich would break the paths, which are there to be
-    # copied. A narrow terminal wraps whole rows.
-    console = Console(width=COLUMNS_MAX)
-    if is_watched and console.is_terminal:
-        console.clear()
-    console.print(table)
+    if is_watched and sys.stdout.isatty():
+        print(CLEAR_SCREEN, end="")
+    rows = [disk_overview.COLUMNS, *map(disk_overview.as_row, disks)]
+    sizes = [disk_overview.COLUMNS.index(column) for column in ("total", "used")]
+    print(text_table(rows, right=sizes), end="", flush=True)
 
 
 # --- move ------------------------------------------------------------------------------------------------------------

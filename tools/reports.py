@@ -2,12 +2,16 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from analytics.errors import AnalyticsError
 from analytics.requirements import require_reports
 from tools.errors import ToolError
+from tools.text_table import text_table
+
+COLUMNS: Final = ("directory", "broker", "time (UTC)", "partitions", "leaders", "leaderless", "last after")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,28 +42,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 def print_failures(failures: list[dict[str, Any]], *, to_stderr: bool = False) -> None:
     """Prints the failures as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="failed directories", box=None)
-    for column in ("directory", "broker", "time (UTC)", "partitions", "leaders", "leaderless", "last after"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("directory", "time (UTC)"))
+    rows = [COLUMNS]
     for failure in failures:
         last_ms = failure["last_change_ms"]
-        table.add_row(
-            failure["directory_id"],
-            str(failure["broker_id"]),
-            ("before " if failure["source"] == "snapshot" else "") + failure["time"],
-            f"{len(failure['partitions'])}: {_ranges(failure['partitions'])}" if failure["partitions"] else "0",
-            str(failure["leaders_moved"]),
-            str(failure["leaderless"]),
-            "-" if last_ms is None else f"{last_ms} ms",
+        rows.append(
+            (
+                failure["directory_id"],
+                str(failure["broker_id"]),
+                ("before " if failure["source"] == "snapshot" else "") + failure["time"],
+                f"{len(failure['partitions'])}: {_ranges(failure['partitions'])}" if failure["partitions"] else "0",
+                str(failure["leaders_moved"]),
+                str(failure["leaderless"]),
+                "-" if last_ms is None else f"{last_ms} ms",
+            )
         )
-    console = Console(stderr=to_stderr)
-    if not console.is_terminal:
-        # If the output is not a terminal, rich assumes 80 columns, which would cut up the lists of partitions.
-        console.width = 160
-    console.print(table if failures else "no directory has failed")
+    text = f"failed directories\n{text_table(rows)}" if failures else "no directory has failed\n"
+    print(text, end="", file=sys.stderr if to_stderr else sys.stdout)
 
 
 def _ranges(partitions: list[dict[str, Any]]) -> str:

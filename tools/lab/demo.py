@@ -31,6 +31,7 @@ from tools.kafka.admin_run import run_admin
 from tools.lab import demo_report
 from tools.lab.disk_lab import kill_disk, why_no_loop_disks
 from tools.lab.local_cluster import LocalCluster
+from tools.text_table import text_table
 
 TOPIC = "demo"
 PARTITIONS = 30
@@ -447,12 +448,6 @@ def _progress(writer: Writer, seconds: float) -> None:
 
 
 def _print_table(report: Report) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="what happened", box=None, show_header=False)
-    table.add_column()
-    table.add_column(overflow="fold")
     rows = [
         ("disk that died", report.victim),
         ("partitions in it", report.partitions_in_failed_directory),
@@ -465,9 +460,8 @@ def _print_table(report: Report) -> None:
         ("first new acknowledgement after", _ms(report.first_ack_ms)),
         ("leader changes in healthy directories", len(report.disturbed)),
     ]
-    for name, value in rows:
-        table.add_row(name, str(value))
-    Console(stderr=True).print(table)
+    say("what happened:")
+    say(text_table(("", name, str(value)) for name, value in rows).rstrip("\n"))
     for line in report.disturbed:
         say(f"  {line}")
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from tools.errors import ToolError
 from tools.lab.local_cluster import CLUSTER_FILE, LocalCluster, LocalNode, check_ports
 from tools.node.configuration_file import load_config, read_properties
+from tools.text_table import text_table
 
 DEFAULT_FOLDER = Path("diskraft-local")
 DEFAULTS: Final[Mapping[str, Any]] = {"brokers": 3, "disks": 3, "loop": False, "disk_size": 256, "port": 9092}
@@ -216,8 +217,5 @@ def _print_status(cluster: LocalCluster, output_format: str) -> None:
         print(json.dumps({"cluster_id": cluster.cluster_id, "bootstrap": cluster.bootstrap, "nodes": rows}))
         return
     print(f"cluster {cluster.cluster_id}, bootstrap servers: {cluster.bootstrap}")
-    # Not a table of rich's: it would cut off the paths in a narrow terminal, and in a pipe.
-    lines = [COLUMNS, *(tuple("-" if row[column] is None else str(row[column]) for column in COLUMNS) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    cells = [tuple("-" if row[column] is None else str(row[column]) for column in COLUMNS) for row in rows]
+    print(text_table([COLUMNS, *cells]), end="")

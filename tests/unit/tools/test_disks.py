@@ -1,6 +1,7 @@
 """Tests `diskraft disks list` and `move` against fake brokers: what they print, ask and refuse."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,16 @@ def test_a_broker_that_refuses_does_not_hide_the_others(cluster: Cluster) -> Non
         ["broker 2 does not describe its log directories: CLUSTER_AUTHORIZATION_FAILED"],
     )
     assert [broker["broker"] for broker in json.loads(line)["brokers"]] == [1, 3]
+
+
+def test_a_closed_pipe_ends_the_list(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with every tool, the reader of the output may leave: the status is 0, and nothing is said."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        assert cluster("list", "--watch", "0.01") == (0, [], [])
+        monkeypatch.undo()
 
 
 def test_watching_lists_again_and_again(cluster: Cluster) -> None:
