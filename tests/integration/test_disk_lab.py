@@ -182,15 +182,35 @@ def test_what_is_no_disk_is_left_alone(lab: Path) -> None:
 
 
 def test_a_disk_that_somebody_unmounted(lab: Path) -> None:
-    """If the image exists but is not mounted, the disk cannot be killed, and the error says how to mount it. The disk can
-    still be removed."""
+    """If the image exists but is not mounted, the disk cannot be killed, and the error names the command that mounts it. The
+    disk can still be removed."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
+    write_synced(path / "kept", b"kept")
     unmount_lazily(path)
-    with pytest.raises(ToolError, match="is not mounted; `mount -o loop"):
-        kill_disk(path)
+    for act in (kill_disk, heal_disk):
+        with pytest.raises(ToolError, match=f"is not mounted; `diskraft disks revive {path}` mounts it"):
+            act(path)
+    revive_disk(path)
+    assert (path / "kept").read_bytes() == b"kept"
+    unmount_lazily(path)
+    (path / "mine").write_text("not the disk's")
     remove_disk(path)
-    assert list(lab.iterdir()) == []
+    assert list(lab.iterdir()) == [path]
+    assert (path / "mine").read_text() == "not the disk's"
+
+
+@pytest.mark.parametrize(("file_system", "size_mib"), [("ext4", 16), ("xfs", 320)])
+def test_a_vanished_disk_is_replaced(lab: Path, file_system: str, size_mib: int) -> None:
+    """The empty disk is of the same kind as the one that has vanished."""
+    path = lab / "disk"
+    made = make_disk(path, size_mib=size_mib, file_system=file_system)
+    write_synced(path / "gone", b"gone")
+    disk_faults.vanish(path)
+    replace_disk(path)
+    assert made.mounted_file_system == file_system
+    assert not (path / "gone").exists()
+    remove_disk(path)
 
 
 def test_the_trial_leaves_nothing(lab: Path) -> None:

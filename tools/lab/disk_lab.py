@@ -34,6 +34,7 @@ RELEASE_SECONDS = 10.0
 RELEASE_POLL_SECONDS = 0.1
 
 FILE_SYSTEMS = ("ext4", "xfs")
+XFS_MAGIC = b"XFSB"
 MIB = 1024 * 1024
 PACKAGES = {
     "mkfs.ext4": "e2fsprogs",
@@ -141,7 +142,10 @@ def kill_disk(path: Path, *, flag: int = SHUTDOWN_WITHOUT_FLUSH) -> None:
 def heal_disk(path: Path) -> None:
     """Ends every injected fault: thaws a frozen disk, makes blocks work again, undoes a swap. It does not repair the damage
     that the file system suffered. Raises ToolError."""
-    disk = mounted_disk(path)
+    _end_faults(mounted_disk(path))
+
+
+def _end_faults(disk: Disk) -> None:
     if disk.is_faulty:
         faulty_image.set_mode(disk.control, "ok")
     if disk.watchdog.exists():
@@ -151,10 +155,11 @@ def heal_disk(path: Path) -> None:
 
 
 def revive_disk(path: Path) -> None:
-    """Mounts a dead disk again, with the data that had been synced. Raises ToolError."""
-    heal_disk(path)
-    disk = mounted_disk(path)
-    _unmount(disk)
+    """Mounts a dead or vanished disk again, with the data that had been synced. Raises ToolError."""
+    disk = _lab_disk(path)
+    _end_faults(disk)
+    if disk.is_mounted:
+        _unmount(disk)
     mount_disk(disk)
     deadline = time.monotonic() + RELEASE_SECONDS
     while _is_dead(disk):
@@ -178,11 +183,12 @@ def _is_dead(disk: Disk) -> bool:
 
 def replace_disk(path: Path) -> None:
     """Replaces this disk with an empty one of the same size. Raises ToolError."""
-    heal_disk(path)
-    disk = mounted_disk(path)
-    file_system = disk.mounted_file_system or "ext4"
+    disk = _lab_disk(path)
+    _end_faults(disk)
     with explained(path):
-        _unmount(disk)
+        file_system = _file_system_of(disk.image)
+        if disk.is_mounted:
+            _unmount(disk)
         put_empty_image(disk, file_system)
 
 
@@ -196,8 +202,12 @@ def remove_disk(path: Path) -> None:
             heal_disk(path)
             _unmount(disk)
         _delete_image(disk)
-        if path.is_dir():
+        try:
             path.rmdir()
+        except OSError as error:
+            # Files that were written into the mount point while nothing was mounted are not the disk's.
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
 
 
 def why_no_loop_disks(folder: Path, *, faulty: bool = False) -> str | None:
@@ -235,14 +245,25 @@ def explained(path: Path) -> Iterator[None]:
 
 def mounted_disk(path: Path) -> Disk:
     """Returns the disk at the path, which must be mounted. Raises ToolError."""
+    disk = _lab_disk(path)
+    if not disk.is_mounted:
+        raise ToolError(f"{path} is not mounted; `diskraft disks revive {path}` mounts it")
+    return disk
+
+
+def _lab_disk(path: Path) -> Disk:
     disk = Disk(path)
     if not disk.image.exists():
         raise ToolError(
             f"{path} is not a disk of the lab: {disk.image} is missing; `diskraft disks make {path}` creates one"
         )
-    if not disk.is_mounted:
-        raise ToolError(f"{path} is not mounted; `mount -o loop {disk.image} {path}` mounts it")
     return disk
+
+
+def _file_system_of(image: Path) -> str:
+    """Returns the kind of a disk that may be unmounted or dead."""
+    with image.open("rb") as content:
+        return "xfs" if content.read(len(XFS_MAGIC)) == XFS_MAGIC else "ext4"
 
 
 def _write_image(disk: Disk, size_mib: int, file_system: str) -> None:

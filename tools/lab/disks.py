@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
     )
     actions = {
         "heal": "undo injected faults: thaw the disk, make its blocks work, undo a swap, remove fillers",
-        "revive": "mount a dead disk again, with the data that was synced",
+        "revive": "mount a dead or vanished disk again, with the data that was synced",
         "replace": "replace the disk by an empty one",
         "remove": "unmount and delete the disk and its image",
     }
