@@ -19,6 +19,9 @@ from tools.text_table import text_table
 
 DEFAULT_FOLDER = Path("diskraft-local")
 DEFAULTS: Final[Mapping[str, Any]] = {"brokers": 3, "disks": 3, "loop": False, "disk_size": 256, "port": 9092}
+DISK_MIB_MIN: Final = 128
+"""Room for the file system itself, for the floor, and for some records."""
+FLOOR: Final = "diskraft.log.dir.free.bytes.floor"
 COLUMNS: Final = ("node", "id", "listener", "pid", "state", "log")
 
 
@@ -35,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="use loop-mounted ext4 disks (root), which `diskraft disks` can kill",
     )
-    up.add_argument("--disk-size", type=int, metavar="MIB", help="size of a loop-mounted disk (default 256)")
+    up.add_argument("--disk-size", type=int, metavar="MIB", help="size of a loop-mounted disk, at least 128 (default 256)")
     up.add_argument("--port", type=int, help="port of the first broker; the others follow (default 9092)")
     up.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="add this line to every server.properties"
@@ -102,15 +105,25 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     for name in ("brokers", "disks", "disk_size"):
         if given.get(name, 1) < 1:
             raise ToolError(f"--{name.replace('_', '-')} {given[name]} is not valid; it takes at least 1")
-    if arguments.set:
-        overrides: dict[str, str] = {}
-        for line in arguments.set:
-            key, separator, value = line.partition("=")
-            if not separator or not key.strip():
-                raise ToolError(f"--set {line} is not KEY=VALUE")
-            overrides[key.strip()] = value.strip()
+    overrides = _overrides(arguments.set)
+    if FLOOR not in overrides and given.get("disk_size", DISK_MIB_MIN) < DISK_MIB_MIN:
+        raise ToolError(
+            f"--disk-size {given['disk_size']} is not valid; it takes at least {DISK_MIB_MIN}, because a broker places no "
+            f"replica in a directory with less than {FLOOR} (64 MiB) of free space"
+        )
+    if overrides:
         given["set"] = overrides
     return given
+
+
+def _overrides(lines: list[str]) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for line in lines:
+        key, separator, value = line.partition("=")
+        if not separator or not key.strip():
+            raise ToolError(f"--set {line} is not KEY=VALUE")
+        overrides[key.strip()] = value.strip()
+    return overrides
 
 
 def _created(folder: Path, options: Mapping[str, Any]) -> LocalCluster:

@@ -104,7 +104,7 @@ def test_up_again_with_options_that_the_cluster_meets(run: Run, arguments: list[
     [
         (["--brokers", "5"], "with --brokers 2, not 5"),
         (["--disks", "2", "--loop"], "with --disks 1, not 2 and without --loop"),
-        (["--disk-size", "100"], "with --disk-size 256, not 100"),
+        (["--disk-size", "150"], "with --disk-size 256, not 150"),
         (["--set", "num.partitions=8"], "without --set num.partitions=8"),
         (["--brokers", "5", "--port", "80"], "with --brokers 2, not 5 and with --port 9092, not 80"),
     ],
@@ -175,6 +175,11 @@ def test_a_cluster_that_has_never_been_ready_is_replaced(run: Run) -> None:
     [
         (["--brokers", "0"], "--brokers 0 is not valid; it takes at least 1"),
         (["--disks", "-1"], "--disks -1 is not valid; it takes at least 1"),
+        (
+            ["--disk-size", "64"],
+            "--disk-size 64 is not valid; it takes at least 128, because a broker places no replica in a directory with "
+            "less than diskraft.log.dir.free.bytes.floor (64 MiB) of free space",
+        ),
         (["--disk-size", "0"], "--disk-size 0 is not valid; it takes at least 1"),
         (["--set", "num.partitions"], "--set num.partitions is not KEY=VALUE"),
         (["--set", "=3"], "--set =3 is not KEY=VALUE"),
@@ -184,6 +189,12 @@ def test_wrong_options(run: Run, arguments: list[str], text: str) -> None:
     """One line names the option. Nothing is created."""
     assert run("up", *arguments) == (1, [], [text])
     assert not run.folder.exists()
+
+
+def test_a_small_disk_with_a_lower_floor(run: Run) -> None:
+    """A disk may be small if brokers place replicas on it."""
+    status, _, err = run("up", "--brokers", "1", "--disk-size", "64", "--set", "diskraft.log.dir.free.bytes.floor=0")
+    assert (status, err) == (0, [])
 
 
 def test_a_folder_that_is_a_file(run: Run) -> None:
