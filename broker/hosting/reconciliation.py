@@ -81,7 +81,7 @@ class Reconciliation:
         if decision.action is Action.CREATE and registration is not None:
             directory = self._creation.directory_for(key, registration, decision.directory)
             if directory is None:
-                decision = self._decide_unplaceable(key)
+                decision = self._decide_unplaceable(key, decision.directory)
             else:
                 self._known.has_place(key)
         self._note_wish(key, decision.wish)
@@ -94,10 +94,11 @@ class Reconciliation:
         elif directory is not None:
             self._creation.begin(key, directory)
 
-    def _decide_unplaceable(self, key: TopicIdPartition) -> Decision:
+    def _decide_unplaceable(self, key: TopicIdPartition, wanted: DirectoryId | None) -> Decision:
         """Decides what becomes of a replica for which no directory has room, and looks at it again later."""
         if self._known.has_no_place(key):
-            self._env.log.error("replica_not_placeable", partition=self._name(key))
+            reason = self._creation.why_no_room if wanted is None else "its directory is offline"
+            self._env.log.error("replica_not_placeable", partition=self._name(key), reason=reason)
             self._wishes_changed()
         self._creation.try_again_later(key)
         return self._known.decide_unplaceable(key)

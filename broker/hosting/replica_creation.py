@@ -105,6 +105,12 @@ class ReplicaCreation:
             directory_id = unfinished[0]
         return None if directory_id is None else self._hosted.online_directory(directory_id)
 
+    @property
+    def why_no_room(self) -> str:
+        """Says what a directory needs for a replica to be placed there."""
+        floor = f"{self._free_bytes_min} bytes (diskraft.log.dir.free.bytes.floor)"
+        return f"no online directory has {floor} and {_FREE_INODES_MIN} inodes free"
+
     def _preferred_directory(self, key: TopicIdPartition) -> DirectoryId | None:
         """Returns the directory that a client prefers for the replica, if it is online."""
         preferred = self._known.preferred(key)
