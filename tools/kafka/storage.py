@@ -468,7 +468,7 @@ async def _look_at(env: Environment, found: _Found, path: str, *, create: bool, 
         elif not create and error.operation == "attach" and error.errno_code == errno.ENOTDIR:
             found.no_directory.append(path)
         else:
-            found.unreadable[path] = _why_unreadable(error) if error.operation == "attach" else str(error)
+            found.unreadable[path] = _why_unreadable(error)
     else:
         if properties is None:
             found.empty.append(path)
@@ -483,7 +483,7 @@ def _why_unreadable(error: LogDirError) -> str:
         return "permission denied; let the user who runs the node write to it"
     if error.errno_code == errno.EROFS:
         return "its file system is read-only; mount it for writing"
-    return f"it can be neither opened nor created ({error})"
+    return f"it can be neither opened nor created ({error})" if error.operation == "attach" else str(error)
 
 
 if __name__ == "__main__":

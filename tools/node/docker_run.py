@@ -106,7 +106,12 @@ async def is_first_start(env: Environment, config: ServerConfig) -> bool:
         log_dir = env.log_dir(path, operation_timeout_ns=OPERATION_TIMEOUT_NS)
         try:
             await log_dir.attach(create=True)
-            (empty if await load_meta_properties(log_dir) is None else formatted).append(path)
+            if await load_meta_properties(log_dir) is None:
+                empty.append(path)
+                # A folder of the host that is missing is created by Docker, as root. Only a write shows it.
+                await log_dir.lock()
+            else:
+                formatted.append(path)
             await log_dir.close()
         except MalformedMetaProperties as malformed:
             unusable[path] = str(malformed)

@@ -496,17 +496,19 @@ def test_a_path_that_cannot_become_a_directory(tool: Tool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "text"),
+    ("operation", "code", "text"),
     [
-        (errno.EACCES, "permission denied; let the user who runs the node write to it"),
-        (errno.EROFS, "its file system is read-only; mount it for writing"),
-        (errno.ENOENT, "it can be neither opened nor created (attach on /d1 failed with ENOENT)"),
+        ("attach", errno.EACCES, "permission denied; let the user who runs the node write to it"),
+        ("lock", errno.EACCES, "permission denied; let the user who runs the node write to it"),
+        ("lock", errno.EROFS, "its file system is read-only; mount it for writing"),
+        ("lock", errno.EIO, "lock on /d1/.lock failed with EIO"),
+        ("attach", errno.ENOENT, "it can be neither opened nor created (attach on /d1 failed with ENOENT)"),
     ],
 )
-def test_the_reason_why_a_directory_is_skipped(code: int, text: str) -> None:
+def test_the_reason_why_a_directory_is_skipped(operation: str, code: int, text: str) -> None:
     """What is explained is the way out, not the name of the operation."""
     disks = Disks()
-    disks.world.disk("/d1").fail_next("attach", code)
+    disks.world.disk("/d1").fail_next(operation, code)
     disks.format()
     assert disks.explained == [f"/d1: {text}"]
 

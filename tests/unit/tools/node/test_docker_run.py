@@ -1,6 +1,7 @@
 """Tests where a container's configuration comes from, and when its directories are formatted."""
 
 import asyncio
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from common.configuration.server import ServerConfig, load_server_config
 from common.environment.real import RealEnvironment
+from tests.simulation.environment import SimulatedWorld
 from tools.errors import ToolError
 from tools.kafka import storage
 from tools.node import docker_run
@@ -78,6 +80,29 @@ def test_a_volume_that_cannot_be_used_at_the_first_start_is_named(tmp_path: Path
     (tmp_path / "data-1").write_bytes(b"a file, not a directory")
     with pytest.raises(ToolError, match=rf"^Log directory {tmp_path}/data-1 cannot be used: .*make it writable for user"):
         is_first(tmp_path)
+
+
+def test_a_volume_of_another_user_is_named() -> None:
+    """Docker creates a missing folder of the host as root. The first start names it and the user who must own it. Later, it
+    counts as a volume that was not mounted."""
+    formatted = f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=7\n".encode()
+
+    async def scenario(world: SimulatedWorld) -> None:
+        env = world.node("docker-run")
+        world.disk("/v/data-1").fail_with(errno.EACCES, ["lock"])
+        with pytest.raises(
+            ToolError, match=r"^Log directory /v/data-1 cannot be used: lock on .* failed with EACCES.*make it writable for"
+        ):
+            await is_first_start(env, config_of(Path("/v")))
+        for path in ("/v/data-0", "/v/metadata"):
+            log_dir = env.log_dir(path, operation_timeout_ns=10**9)
+            await log_dir.attach(create=True)
+            await log_dir.replace_file("meta.properties", formatted)
+            await log_dir.close()
+        with pytest.raises(ToolError, match=r"^Log directory /v/data-1 is empty while /v/data-0 is formatted"):
+            await is_first_start(env, config_of(Path("/v")))
+
+    SimulatedWorld(seed=1).run(scenario)
 
 
 def test_the_node_is_configured_formatted_once_and_becomes_its_server(
