@@ -15,7 +15,7 @@ from pathlib import Path
 from analytics.errors import AnalyticsError
 
 JAVA_VERSION_MIN = 17
-_INSTALL = "pip install 'diskraft[analytics]', in a clone: make analytics"
+_INSTALL = "make analytics, or pip install '.[analytics]', in a clone of Diskraft"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 

@@ -32,7 +32,7 @@ def test_a_missing_package_is_named(
     assert main(arguments) == 1
     line = only_line(capsys)
     assert f"the package {package} is missing" in line
-    assert "pip install 'diskraft[analytics]'" in line
+    assert "make analytics, or pip install '.[analytics]', in a clone" in line
 
 
 def fake_java(folder: Path, script: str) -> None:
