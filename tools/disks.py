@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     move = commands.add_parser("move", help="move a replica to a disk of the same or of another broker")
     add_bootstrap(move)
-    move.add_argument("partition", metavar="TOPIC-PARTITION")
+    move.add_argument("partition", metavar="TOPIC-PARTITION", help="such as orders-0")
     move.add_argument("place", metavar="BROKER:DIR", help="the broker's id and one of its log.dirs")
     move.add_argument(
         "--from",

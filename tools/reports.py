@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="report", required=True, metavar="REPORT")
     failures = commands.add_parser("disk-failures", help="each failed directory and the partitions it affected")
     failures.add_argument("--input", type=Path, required=True, metavar="DIR", help="the folder of an export")
-    failures.add_argument("--format", choices=("table", "json"), default="table")
+    failures.add_argument("--format", choices=("table", "json"), default="table", help="json: one line (default table)")
 
 
 def run(arguments: argparse.Namespace) -> int:

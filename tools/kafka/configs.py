@@ -67,7 +67,9 @@ def command_line() -> ToolParser:
     parser.add_argument(
         "--all", action="store_true", help="with --describe: show every key, with where its value comes from"
     )
-    parser.add_argument("--entity-type", metavar="topics|brokers|groups")
+    parser.add_argument(
+        "--entity-type", metavar="topics|brokers|groups", help="what --entity-name or --entity-default names"
+    )
     parser.add_argument("--entity-name", metavar="NAME", help="a topic, a broker's id, or a group's id")
     parser.add_argument("--entity-default", action="store_true", help="the default of all brokers")
     parser.add_argument("--topic", metavar="NAME", help="the same as --entity-type topics --entity-name NAME")

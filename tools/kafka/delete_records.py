@@ -71,12 +71,14 @@ def _run(arguments: argparse.Namespace) -> int:
 def _read_offsets(path: str) -> dict[TopicPartition, int]:
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ToolError(f"--offset-json-file {path}: {error}") from error
+    except OSError as error:
+        raise ToolError(f"--offset-json-file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ToolError(f"--offset-json-file {path} is not a text in UTF-8: {error}") from error
     try:
         data: Any = json.loads(text)
-    except ValueError:
-        raise ToolError("The input string is not a valid JSON") from None
+    except ValueError as error:
+        raise ToolError(f"The input string is not a valid JSON: {error}") from None
     if not isinstance(data, dict):
         raise ToolError("The input string is not a valid JSON")
     version = data.get("version", _EARLIEST_VERSION)

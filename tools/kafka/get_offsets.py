@@ -61,7 +61,7 @@ def command_line() -> ToolParser:
         metavar="MS",
         help=f"milliseconds since 1970, -1 to -5, {', '.join(TIMES)} (default latest)",
     )
-    parser.add_argument("--exclude-internal-topics", action="store_true")
+    parser.add_argument("--exclude-internal-topics", action="store_true", help="leave out internal topics")
     return parser
 
 

@@ -99,8 +99,10 @@ def _topic_partitions(arguments: argparse.Namespace) -> list[TopicPartition] | N
 def _read_partitions(path: str) -> list[TopicPartition]:
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ToolError(f"--path-to-json-file {path}: {error}") from error
+    except OSError as error:
+        raise ToolError(f"--path-to-json-file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ToolError(f"--path-to-json-file {path} is not a text in UTF-8: {error}") from error
     if not text.strip():
         raise ToolError("Replica election data is empty")
     try:

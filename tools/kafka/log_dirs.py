@@ -41,7 +41,7 @@ def entry() -> None:
 def command_line() -> ToolParser:
     parser = ToolParser("kafka-log-dirs", "Show what the log directories of brokers hold.")
     add_bootstrap(parser)
-    parser.add_argument("--describe", action="store_true", required=True)
+    parser.add_argument("--describe", action="store_true", required=True, help="the only action")
     parser.add_argument("--schema", choices=("kafka", KIP_113), default="kafka", help="schema of the JSON (default: kafka)")
     kafka = parser.add_argument_group("for --schema kafka")
     kafka.add_argument("--broker-list", metavar="1,2", help="brokers to ask (default: all)")

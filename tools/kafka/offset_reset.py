@@ -80,7 +80,9 @@ def _read_plan(reset: Reset, group_ids: Sequence[str]) -> dict[str, Offsets] | N
         return None
     try:
         text = Path(reset.from_file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ToolError(f"Unable to read file {reset.from_file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise ToolError(f"Unable to read file {reset.from_file}: {error}") from error
     return parse_plan(text, group_ids[0] if reset.has_one_group else None, reset.from_file)
 

@@ -105,7 +105,9 @@ def command_line() -> ToolParser:
     format_.add_argument("-t", "--cluster-id", required=True, help="the cluster's id, from random-uuid")
     format_.add_argument("-g", "--ignore-formatted", action="store_true", help="leave formatted directories alone")
     format_.add_argument("-r", "--release-version", help="use the metadata.version of this release")
-    format_.add_argument("-f", "--feature", action="append", default=[], metavar="NAME=LEVEL")
+    format_.add_argument(
+        "-f", "--feature", action="append", default=[], metavar="NAME=LEVEL", help="level of one feature; may be repeated"
+    )
     format_.add_argument(
         "--directory-numbering",
         choices=[each.value for each in Numbering],
@@ -126,9 +128,11 @@ def command_line() -> ToolParser:
         "-N", "--no-initial-controllers", action="store_true", help="this node does not start a quorum; for brokers"
     )
     mapping = actions.add_parser("version-mapping", help="show the metadata.version of a release")
-    mapping.add_argument("-r", "--release-version", default=None)
+    mapping.add_argument("-r", "--release-version", help="default: the version that clusters are formatted with")
     dependencies = actions.add_parser("feature-dependencies", help="show which features a feature level requires")
-    dependencies.add_argument("-f", "--feature", action="append", required=True, metavar="NAME=LEVEL")
+    dependencies.add_argument(
+        "-f", "--feature", action="append", required=True, metavar="NAME=LEVEL", help="may be repeated"
+    )
     return parser
 
 

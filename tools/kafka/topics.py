@@ -49,23 +49,49 @@ def command_line() -> ToolParser:
     parser = ToolParser("kafka-topics", "Create, list, describe, alter and delete topics.")
     add_bootstrap(parser)
     actions = parser.add_mutually_exclusive_group(required=True)
-    for action in ("create", "list", "describe", "alter", "delete"):
-        actions.add_argument(f"--{action}", dest="action", action="store_const", const=action)
+    for action, what in (
+        ("create", "create a topic"),
+        ("list", "list the names of topics"),
+        ("describe", "show partitions, leaders, replicas and ISRs of topics"),
+        ("alter", "give topics more partitions"),
+        ("delete", "delete topics"),
+    ):
+        actions.add_argument(f"--{action}", dest="action", action="store_const", const=action, help=what)
     parser.add_argument("--topic", help="the topic; a regular expression unless --create is given")
     parser.add_argument("--topic-id", metavar="ID", help="with --describe: the topic with this id, whatever --topic says")
-    parser.add_argument("--partitions", type=int)
-    parser.add_argument("--replication-factor", type=int)
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        metavar="N",
+        help="how many partitions the topic has (default num.partitions), or will have",
+    )
+    parser.add_argument(
+        "--replication-factor",
+        type=int,
+        metavar="N",
+        help="with --create: replicas of each partition (default default.replication.factor)",
+    )
     parser.add_argument(
         "--replica-assignment", metavar="1:2,2:1", help="broker ids per partition, for example 1:2,2:1 for two partitions"
     )
-    parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--if-exists", action="store_true")
-    parser.add_argument("--if-not-exists", action="store_true")
-    parser.add_argument("--exclude-internal", action="store_true")
-    parser.add_argument("--under-replicated-partitions", action="store_true")
-    parser.add_argument("--unavailable-partitions", action="store_true")
-    parser.add_argument("--under-min-isr-partitions", action="store_true")
-    parser.add_argument("--at-min-isr-partitions", action="store_true")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="with --create: a key of the topic; may be repeated",
+    )
+    parser.add_argument("--if-exists", action="store_true", help="no error if no topic matches")
+    parser.add_argument("--if-not-exists", action="store_true", help="with --create: no error if the topic exists")
+    parser.add_argument("--exclude-internal", action="store_true", help="leave out internal topics")
+    for option, which in (
+        ("under-replicated", "with fewer in-sync replicas than replicas"),
+        ("unavailable", "without a leader"),
+        ("under-min-isr", "with fewer in-sync replicas than min.insync.replicas"),
+        ("at-min-isr", "with just min.insync.replicas in-sync replicas"),
+    ):
+        text = f"with --describe: only partitions {which}"
+        parser.add_argument(f"--{option}-partitions", action="store_true", help=text)
     parser.add_argument(
         "--topics-with-overrides", action="store_true", help="with --describe: only topics with a configuration of their own"
     )

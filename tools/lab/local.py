@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="add this line to every server.properties"
     )
     status = commands.add_parser("status", help="show which nodes are running and where they listen")
-    status.add_argument("--format", choices=("table", "json"), default="table")
+    status.add_argument("--format", choices=("table", "json"), default="table", help="json: one line (default table)")
     down = commands.add_parser("down", help="shut down every node cleanly")
     down.add_argument("--delete", action="store_true", help="remove the disks and the folder afterwards")
     for parser_ in (up, status, down):

@@ -107,6 +107,18 @@ def test_what_fish_offers(line: str, offered: set[str], folder: Path) -> None:
     assert {each.split("\t")[0].rstrip("/") for each in done.stdout.splitlines()} == offered
 
 
+def test_every_option_has_a_help_text() -> None:
+    """`--help` and the completion of fish and zsh show it."""
+    silent = [
+        (found.words, option.flags)
+        for each in commands()
+        for found in each.all()
+        for option in found.options
+        if not option.help
+    ]
+    assert silent == []
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_zsh_reads_the_script() -> None:

@@ -540,7 +540,10 @@ def test_offsets_are_deleted(tool: Tool) -> None:
             "--reset-offsets --dry-run --group idle --topic orders --by-duration 1h",
             "Text cannot be parsed to a Duration: 1h",
         ),
-        ("--reset-offsets --dry-run --group idle --from-file /nowhere.csv", "Unable to read file /nowhere.csv"),
+        (
+            "--reset-offsets --dry-run --group idle --from-file /nowhere.csv",
+            "Unable to read file /nowhere.csv: No such file or directory",
+        ),
         (
             "--reset-offsets --dry-run --group idle --topic orders:1,2 --shift-by 1",
             "Cannot shift offset for partition orders-2 since there is no current committed offset",

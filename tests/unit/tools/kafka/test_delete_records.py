@@ -120,10 +120,16 @@ def test_a_partition_that_refuses_does_not_change_the_exit_status(tool: Tool) ->
     ]
 
 
+def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line has the reason in words, not its number."""
+    assert main(["--bootstrap-server", "127.0.0.1:1", "--offset-json-file", "/nowhere.json"]) == 1
+    assert capsys.readouterr().err == "--offset-json-file /nowhere.json cannot be read: No such file or directory\n"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "The input string is not a valid JSON"),
+        ("{", "The input string is not a valid JSON: Expecting property name enclosed in double quotes: line 1 column 2"),
         ("[]", "The input string is not a valid JSON"),
         ({"version": 1}, "Missing partitions field"),
         ({"version": 2, "partitions": []}, "Not supported version field value 2"),

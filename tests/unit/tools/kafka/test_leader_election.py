@@ -177,3 +177,4 @@ def test_files_that_cannot_be_read(tool: Tool, tmp_path: Path) -> None:
         status, printed, errors = tool("--election-type", "preferred", "--path-to-json-file", str(path))
         assert (status, printed, len(errors)) == (1, [], 1)
         assert str(path) in errors[0]
+        assert "Errno" not in errors[0]
