@@ -220,11 +220,15 @@ TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}"
 READ = re.compile(rf"{TIME}, {TIME}, 0\.3815, {FLOAT}, 4000, {FLOAT}, \d+, -?\d+, -?{FLOAT}, -?{FLOAT}")
 
 
-def test_the_performance_tools_print_the_same_lines(kafka: Kafka, bootstrap: str, topic: str) -> None:
-    """Each writes 2000 records of 100 bytes, and reads those of both."""
+@pytest.mark.parametrize("transactions", [(), ("--transaction-duration-ms", "500")], ids=["plain", "transactions"])
+def test_the_performance_tools_print_the_same_lines(
+    kafka: Kafka, bootstrap: str, topic: str, transactions: tuple[str, ...]
+) -> None:
+    """Each writes 2000 records of 100 bytes, in transactions or not, and reads those of both."""
     write_options = (
         *("--topic", topic, "--num-records", "2000", "--record-size", "100", "--throughput", "-1"),
         *("--producer-props", f"bootstrap.servers={bootstrap}"),
+        *transactions,
     )
     sent = [
         run_tool("producer_perf_test", *write_options),

@@ -13,6 +13,9 @@ from tools.errors import ToolError
 
 Properties = dict[str, str]
 
+# The defaults of the Java client.
+DELIVERY_TIMEOUT_MS: Final = "120000"
+TRANSACTION_TIMEOUT_MS: Final = "60000"
 _RENAMED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "send.buffer.bytes": "socket.send.buffer.bytes",
@@ -88,10 +91,19 @@ def producer_settings(properties: Mapping[str, str]) -> Properties:
     settings = _translated(properties, {"buffer.memory": _kbytes})
     # The partition of a key is that of the Java client.
     settings.setdefault("partitioner", "murmur2_random")
-    settings.setdefault("delivery.timeout.ms", "120000")
+    settings.setdefault("delivery.timeout.ms", DELIVERY_TIMEOUT_MS)
+    if "transactional.id" in settings:
+        _fit_into_transaction(settings)
     is_safe = settings.get("acks", "-1").lower() in ("-1", "all") and settings.get("retries", "1") != "0"
     settings.setdefault("enable.idempotence", str(is_safe).lower())
     return settings
+
+
+def _fit_into_transaction(settings: Properties) -> None:
+    """Lets no record wait for longer than a transaction may take: librdkafka refuses that, the Java client does not look."""
+    delivery, transaction = settings["delivery.timeout.ms"], settings.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+    if delivery.isdecimal() and transaction.isdecimal() and int(delivery) > int(transaction):
+        settings["delivery.timeout.ms"] = transaction
 
 
 def consumer_settings(properties: Mapping[str, str]) -> Properties:

@@ -1,6 +1,7 @@
 """Settings of the Java clients as librdkafka takes them."""
 
 import pytest
+from confluent_kafka import Producer
 
 from tools.errors import ToolError
 from tools.kafka.client_properties import consumer_settings, key_values, merged, producer_settings
@@ -55,6 +56,24 @@ def test_a_producer() -> None:
 def test_idempotence_is_on_where_it_can_be(given: dict[str, str], is_idempotent: str) -> None:
     """As in Java, it is off if the user chose weaker acks or no retries. A contradiction is left to librdkafka."""
     assert producer_settings(given)["enable.idempotence"] == is_idempotent
+
+
+@pytest.mark.parametrize(
+    ("given", "delivery_timeout"),
+    [
+        ({}, "60000"),
+        ({"transaction.timeout.ms": "5000"}, "5000"),
+        ({"transaction.timeout.ms": "5000", "delivery.timeout.ms": "7000"}, "5000"),
+        ({"transaction.timeout.ms": "5000", "delivery.timeout.ms": "3000"}, "3000"),
+        ({"transaction.timeout.ms": "900000"}, "120000"),
+    ],
+)
+def test_a_record_fits_into_its_transaction(given: dict[str, str], delivery_timeout: str) -> None:
+    """librdkafka refuses a record that may wait for longer than its transaction may take, so each case must give a
+    producer."""
+    settings = producer_settings(given | {"transactional.id": "x"})
+    assert settings["delivery.timeout.ms"] == delivery_timeout
+    Producer(settings | {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
 
 
 def test_a_wrong_number_of_bytes() -> None:
