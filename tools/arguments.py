@@ -5,6 +5,7 @@ help, and a wrong command line is status 1 (argparse's default is 2).
 """
 
 import argparse
+import math
 import sys
 from functools import partial
 from importlib import metadata
@@ -60,6 +61,14 @@ class ToolParser(argparse.ArgumentParser):
         print(f"{self.prog}: {message}", file=sys.stderr)
         self.print_usage(sys.stderr)
         sys.exit(1)
+
+
+def seconds(text: str) -> float:
+    """The type of an option that takes a time in seconds."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
 
 
 def add_bootstrap(parser: argparse.ArgumentParser, *, or_controllers: bool = False) -> None:

@@ -24,7 +24,7 @@ from common.protocol.errors import ErrorCode
 from common.storage.meta_properties import MalformedMetaProperties, parse_meta_properties
 from common.storage.names import META_PROPERTIES_FILE
 from tools import disk_overview
-from tools.arguments import add_bootstrap
+from tools.arguments import add_bootstrap, seconds
 from tools.errors import ToolError
 from tools.kafka import reassignment as moving
 from tools.kafka.admin_run import run_admin
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bootstrap(listing)
     listing.add_argument("--format", choices=("text", "json"), default="text", help="json: one line (default text)")
     listing.add_argument(
-        "--watch", type=float, nargs="?", const=WATCH_SECONDS, metavar="S", help="again every S seconds (2), until Ctrl-C"
+        "--watch", type=seconds, nargs="?", const=WATCH_SECONDS, metavar="S", help="again every S seconds (2), until Ctrl-C"
     )
     move = commands.add_parser("move", help="move a replica to a disk of the same or of another broker")
     add_bootstrap(move)

@@ -181,6 +181,22 @@ def test_what_is_no_disk_is_left_alone(lab: Path) -> None:
     assert (lab / "plain").is_dir()
 
 
+def test_a_freeze_that_is_over_before_it_begins_ends_too(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the watchdog may be quicker than the freeze. It thaws the disk all the same."""
+    path = lab / "disk"
+    make_disk(path, size_mib=16)
+    real_run = disk_faults.run
+
+    def late(*command: str) -> None:
+        time.sleep(0.3)
+        real_run(*command)
+
+    monkeypatch.setattr(disk_faults, "run", late)
+    disk_faults.freeze(path, 0.01)
+    (path / "file").write_text("written once the disk is thawed")
+    remove_disk(path)
+
+
 def test_a_disk_that_somebody_unmounted(lab: Path) -> None:
     """If the image exists but is not mounted, the disk cannot be killed, and the error names the command that mounts it. The
     disk can still be removed."""

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tools.arguments import seconds
 from tools.lab.disk_faults import HOWS, SECONDS, make_happen, make_room
 from tools.lab.disk_lab import FILE_SYSTEMS, heal_disk, make_disk, remove_disk, replace_disk, revive_disk
 
@@ -24,7 +25,7 @@ def add_commands(commands: Any) -> None:
     )
     kill.add_argument("--how", choices=HOWS, default="power-cut", metavar="HOW", help="how it fails (default power-cut)")
     kill.add_argument(
-        "--seconds", type=float, default=SECONDS, metavar="S", help=f"longest time that it hangs (default {SECONDS:g})"
+        "--seconds", type=seconds, default=SECONDS, metavar="S", help=f"longest time that it hangs (default {SECONDS:g})"
     )
     actions = {
         "heal": "undo injected faults: thaw the disk, make its blocks work, undo a swap, remove fillers",

@@ -70,6 +70,17 @@ def test_a_wrong_command_line_is_status_1(given: list[str], capsys: pytest.Captu
     assert "usage: kafka-something" in captured.err
 
 
+@pytest.mark.parametrize("text", ["0", "-3", "nan", "inf", "soon"])
+def test_a_time_is_more_than_nothing(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A disk that is to hang for no time could hang forever, and a list without a pause between its rounds loads the
+    cluster."""
+    for words in (["disks", "kill", "--how", "freeze", f"--seconds={text}", "/d"], ["disks", "list", f"--watch={text}"]):
+        with pytest.raises(SystemExit) as caught:
+            diskraft.main(words)
+        assert caught.value.code == 1
+        assert f"invalid seconds value: '{text}'" in capsys.readouterr().err
+
+
 def test_help_is_status_0(capsys: pytest.CaptureFixture[str]) -> None:
     """The help goes to stdout and says what the tool does."""
     with pytest.raises(SystemExit) as caught:
