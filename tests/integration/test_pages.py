@@ -176,6 +176,38 @@ def move_away(terminal: Terminal) -> None:
     until_in(terminal, aside)
 
 
+def test_the_commands_that_show_directories_groups_and_records(tmp_path: Path) -> None:
+    """Starts the cluster with the README's commands, and runs those of the two sections before the moves in their order."""
+    need_program("kcat", "kcat")
+    start = Commands(section("README.md", "Run it"))
+    directories = Commands(section("docs/operations.md", "What is where"))
+    groups = Commands(section("docs/operations.md", "Groups and records"))
+    with terminal(tmp_path) as run:
+        start.take("make")
+        for beginning in ("diskraft local up", "kafka-topics", "kafka-topics", "kafka-log-dirs", "seq 1000 | kcat -P"):
+            run(start.take(beginning))
+        for _ in range(2):
+            (line,) = run(directories.take("kafka-log-dirs"))[-1:]
+            assert f"{CLUSTER}/broker-1/disk-1" in line
+        (tmp_path / "show.py").write_text("\n".join(directories.rest))
+        assert [line.split()[0] for line in run("python show.py")] == ["1", "2", "3"]
+
+        run(groups.take("printf"))
+        read = run(groups.take("kafka-console-consumer"))
+        assert len(read) == 1002
+        assert {"k1\tone", "k2\ttwo"} <= set(read)
+        assert run(groups.take("kafka-consumer-groups"))[1].split() == ["g", "Empty"]
+        assert [line.split()[:2] for line in run(groups.take("kafka-consumer-groups")) if line][1:] == [["g", "t"]] * 6
+        assert [line.split() for line in run(groups.take("kafka-consumer-groups")) if line][1:] == [
+            ["g", "t", "0", "0"],
+            ["g", "t", "1", "0"],
+        ]
+        assert run(groups.take("kafka-producer-perf-test"))[-1].startswith("100000 records sent")
+        assert ", 100000, " in run(groups.take("kafka-consumer-perf-test"))[1]
+        assert groups.rest == []
+        run("diskraft local down --dir /tmp/cluster --delete")
+
+
 def test_the_commands_that_move_data(tmp_path: Path) -> None:
     """Starts the cluster with the README's commands, follows its link to the section on moves, and runs every command there.
     Each command must do what the section says."""
