@@ -10,9 +10,10 @@ deadline.
    changed (KIP-227); a change that it is not notified of would never reach its client.
 3. Between two requests of a session, a partition notifies it of the first change only. What has changed is looked at again
    anyway, and the sessions of clients that went away must not make later appends slower.
-4. New records end the waits of followers at once if a producer or a consumer waits for the high watermark. Otherwise, as
-   with acks=1 and no consumer that keeps up, they end them FOLLOWERS_DELAY_NS later, and then more records are sent
-   together: a round of replication costs the brokers several times as much as an append.
+4. New records end the waits of followers at once if a producer or a consumer waits for the high watermark, or if the last
+   records came FOLLOWERS_DELAY_NS ago or earlier. Otherwise, in a stream of acks=1 without a consumer that keeps up, they
+   end the waits FOLLOWERS_DELAY_NS later, and what has come by then is sent together: a round of replication costs the
+   brokers several times as much as an append.
 """
 
 import asyncio
@@ -231,7 +232,7 @@ class FetchWatchers:
 class FollowersWake:
     """Ends the waits of the followers of one partition when there are new records (rule 4)."""
 
-    __slots__ = ("_counts", "_env", "_is_due", "_watchers")
+    __slots__ = ("_counts", "_env", "_is_due", "_noted_ns", "_watchers")
 
     def __init__(self, env: Environment, watchers: FetchWatchers, counts: ReadableBytes) -> None:
         self._env = env
@@ -239,16 +240,22 @@ class FollowersWake:
         self._counts = counts
         # Whether the waits are to end within FOLLOWERS_DELAY_NS.
         self._is_due = False
+        # When there were last records for which no producer waited.
+        self._noted_ns = 0
 
     def note_records(self, *, is_awaited: bool) -> None:
         """Notes that the leader has written records. `is_awaited` is whether a producer waits for the high watermark."""
-        if not self._watchers.has_waiting_follower:
-            return
-        if is_awaited or self._watchers.has_waiting_consumer:
+        if is_awaited:
             self._wake()
-        elif not self._is_due:
+            return
+        now_ns = self._env.now_ns()
+        is_stream = now_ns - self._noted_ns < FOLLOWERS_DELAY_NS
+        self._noted_ns = now_ns
+        if not is_stream or self._watchers.has_waiting_consumer:
+            self._wake()
+        elif not self._is_due and self._watchers.has_waiting_follower:
             self._is_due = True
-            self._env.call_at(self._env.now_ns() + FOLLOWERS_DELAY_NS, self._wake)
+            self._env.call_at(now_ns + FOLLOWERS_DELAY_NS, self._wake)
 
     def hurry(self) -> None:
         """Notes that a producer or a consumer begins to wait for the high watermark."""

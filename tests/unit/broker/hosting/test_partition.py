@@ -249,20 +249,24 @@ async def leader_of_two(cluster: Cluster) -> Partition:
     return cluster[1].partition()
 
 
-def test_followers_wait_a_moment_for_records_that_nobody_waits_for() -> None:
-    """Two records with acks=1. The wait ends FOLLOWERS_DELAY_NS after the first one was written, and so does the next
-    wait."""
+def test_followers_wait_a_moment_for_a_stream_that_nobody_waits_for() -> None:
+    """Records with acks=1. The first ends a wait at once, the second one FOLLOWERS_DELAY_NS later, and the third changes
+    nothing. So does the next stream after a pause."""
 
     async def scenario(cluster: Cluster) -> None:
         partition = await leader_of_two(cluster)
         for _ in range(2):
-            follower = WaitingFetch(cluster)
+            first = WaitingFetch(cluster)
+            await append_one(partition)
+            assert first.wait.is_over
+            second = WaitingFetch(cluster)
             await append_one(partition)
             written_ns = cluster.world.now_ns()
             await append_one(partition)
-            assert not follower.wait.is_over
-            await follower.wait.until_over()
+            assert not second.wait.is_over
+            await second.wait.until_over()
             assert cluster.world.now_ns() == written_ns + FOLLOWERS_DELAY_NS
+            await cluster.world.sleep(FOLLOWERS_DELAY_NS / NS_PER_S)
 
     run(scenario)
 
@@ -272,11 +276,12 @@ def test_followers_wait_a_moment_for_records_that_nobody_waits_for() -> None:
     "who", ["a producer", "a consumer", "a consumer of committed transactions", "a follower's consumer"]
 )
 def test_followers_get_at_once_what_somebody_waits_for(who: str, is_first: bool) -> None:
-    """Whoever waits for the high watermark waits for the followers. If it is not the first record, they are already to be
-    woken in a moment, because of one with acks=1."""
+    """In a stream, whoever waits for the high watermark waits for the followers. If it is not the first record, they are
+    already to be woken in a moment, because of one with acks=1."""
 
     async def scenario(cluster: Cluster) -> None:
         partition = await leader_of_two(cluster)
+        await append_one(partition)
         follower = WaitingFetch(cluster)
         if not is_first:
             await append_one(partition)
@@ -299,8 +304,10 @@ def test_followers_get_the_records_as_soon_as_somebody_begins_to_wait(who: str) 
 
     async def scenario(cluster: Cluster) -> None:
         partition = await leader_of_two(cluster)
+        await append_one(partition)
         follower = WaitingFetch(cluster)
         await append_one(partition)
+        assert not follower.wait.is_over
         written_ns = cluster.world.now_ns()
         if who == "a producer":
             partition.wait_until_replicated(partition.log.log_end_offset, lambda _: None)
