@@ -202,7 +202,7 @@ class _Description:
 
     def _group_entries(self, name: str) -> Iterator[DescribeConfigsResourceResult]:
         overrides = self._state.config(ConfigResourceType.GROUP, name)
-        effective = group_config(default_group_config(self._resolver.server_config(self._state)), overrides)
+        effective = group_config(self._group_defaults, overrides)
         for key, setting in _GROUP_SETTINGS.items():
             is_set = key in overrides and is_readable(setting, overrides[key])
             source = ConfigSource.DYNAMIC_GROUP_CONFIG if is_set else ConfigSource.DEFAULT_CONFIG
@@ -212,6 +212,10 @@ class _Description:
             # Another controller has accepted the key.
             synonym = ConfigSynonym(key, overrides[key], ConfigSource.DYNAMIC_GROUP_CONFIG)
             yield _entry(key, overrides[key], UNKNOWN_TYPE, [synonym])
+
+    @cached_property
+    def _group_defaults(self) -> GroupConfig:
+        return default_group_config(self._resolver.server_config(self._state))
 
 
 def _group_error(name: str) -> tuple[ErrorCode, str | None]:
