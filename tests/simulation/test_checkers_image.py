@@ -257,6 +257,22 @@ def test_a_snapshot_must_be_the_image_of_its_offset() -> None:
     log.commit(change(isr=[1, 2, 3]))
 
 
+def test_a_snapshot_does_not_say_at_which_level_an_incarnation_registered_first() -> None:
+    """A broker registers below the level of assignment, and again when the level has risen. The image of a snapshot has only
+    the second registration. It is no other image, and the checker still knows that the incarnation is an older one."""
+    second = register(1, directory(1))
+    first = replace(second, log_dirs=[])
+    risen = FeatureLevelRecord(name="metadata.version", feature_level=17)
+    records: list[KnownRecord] = [FeatureLevelRecord(name="metadata.version", feature_level=16), first, risen, second]
+    checker = ImageChecker()
+    for offset, record in enumerate(records):
+        checker.committed("node", offset, offset, 1, [record])
+    checker.loaded("node", checker.next_offset, [risen, second])
+    checker.loaded("node", 50, [risen, second])
+    assert checker.image.brokers[1].registered_at == 1
+    assert not checker.image.brokers[1].knows_assignments
+
+
 def test_the_epoch_of_the_metadata_log_never_goes_back() -> None:
     """I5: a batch with an older epoch follows one with a newer epoch."""
     log = Log()

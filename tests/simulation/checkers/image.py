@@ -46,9 +46,10 @@ class ModelBroker:
     shutting_down: bool
     directories: frozenset[Uuid]
     lost: frozenset[Uuid] = frozenset()
-    # The offset of the record that registered this incarnation.
+    # The offset of the record that registered this incarnation. A snapshot does not say it.
     registered_at: int = -1
-    # Whether this incarnation has registered first at a level at which replicas are assigned to directories.
+    # Whether this incarnation has registered first at a level at which replicas are assigned to directories. A snapshot has
+    # only the latest level and registration.
     knows_assignments: bool = True
 
     def has_online(self, directory_id: Uuid) -> bool:
@@ -123,6 +124,15 @@ class ImageModel:
     def is_unclean_allowed(self, topic: str) -> bool:
         """Whether the controller may elect a leader from outside the ISR."""
         return self.setting(topic, UNCLEAN, CONTROLLER_ID, UNCLEAN) == "true"
+
+    def take_over_history(self, older: "ImageModel") -> None:
+        """Adds to this image of a snapshot what only an older image knows about the incarnations that live in both."""
+        for broker_id, broker in self.brokers.items():
+            known = older.brokers.get(broker_id)
+            if known is not None and known.incarnation_id == broker.incarnation_id:
+                self.brokers[broker_id] = replace(
+                    broker, registered_at=known.registered_at, knows_assignments=known.knows_assignments
+                )
 
     def name(self, key: TopicIdPartition) -> str:
         return f"{self.topics.get(key.topic_id, uuid_text(key.topic_id))}-{key.partition}"
@@ -336,6 +346,7 @@ class ImageChecker:
             image.replay(record, end_offset - 1)
         if end_offset > self.next_offset:
             # The batches that the snapshot replaces were committed while no listener was registered.
+            image.take_over_history(self.image)
             self.image = image
             self._lawful = image.copy()
             self._unheard.append((self.next_offset, end_offset))
@@ -502,7 +513,7 @@ def compare_images(expected: ImageModel, found: ImageModel, what: str) -> None:
         raise InvariantViolated("I5", f"{what}: the next producer id is {ids}")
     for broker_id in expected.brokers.keys() | found.brokers.keys():
         pair = [image.brokers.get(broker_id) for image in (expected, found)]
-        one, other = (None if each is None else replace(each, registered_at=-1) for each in pair)
+        one, other = (None if each is None else replace(each, registered_at=-1, knows_assignments=True) for each in pair)
         if one != other:
             raise InvariantViolated("I5", f"{what}: broker {broker_id} is {other}, not {one}")
     for key in expected.partitions.keys() | found.partitions.keys():
