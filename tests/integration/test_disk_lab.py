@@ -185,7 +185,7 @@ def test_a_freeze_that_is_over_before_it_begins_ends_too(lab: Path, monkeypatch:
     """On a busy machine the watchdog may be quicker than the freeze. It thaws the disk all the same."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
-    real_run = disk_faults.run
+    real_run = disk_lab.run
 
     def late(*command: str) -> None:
         time.sleep(0.3)
