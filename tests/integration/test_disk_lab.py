@@ -78,7 +78,13 @@ def test_what_is_there_already_is_not_hidden(lab: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size_mib", "file_system", "text"), [(0, "ext4", "mkfs.ext4"), (16, "ntfs", "unknown file system ntfs")]
+    ("size_mib", "file_system", "text"),
+    [
+        (0, "ext4", "a disk of 0 MiB cannot be made; it takes at least 1 MiB"),
+        (-5, "ext4", "a disk of -5 MiB cannot be made"),
+        (16, "xfs", "mkfs.xfs"),
+        (16, "ntfs", "unknown file system ntfs"),
+    ],
 )
 def test_a_disk_that_cannot_be_made_leaves_nothing(lab: Path, size_mib: int, file_system: str, text: str) -> None:
     """The error is one line with the reason, and no part of a disk is left."""

@@ -110,6 +110,8 @@ def make_disk(path: Path, *, size_mib: int = 256, file_system: str = "ext4", fau
     disk = Disk(path)
     if disk.exists:
         raise ToolError(f"{path} is already a disk; `diskraft disks remove {path}` removes it")
+    if size_mib < 1:
+        raise ToolError(f"a disk of {size_mib} MiB cannot be made; it takes at least 1 MiB")
     with explained(path):
         was_there = path.is_dir()
         if was_there and any(path.iterdir()):
