@@ -35,6 +35,8 @@ class PlacedReplicas(Protocol):
 
     def is_unplaceable(self, key: TopicIdPartition) -> bool: ...
 
+    def reported_copy(self, key: TopicIdPartition) -> DirectoryId | None: ...
+
     def is_missing(self, key: TopicIdPartition) -> bool: ...
 
 
@@ -125,7 +127,7 @@ class Assignments:
             return ReplicaPlace(
                 assigned=assigned,
                 assigned_is_online=assigned is not None and self._state.is_replica_online(self._broker_id, assigned),
-                hosted=hosted.get(key),
+                hosted=self._replicas.reported_copy(key) or hosted.get(key),
                 has_wish=key in wishes,
                 is_being_created=self._replicas.is_being_created(key),
                 is_unplaceable=self._replicas.is_unplaceable(key),

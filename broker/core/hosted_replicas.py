@@ -85,6 +85,10 @@ class HostedReplicas:
         """Whether no directory has room for this replica."""
         return key in self._unplaceable
 
+    def reported_copy(self, key: TopicIdPartition) -> DirectoryId | None:
+        """Returns the directory of the replica's copy if that is reported instead of the directory of its log; else None."""
+        return self.movement.reported(key)
+
     def is_missing(self, key: TopicIdPartition) -> bool:
         """Whether the replica is in the ISR, had a log when the broker last shut down in order, and has none in any of the
         directories: its directory has been taken out of log.dirs. After a crash the log may never have been created."""
@@ -268,7 +272,7 @@ class ReplicaPlace:
     """Whether the controller counts the assigned directory as online. UNASSIGNED and MIGRATING count, LOST does not."""
 
     hosted: DirectoryId | None
-    """The directory of the loaded log; None if there is no log."""
+    """The directory of the loaded log, or of its copy if the broker reports that one; None if there is no log."""
 
     has_wish: bool
     """Whether there is something to report to the controller about the replica."""

@@ -371,6 +371,10 @@ class Replicas:
         """Whether no directory has room for this replica."""
         return self._known.is_unplaceable(key)
 
+    def reported_copy(self, key: TopicIdPartition) -> DirectoryId | None:
+        """Returns the directory of the replica's copy if that is reported instead of the directory of its log; else None."""
+        return self._known.reported_copy(key)
+
     def is_missing(self, key: TopicIdPartition) -> bool:
         """Whether the log of this ISR member is in a directory that has been taken out of log.dirs."""
         return self._known.is_missing(key)

@@ -176,6 +176,9 @@ class Process:
     def is_unplaceable(self, key: TopicIdPartition) -> bool:
         return self.known.is_unplaceable(key)
 
+    def reported_copy(self, key: TopicIdPartition) -> DirectoryId | None:
+        return self.known.reported_copy(key)
+
     def is_missing(self, key: TopicIdPartition) -> bool:
         return self.known.is_missing(key)
 
