@@ -53,6 +53,8 @@ SLOW_OPERATIONS = frozenset(
 DEFAULT_CAPACITY = 1 << 40
 SMALL_ROOM = 300
 CATCHING_UP_NS = 5_000_000_000
+# Of the reads of cached pages, this share finds that the kernel has evicted them.
+EVICTED_SHARE = 0.2
 # One in so many syncs waits for other data that the disk is writing.
 LONG_SYNC = 16
 
@@ -90,6 +92,8 @@ class SimulatedDisk:
         self._shortage = 0.0
         self._mount_point: SimulatedDisk | None = None
         self._is_mounted = True
+        self.answers_cached_reads = False
+        """Whether most reads of cached pages are answered at once (`read_cached`). Otherwise every read takes time."""
         self.is_rotten = False
         """Whether `corrupt` has changed bytes on this disk and it has not been replaced since."""
 
@@ -265,6 +269,14 @@ class SimulatedDisk:
         """Raises OSError when the byte at `position` must be read from an unreadable platter."""
         if self._reads_fail and position < node.uncached_below:
             fail(errno.EIO)
+
+    def read_cached(self, node: FileNode, position: int, size: int) -> bytes | None:
+        """Returns these bytes if the page cache has them and the disk answers. The kernel may have evicted any page."""
+        if not self.answers_cached_reads or position < node.uncached_below or self._rng.random() < EVICTED_SHARE:
+            return None
+        if self.is_hung or self.sticky_failure_of("read") is not None:
+            return None
+        return bytes(node.content[position : position + size])
 
     def require_readable_platter(self) -> None:
         if self._reads_fail:

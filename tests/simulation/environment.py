@@ -311,6 +311,8 @@ class SimulatedWorld:
         self.events: list[SimulatedEvent] = []
         self.event_watchers: list[Callable[[SimulatedEvent], None]] = []
         """Called when an event is logged, in the middle of the daemon's step. They must not raise."""
+        self.answers_cached_reads = False
+        """Whether the disks that nobody has asked for yet will answer reads of cached pages at once."""
         self.operation_watchers: list[Callable[[str, str, str], None]] = []
         """Called with the directory, the operation and the name when an operation of a disk has taken effect, before the
         process notices. They may end the process; they must not raise."""
@@ -373,6 +375,7 @@ class SimulatedWorld:
         disk = self._disks.get(path)
         if disk is None:
             disk = self._disks[path] = SimulatedDisk(path, self.loop, self.seed)
+            disk.answers_cached_reads = self.answers_cached_reads
         return disk
 
     def paths_under(self, home: str) -> list[str]:

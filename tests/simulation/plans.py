@@ -47,6 +47,8 @@ VERSION_CHANGES_MAX = 4
 COMPACTION_SHARE = 0.3
 # In this share of the seeds consumers read from the follower in their rack (KIP-392).
 RACK_SHARE = 0.4
+# In this share of the seeds the brokers find old records in the page cache, most of the time.
+CACHED_READS_SHARE = 0.3
 # In this share of the seeds the level of metadata.version is below that of directory assignment. A broker may have only one
 # directory there, and registers none.
 LOW_LEVEL_SHARE = 0.09
@@ -133,6 +135,8 @@ class Plan:
     may use it, also when it has fallen: clients may not have noticed yet."""
     rise: Rise | None = None
     """How the level rises. None: it stays as it is."""
+    has_cached_reads: bool = False
+    """Whether the disks answer reads of cached pages at once."""
 
     def __str__(self) -> str:
         return (
@@ -157,6 +161,7 @@ class Plan:
                 if self.transaction_changes
                 else ""
             )
+            + (", and reads from the page cache" if self.has_cached_reads else "")
             + (", and a feature that nobody knows" if self.outgrows else "")
             + (f", and metadata.version {level_name(self.level)}" if self.level != DEFAULT_LEVEL else "")
             + (f" that rises to {level_name(self.rise.level)}" if self.rise is not None else "")
@@ -231,6 +236,7 @@ def draw_plan(seed: int) -> Plan:
         transaction_version=transaction_version,
         transaction_changes=transaction_changes,
         rise=_draw_rise(random.Random(f"{seed}/rise"), level),
+        has_cached_reads=random.Random(f"{seed}/cached reads").random() < CACHED_READS_SHARE,
     )
 
 

@@ -81,6 +81,7 @@ class SeedRun:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.world = SimulatedWorld(plan.seed)
+        self.world.answers_cached_reads = plan.has_cached_reads
         self.report = SeedReport(plan.seed)
         self.history = History()
         self._cluster = SimulatedCluster(

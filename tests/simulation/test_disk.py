@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from functools import partial
 
 import pytest
 
@@ -42,6 +43,35 @@ def test_files_are_written_and_read_in_the_order_of_the_calls() -> None:
         assert failed.value.errno_code == errno.EBADF
 
     for seed in range(10):
+        SimulatedWorld(seed).run(scenario)
+
+
+def test_cached_bytes_are_read_at_once_if_the_disk_answers() -> None:
+    """Most reads find what was written in the page cache, where a seed asks for that. Nothing is found if the pages were
+    evicted, the disk hangs or fails, or the directory is closed."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        world.answers_cached_reads = world.seed > 0
+        log_dir = await attached(world)
+        disk = world.disk("/a/1")
+        file = await log_dir.open("log", create=True)
+        await log_dir.append(file, 0, [b"0123456789"])
+        found = [log_dir.read_cached(file, 2, 3) for _ in range(100)]
+        assert set(found) == ({b"234", None} if world.seed > 0 else {None})
+        assert found.count(None) < 50 or world.seed == 0
+        for break_it, mend_it in ((disk.hang, disk.thaw), (partial(disk.fail_with, errno.EIO), disk.heal)):
+            break_it()
+            assert not any(log_dir.read_cached(file, 2, 3) for _ in range(100))
+            mend_it()
+        await log_dir.fsync(file)
+        disk.drop_clean_pages()
+        await log_dir.append(file, 10, [b"more"])
+        assert not any(log_dir.read_cached(file, 9, 2) for _ in range(100))
+        assert any(log_dir.read_cached(file, 10, 2) for _ in range(100)) is (world.seed > 0)
+        await log_dir.close()
+        assert not any(log_dir.read_cached(file, 10, 2) for _ in range(100))
+
+    for seed in range(5):
         SimulatedWorld(seed).run(scenario)
 
 
