@@ -197,11 +197,14 @@ def test_the_commands_that_show_directories_groups_and_records(tmp_path: Path) -
         assert len(read) == 1002
         assert {"k1\tone", "k2\ttwo"} <= set(read)
         assert run(groups.take("kafka-consumer-groups"))[1].split() == ["g", "Empty"]
-        assert [line.split()[:2] for line in run(groups.take("kafka-consumer-groups")) if line][1:] == [["g", "t"]] * 6
+        described = [line.split() for line in run(groups.take("kafka-consumer-groups")) if line][1:]
+        # kcat may have left a partition without a record.
+        assert sum(int(row[3]) for row in described if row[:2] == ["g", "t"]) == 1002
         assert [line.split() for line in run(groups.take("kafka-consumer-groups")) if line][1:] == [
             ["g", "t", "0", "0"],
             ["g", "t", "1", "0"],
         ]
+        assert run(groups.take("kafka-configs"))[-1] == "Completed updating config for group g."
         assert run(groups.take("kafka-producer-perf-test"))[-1].startswith("100000 records sent")
         assert ", 100000, " in run(groups.take("kafka-consumer-perf-test"))[1]
         assert groups.rest == []
