@@ -572,9 +572,8 @@ class Partition:
             end_offset = Offset(appended.last_offset + 1)
             self.note_written([(end_offset, size)])
             on_written(end_offset)
-            if end_offset == self.log.written_offset:
-                # After `on_written`, which lets a producer wait for the high watermark.
-                self._followers_wake.note_records(is_awaited=len(self._replication_waiters) > 0)
+            # Only now, because `on_written` lets a producer wait for the high watermark.
+            self._note_records(end_offset)
 
         appended = self.log.append_as_leader(
             batches, leader_epoch=self.replica.leader_epoch, on_written=written, on_failed=lambda _: on_failed()
@@ -595,8 +594,15 @@ class Partition:
             # One by one, because the high watermark of a follower often advances inside of what it has fetched at once.
             self.note_written([(Offset(header.next_offset), header.size) for header, _ in batches])
             on_done(True)
+            # This broker may have become the leader since, and followers wait for what it had not written.
+            self._note_records(Offset(batches[-1][0].next_offset))
 
         self.log.append_as_follower(batches, view, on_written=written, on_failed=lambda _: on_done(False))
+
+    def _note_records(self, end_offset: Offset) -> None:
+        """Notes that followers can read up to this offset, unless later appends were written in the same step."""
+        if end_offset == self.log.written_offset:
+            self._followers_wake.note_records(is_awaited=len(self._replication_waiters) > 0)
 
     def note_written(self, writes: Sequence[tuple[Offset, int]]) -> None:
         """Notes that the log is written up to the end of each of these writes, at least one, which have this end offset and

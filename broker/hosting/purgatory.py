@@ -244,7 +244,7 @@ class FollowersWake:
         self._noted_ns = 0
 
     def note_records(self, *, is_awaited: bool) -> None:
-        """Notes that the leader has written records. `is_awaited` is whether a producer waits for the high watermark."""
+        """Notes that records were written. `is_awaited` is whether a producer waits for the high watermark."""
         if is_awaited:
             self._wake()
             return

@@ -298,6 +298,36 @@ def test_followers_get_at_once_what_somebody_waits_for(who: str, is_first: bool)
     run(scenario)
 
 
+def test_followers_get_what_a_new_leader_has_fetched_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk of the new leader is slow: a record of the former leader is written when this broker leads already, and a
+    follower waits for it."""
+    held: list[tuple[Any, ...]] = []
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([2, 1])
+        await cluster.started()
+        partition = cluster[1].partition()
+        with monkeypatch.context() as slow:
+            slow.setattr(SimulatedLogDir, "start_append", lambda *arguments: held.append(arguments))
+            header, view = batch(epoch=0)
+            partition.append_as_follower([(header, view)], view, on_done=lambda _: None)
+        cluster.world.network.cut("broker-2", "broker-1")
+        cluster.controller.change(leader=1)
+        await cluster.until(lambda: partition.is_leader)
+        follower = WaitingFetch(cluster)
+        [(log_dir, file, position, buffers, append)] = held
+        await log_dir.append(file, position, buffers)
+        append.set_result(None)
+        await asyncio.sleep(0)
+        assert partition.log.written_offset == 1
+        await cluster.world.sleep(FOLLOWERS_DELAY_NS / NS_PER_S)
+        assert follower.wait.is_over
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("who", ["a producer", "a consumer"])
 def test_followers_get_the_records_as_soon_as_somebody_begins_to_wait(who: str) -> None:
     """The record was written before, with acks=1. The fetch of a follower changes nothing; that of a consumer does."""
