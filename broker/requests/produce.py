@@ -150,7 +150,7 @@ class _Append:
         # Set while the coordinator is asked about the batch, and afterwards.
         self.guard = guard
         self.header = batch[0]
-        # None once the log has the batch. Nothing else may keep its memory until the answer.
+        # None once the log has the batch or it is refused. Nothing else may keep its memory until the answer.
         self.batch: Batch | None = batch
         # The wait for the directory. None once the kernel has the batch, or when it will not get it. Until then the append
         # needs the request's memory.
@@ -390,6 +390,7 @@ class _Produce:
 
     def refuse_held(self, append: _Append, error: ErrorCode) -> None:
         """Refuses what was held back."""
+        append.batch = None
         error = self._refused_sequence(append, error)
         self._shared.replicas.traffic.produce_refused(append.partition.topic, error)
         self._end_write(append)

@@ -4,6 +4,7 @@ The test is the coordinator.
 """
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.transactions.partitions import partition_results
+from broker.requests.produce import ProduceHandler
 from common.ids import TopicId, Uuid
+from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -22,7 +25,8 @@ from common.protocol.messages.txn_offset_commit import (
 )
 from common.records.batch import TRANSACTIONAL_BIT
 from common.records.end_transaction import EndTransactionMarker
-from tests.unit.broker.cluster import Cluster, run
+from tests.unit.broker.cluster import Cluster, batch, run
+from tests.unit.broker.requests.contexts import context
 from tests.unit.broker.test_idempotent_produce import elect, sent
 from tests.unit.broker.test_transactions import ID, RecordedMarkers, end, send
 
@@ -172,6 +176,35 @@ def test_a_batch_that_is_not_confirmed_is_refused(answer: ErrorCode, version: in
         assert (cluster[1].verifier.counts.asked, cluster[1].verifier.counts.failed) == (2, 1)
 
     run_verified(scenario)
+
+
+def test_a_refused_batch_does_not_stay_in_memory() -> None:
+    """Another batch of the request waits for the followers. The request does not count as memory then."""
+
+    async def scenario(cluster: Cluster, coordinator: Coordinator) -> None:
+        coordinator.answer = ErrorCode.INVALID_TXN_STATE
+        cluster.world.network.cut("broker-2", "broker-1")
+        records = [memoryview(sent(0, "x", producer_id=ID, attributes=TRANSACTIONAL_BIT)), memoryview(batch("x"))]
+        data = [PartitionProduceData(index=index, records=each) for index, each in enumerate(records)]
+        kept = [weakref.ref(each) for each in records]
+        request = ProduceRequest(
+            transactional_id="tx",
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[TopicProduceData(name="t", partition_data=data)],
+        )
+        broker = cluster[1]
+        handler = ProduceHandler(broker.env, broker.replicas, is_certain=lambda: True, verifier=broker.verifier)
+        answer = handler.handle(context(ApiKey.PRODUCE, 11), request)
+        del records, data, request
+        await cluster.until(lambda: coordinator.asked)
+        coordinator.may_answer.set()
+        await cluster.world.sleep(1)
+        assert answer is not None
+        assert not answer.done()
+        assert [each() for each in kept] == [None, None]
+
+    run_verified(scenario, partitions=2)
 
 
 @pytest.mark.parametrize(
