@@ -163,6 +163,10 @@ class ReplicaCopy:
             # A broker of Apache Kafka compacted the end of the current log away before this broker took over the directory.
             await future.skip_to(end_offset)
             return True
+        if future.starts_within(batches[0][0]):
+            # The current log was as empty when the copy was created, and is that of a follower which has started over since.
+            await future.truncate_fully_and_start_at(Offset(batches[0][0].base_offset))
+            return True
         append = self._in_flight = AwaitedAppend()
         future.append_as_follower(batches, view, on_written=append.written, on_failed=append.failed)
         # Nobody reads the copy, so it need not remember which of its transactions are replicated.

@@ -51,7 +51,6 @@ from common.protocol.messages.list_offsets import (
 )
 from common.records.batch import BatchError, BatchHeader, split_intact_batches
 from common.storage.errors import LogClosed, UnexpectedOffset
-from common.storage.log import Log
 from common.time_units import NS_PER_MS
 
 # Fetch 17 has topic ids, the replica's broker epoch, and leader hints in tagged fields.
@@ -454,8 +453,7 @@ class ReplicaFetcher:
         else:
             followed.backoff_ns = _FIRST_BACKOFF_NS
             batches, view = _intact_batches(data.records)
-            if batches and _begins_within(batches[0][0], followed.partition.log):
-                # DeleteRecords has moved the leader's log start into this batch. Replicas have whole batches only.
+            if batches and followed.partition.log.starts_within(batches[0][0]):
                 await self._restart(followed.partition, Offset(batches[0][0].base_offset))
                 if not self._is_current(followed):
                     return
@@ -593,11 +591,6 @@ class ReplicaFetcher:
                 if answer.partition_index == partition.index and answer.error_code == ErrorCode.NONE:
                     return Offset(answer.offset)
         return None
-
-
-def _begins_within(header: BatchHeader, log: Log) -> bool:
-    """Whether the log is empty and starts inside of this batch."""
-    return header.base_offset < log.log_start_offset == log.log_end_offset <= header.last_offset
 
 
 def _intact_batches(records: object) -> tuple[list[tuple[BatchHeader, memoryview]], memoryview]:

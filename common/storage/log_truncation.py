@@ -6,6 +6,7 @@ too long but has no hole.
 """
 
 from common.ids import Offset
+from common.records.batch import BatchHeader
 from common.storage.outstanding import Steps
 from common.storage.producers.state import ProducerState
 from common.storage.segment import Segment
@@ -52,6 +53,11 @@ class LogTruncation(SegmentDeletion):
                     await self._cut(offset)
             self._check_not_failed()
         return self.log_end_offset
+
+    def starts_within(self, header: BatchHeader) -> bool:
+        """Whether the log is empty and starts inside of this batch, because DeleteRecords has moved the start of the log
+        that it replicates. A log has whole batches only, so it then has to start over at the base offset of the batch."""
+        return header.base_offset < self.log_start_offset == self.log_end_offset <= header.last_offset
 
     async def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Drops everything and continues at `offset`, as a follower does if its log ends before the leader's starts."""

@@ -22,6 +22,7 @@ from common.storage.checkpoints import HIGH_WATERMARK_CHECKPOINT_FILE, LOG_START
 from common.storage.log import Log
 from common.storage.log_syncs import ROLLED_AHEAD_MAX
 from common.time_units import NS_PER_S
+from tests.simulation.environment import SimulatedEvent
 from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run
 
 KEY = TopicIdPartition(TOPIC, 0)
@@ -471,6 +472,42 @@ def test_a_log_that_starts_within_a_batch_moves() -> None:
         await finished(cluster)
         assert cluster[1].partition().log.log_start_offset == 1
         assert await cluster.read_all(1, 2) == ["last"]
+
+    run(scenario)
+
+
+def test_a_follower_that_starts_again_within_a_batch_moves() -> None:
+    """The follower is new, and its log is still empty when the copy is created. The first batch that it gets begins below
+    the start of both."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assign_directories(cluster)
+        for broker_id, letters in ((1, "ab"), (2, "a")):
+            await cluster.start(broker_id, letters)
+        cluster.controller.create_topic([2])
+        await cluster.started()
+        assert (await cluster.produce(2, "deleted", "kept")).error_code == ErrorCode.NONE
+        cluster[2].partition().raise_log_start(Offset(1))
+
+        def cut(event: SimulatedEvent) -> None:
+            if event.name == "replica_restarted":
+                cluster.world.event_watchers.remove(cut)
+                cluster.world.network.cut("broker-1", "broker-2")
+
+        cluster.world.event_watchers.append(cut)
+        directories = [directory(2, "a"), directory(1, "a")]
+        cluster.controller.change(replicas=[2, 1], adding_replicas=[1], directories=directories)
+        await cluster.until(lambda: cluster[1].follows() and cluster[1].partition().log.log_start_offset == 1)
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        future = cluster[1].partition().future
+        assert future is not None and future.log.log_end_offset == cluster[1].partition().log.log_end_offset == 1
+        cluster.world.network.mend("broker-1", "broker-2")
+        await cluster.until(lambda: cluster[1].partition().log.log_end_offset == 2)
+        cluster.controller.change(directories=[directory(2, "a"), directory(1, "b")])
+        await finished(cluster)
+        assert cluster[1].partition().log.log_start_offset == 1
+        assert cluster.log_bytes(1, "b") == cluster.log_bytes(2, "a")
 
     run(scenario)
 
