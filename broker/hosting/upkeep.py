@@ -65,8 +65,8 @@ class Upkeep:
             self._timers.every(kind, interval_ms, partial(self._walk, walk))
 
     async def lower_checkpoints(self, partition: Partition) -> None:
-        """Lowers the checkpoints that claim more than the partition's log has. Called before a truncation. Raises
-        LogDirError; nothing has changed then."""
+        """Lowers the checkpoints that claim more than the partition's log has. Called before a truncation, which must not
+        begin if this fails. Raises LogDirError."""
         directory = self._hosted.directory_of(partition)
         if directory is not None:
             await directory.files.lower(partition)
@@ -78,8 +78,8 @@ class Upkeep:
         Invariant: while a log takes records, no checkpoint claims more than it has. A segment roll that ended during the
         truncation may have raised the recovery point: then recovery would trust the new records without checking them. A log
         start beyond the new end would make the next startup drop them. So while the process lacks file descriptors or
-        memory, this tries again, and the partition stays as it is. Any other LogDirError has taken the directory offline,
-        and is raised."""
+        memory, this tries again, and the caller, which is restructuring the partition, lets nothing be appended. Any other
+        LogDirError has taken the directory offline, and is raised."""
         while partition.gone is ErrorCode.NONE:
             try:
                 await self.lower_checkpoints(partition)

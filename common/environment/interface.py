@@ -318,8 +318,8 @@ class Connection(ABC):
 
     @abstractmethod
     def send(self, parts: Sequence[Part]) -> None:
-        """Sends the parts in one call, as far as the socket takes them now, and queues the rest. May call `writable`. Does
-        nothing on a closed connection, because `connection_lost` reports the loss.
+        """Sends the parts at once, as far as the socket takes them now, and queues the rest. Does nothing on a closed
+        connection, because `connection_lost` reports the loss.
 
         If reading a FileRegion fails while it is being sent, its LogDir's `on_error` gets the error and the connection is
         aborted.

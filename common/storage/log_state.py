@@ -97,7 +97,7 @@ class LogState:
         # `undone` is 0 and all older ones have left; the recovery point then moves to the segment's end.
         self._undurable: deque[Segment] = deque()
         # The oldest segment without a file, while its predecessor has one and too many rolled segments await their syncs.
-        # Invariant: None if no such sync is under way, whose end opens the segment.
+        # The end of such a sync opens it. Invariant: None if no such sync is under way, unless the log has failed.
         self._unopened: Segment | None = None
         # True while `_store_epochs_steps` runs. Invariant: it runs at most once at a time.
         self._is_storing_epochs = False

@@ -28,7 +28,8 @@ class LogTruncation(SegmentDeletion):
             self._note_offsets_changed()
 
     async def truncate_to(self, offset: Offset) -> Offset:
-        """Removes all batches that end after `offset`. Returns the new log end offset, which is the end of the last batch.
+        """Removes all batches that end after `offset`. Returns the new log end offset: the end of the last batch, or the log
+        start if no batch is left above it.
 
         If compaction has left a gap at `offset`, the log ends before the gap, as it would after a load. With an end inside
         the gap, a new follower of this log could not reach that end before the next append.

@@ -195,7 +195,8 @@ class _Pipe:
             else:
                 raise TypeError(f"{type(part).__name__} is no part of this environment")
             self.queued_bytes += len(part)
-        # Flush at the end of this event loop step, as the real connection does. Until then all bytes count as queued.
+        # Flush at the end of this event loop step, later than the real connection, which sends at once. Until then all bytes
+        # count as queued, and `writable` follows only if the window does not take them all.
         if self._queue and not self._flush_is_scheduled:
             self._flush_is_scheduled = True
             self._sender.network.loop.call_soon(self._flush, context=self._sender.node.context.copy())
