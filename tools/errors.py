@@ -19,7 +19,6 @@ def run_tool(main: Callable[[], int]) -> int:
     """Runs a tool's main. A ToolError becomes one line on stderr and status 1, as does a full disk under the output; Ctrl-C
     becomes status 130. If the reader of the output closes the pipe, as `| head` does, the tool ends with status 0 and says
     nothing, as Kafka's tools do."""
-    open_missing_streams()
     try:
         status = main()
         sys.stdout.flush()

@@ -16,14 +16,13 @@ from common.log_dirs.startup_scan import StartupError
 from common.logging_setup import configure_logging
 from common.raft.driver import QuorumFailure
 from tools.arguments import ToolParser
-from tools.errors import ToolError, open_missing_streams
+from tools.errors import ToolError
 from tools.node.configuration_file import load_config, read_properties
 from tools.node.node import Node
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Runs the node and exits the process."""
-    open_missing_streams()
     arguments = command_line().parse_args(argv)
     try:
         properties = read_properties(arguments.config) | _overrides(arguments.override)

@@ -195,3 +195,23 @@ sys.exit(run_tool(main))
     command = ["bash", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code]
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (5, b"")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_the_logs_of_a_tool_or_node_without_standard_streams_work(closed: str) -> None:
+    """structlog and `configure_logging` take the streams when they are imported, so all entry points need them before that.
+    `random-uuid` logs as a tool does, the rest of the code as a node does."""
+    code = """
+from tools.kafka import storage
+from tools.node import server_start
+
+status = storage.main(["random-uuid"])
+server_start.configure_logging(log_format=None)
+import structlog
+structlog.get_logger().warning("an_event")
+raise SystemExit(status + 5)
+"""
+    command = ["bash", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code]
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert done.returncode == 5, done.stderr
