@@ -91,9 +91,13 @@ class HostedReplicas:
 
     def is_missing(self, key: TopicIdPartition) -> bool:
         """Whether the replica is in the ISR, had a log when the broker last shut down in order, and has none in any of the
-        directories: its directory has been taken out of log.dirs. After a crash the log may never have been created."""
+        directories: its directory has been taken out of log.dirs. After a crash the log may never have been created. The
+        only replica of a partition does not count: nothing else can be elected, and there may have been no room for it."""
         is_lost = self._wishes.get(key) == LOST and not self.is_unplaceable(key)
-        return is_lost and self._directories.previous_broker_epoch is not None
+        if not is_lost or self._directories.previous_broker_epoch is None:
+            return False
+        registration = self.placed_here(key)
+        return registration is not None and len(registration.replicas) > 1
 
     def placed_here(self, key: TopicIdPartition) -> PartitionRegistration | None:
         """Returns the partition's registration if the metadata places a replica on this broker, else None."""
@@ -287,7 +291,7 @@ class ReplicaPlace:
     """Whether metadata.version has directories, so that the controller can learn of this place."""
 
     is_missing: bool = False
-    """Whether the log of this ISR member is in a directory that has been taken out of log.dirs."""
+    """Whether the log of this ISR member is in a directory that has been taken out of log.dirs (`is_missing`)."""
 
 
 def is_settled(place: ReplicaPlace) -> bool:

@@ -5,8 +5,8 @@ broker collects its replicas that are not settled (`hosted_replicas.is_settled`)
 metadata settles all of them. The set is fixed once: assignments that come up later do not count, and a running broker
 never fences itself because of them.
 
-Below metadata.version 17 the controller records no assignments. Then the broker waits only for replicas in the ISR whose
-directory has been taken out of log.dirs, each until it leaves the ISR, or until the level rises and the metadata says LOST.
+Below metadata.version 17 the controller records no assignments. Then the broker waits only for replicas that are missing
+(`HostedReplicas.is_missing`), each until it leaves the ISR, or until the level rises and the metadata says LOST.
 """
 
 from collections.abc import Callable, Iterable

@@ -302,6 +302,17 @@ def test_a_replica_without_a_log_is_missing_only_after_a_clean_shutdown(is_clean
     assert not known.is_missing(P0)
 
 
+def test_the_only_replica_of_a_partition_is_not_missing() -> None:
+    """No other replica could be elected, so nothing is won by waiting. There may have been no room for it before the
+    shutdown: then the broker would be fenced for ever."""
+    broker = Broker(assigned=MIGRATING, isr=(1,))
+    broker.directories.previous_broker_epoch = EPOCH
+    broker.known.note_wish(P0, LOST)
+    assert broker.known.is_missing(P0)
+    broker.change(PartitionChangeRecord(topic_id=topic_id(1), partition_id=0, replicas=[1], directories=[MIGRATING]))
+    assert not broker.known.is_missing(P0)
+
+
 # --- the gate to unfencing -----------------------------------------------------------------------------------------
 
 WAITED_FOR = ReplicaPlace(
