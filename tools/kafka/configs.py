@@ -131,7 +131,8 @@ def _entity(arguments: argparse.Namespace) -> tuple[str, str | None]:
             raise ToolError(f"--entity-default must not be specified with {entity_type}")
         name = DEFAULT_NAME
     elif name == DEFAULT_NAME and not arguments.broker_defaults:
-        raise ToolError("an empty name stands for no entity; --entity-default stands for all")
+        default = "; --entity-default stands for all" if entity_type == "brokers" else ""
+        raise ToolError(f"an empty name stands for no entity{default}")
     return entity_type, name
 
 
