@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Final
 
 from common.configuration.documentation import GROUP_DOCUMENTATION, SERVER_DOCUMENTATION, TOPIC_DOCUMENTATION
+from common.configuration.group import WITHOUT_EFFECT as GROUP_KEYS_WITHOUT_EFFECT
 from common.configuration.group import GroupConfig, default_group_config, group_config
 from common.configuration.resolver import CLUSTER_DEFAULT_NAME, ConfigResolver, ConfigSource, ConfigSynonym
 from common.configuration.server import DYNAMIC_KEYS, ServerConfig
@@ -208,10 +209,13 @@ class _Description:
             source = ConfigSource.DYNAMIC_GROUP_CONFIG if is_set else ConfigSource.DEFAULT_CONFIG
             value = value_text(getattr(effective, field_of(key)))
             yield _entry(key, value, setting.type, [ConfigSynonym(key, value, source)])
-        for key in sorted(overrides.keys() - _GROUP_SETTINGS.keys()):
-            # Another controller has accepted the key.
-            synonym = ConfigSynonym(key, overrides[key], ConfigSource.DYNAMIC_GROUP_CONFIG)
-            yield _entry(key, overrides[key], UNKNOWN_TYPE, [synonym])
+        # Another controller has accepted the other keys.
+        others = {key: value for key, value in overrides.items() if key not in _GROUP_SETTINGS}
+        for key in sorted(others.keys() & GROUP_KEYS_WITHOUT_EFFECT):
+            synonym = ConfigSynonym(key, others[key], ConfigSource.DYNAMIC_GROUP_CONFIG)
+            yield _entry(key, others[key], UNKNOWN_TYPE, [synonym])
+        unknown = {key: value for key, value in others.items() if key not in GROUP_KEYS_WITHOUT_EFFECT}
+        yield from _unknown(unknown, ConfigSource.DYNAMIC_GROUP_CONFIG)
 
     @cached_property
     def _group_defaults(self) -> GroupConfig:

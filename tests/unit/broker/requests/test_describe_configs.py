@@ -442,14 +442,17 @@ def test_a_group_inherits_from_the_broker(name: str) -> None:
 
 def test_what_is_set_for_a_group() -> None:
     """A value that cannot be read does not count. A key without effect, which another controller has accepted, is shown as
-    it was set."""
-    broker = Broker(group={HEARTBEAT: "6000", SESSION: "soon", "share.session.timeout.ms": "50000"})
+    it was set, and one that Kafka 4.1 does not know either without its value, as there."""
+    group = {HEARTBEAT: "6000", SESSION: "soon", "share.session.timeout.ms": "50000", "plug.in.password": "secret"}
+    broker = Broker(group=group)
     entries = {entry.name: entry for entry in broker.describe(GROUP, "g", synonyms=True).configs}
     assert {key: (entry.value, entry.config_source) for key, entry in entries.items()} == {
         HEARTBEAT: ("6000", GROUP_SOURCE),
         SESSION: ("45000", DEFAULT_SOURCE),
         "share.session.timeout.ms": ("50000", GROUP_SOURCE),
+        "plug.in.password": (None, GROUP_SOURCE),
     }
+    assert [key for key, entry in entries.items() if entry.is_sensitive] == ["plug.in.password"]
     synonyms = [(each.name, each.value, each.source) for each in entries[HEARTBEAT].synonyms]
     assert synonyms == [(HEARTBEAT, "6000", GROUP_SOURCE)]
     assert [entry.value for entry in broker.describe(GROUP, "g", SESSION).configs] == ["45000"]
