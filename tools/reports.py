@@ -11,7 +11,8 @@ from analytics.requirements import require_reports
 from tools.errors import ToolError
 from tools.text_table import text_table
 
-COLUMNS: Final = ("directory", "broker", "time (UTC)", "partitions", "leaders", "leaderless", "last after")
+# The partitions come last: their list may be longer than a line, and all cells of a column are as wide as its widest.
+COLUMNS: Final = ("directory", "broker", "time (UTC)", "leaders", "leaderless", "last after", "partitions")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,10 +51,10 @@ def print_failures(failures: list[dict[str, Any]], *, to_stderr: bool = False) -
                 failure["directory_id"],
                 str(failure["broker_id"]),
                 ("before " if failure["source"] == "snapshot" else "") + failure["time"],
-                f"{len(failure['partitions'])}: {_ranges(failure['partitions'])}" if failure["partitions"] else "0",
                 str(failure["leaders_moved"]),
                 str(failure["leaderless"]),
                 "-" if last_ms is None else f"{last_ms} ms",
+                f"{len(failure['partitions'])}: {_ranges(failure['partitions'])}" if failure["partitions"] else "0",
             )
         )
     text = f"failed directories\n{text_table(rows)}" if failures else "no directory has failed\n"

@@ -30,6 +30,14 @@ def test_failures_are_one_row_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"5:", "0-2,9", "5", "7", "before"} <= set(words)
 
 
+def test_a_long_list_of_partitions_leaves_the_other_rows_short(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only its own row is wrapped by a terminal."""
+    print_failures([failure(*(("a", 2 * number) for number in range(200))), failure()])
+    _, header, long, short = capsys.readouterr().out.splitlines()
+    assert len(header) < 125 < len(long)
+    assert len(short) < 125
+
+
 def test_no_failure_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     """Prints a sentence instead of an empty table. If programs read stdout, it goes to stderr."""
     print_failures([], to_stderr=True)
