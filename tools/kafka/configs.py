@@ -15,6 +15,7 @@ from admin.client import AdminClient
 from admin.configs import ConfigChange, ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from admin.errors import AdminError
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
+from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_cluster import EndpointType
 from common.protocol.messages.incremental_alter_configs import ConfigOperation
 from tools.arguments import ToolParser, add_bootstrap
@@ -198,7 +199,7 @@ async def _describe(admin: AdminClient, entity_type: str, name: str | None, *, i
     if name is None:
         existing = await _existing(admin, entity_type)
         names = [*existing, DEFAULT_NAME] if entity_type == "brokers" else existing
-    elif name and not is_all and name not in await _existing(admin, entity_type):
+    elif name and not is_all and not await _may_exist(admin, Entity(entity_type, name)):
         print(f"The {entity_type.removesuffix('s')} '{name}' doesn't exist and doesn't have dynamic config.")
         return
     else:
@@ -218,9 +219,24 @@ async def _existing(admin: AdminClient, entity_type: str) -> list[str]:
     if entity_type == "brokers":
         return [str(broker_id) for broker_id in (await admin.describe_cluster()).broker_ids]
     if entity_type == "groups":
-        configured = await admin.list_config_resources([ResourceType.GROUP])
-        return sorted({each.name for each in configured} | {each.group_id for each in await admin.groups.list()})
+        return sorted({*(await _configured_groups(admin) or ()), *(each.group_id for each in await admin.groups.list())})
     return [topic.name for topic in await admin.list_topics()]
+
+
+async def _may_exist(admin: AdminClient, entity: Entity) -> bool:
+    if entity.name in await _existing(admin, entity.type):
+        return True
+    return entity.type == "groups" and await _configured_groups(admin) is None
+
+
+async def _configured_groups(admin: AdminClient) -> list[str] | None:
+    """Returns the groups for which something is set; None if the broker does not list them, as before Kafka 4.1."""
+    try:
+        return [each.name for each in await admin.list_config_resources([ResourceType.GROUP])]
+    except AdminError as error:
+        if error.code not in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            raise
+        return None
 
 
 def _line(config: ConfigEntry) -> str:

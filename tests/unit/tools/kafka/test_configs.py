@@ -278,6 +278,22 @@ def test_describe_every_group(tool: Tool) -> None:
     )
 
 
+def test_a_broker_that_lists_no_configured_groups(tool: Tool) -> None:
+    """Brokers before Kafka 4.1 do not. As in Kafka, a group that does not exist is then described if it is named, because
+    something may be set for it, and left out of the list."""
+    for broker in tool.brokers:
+        del broker.answers[ApiKey.LIST_CONFIG_RESOURCES]
+    assert tool("--describe", "--group", "set") == (
+        0,
+        [
+            "Dynamic configs for group set are:",
+            f"  {HEARTBEAT}=6000 sensitive=false synonyms={{DYNAMIC_GROUP_CONFIG:{HEARTBEAT}=6000}}",
+        ],
+        [],
+    )
+    assert tool("--describe", "--entity-type", "groups") == (0, ["Dynamic configs for group live are:"], [])
+
+
 def test_describe_all_of_a_group_that_does_not_exist(tool: Tool) -> None:
     """As in Kafka, the tool then shows what the group would have."""
     assert tool("--describe", "--all", "--group", "new") == (
