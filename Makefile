@@ -64,8 +64,9 @@ demo: $(VENV)/.demo
 demo-report: $(VENV)/.analytics
 	@$(BIN)/diskraft demo --report $(ARGS)
 
+# Without xdist's own order, which leaves the files with few tests for the end: the longest ones (tests/conftest.py).
 test: $(VENV)/.dev
-	$(BIN)/pytest tests/architecture tests/unit tests/property tests/model tests/simulation --reruns $(RERUNS) --numprocesses 2 --dist loadfile
+	$(BIN)/pytest tests/architecture tests/unit tests/property tests/model tests/simulation --reruns $(RERUNS) --numprocesses 2 --dist loadfile --no-loadscope-reorder
 	@$(BIN)/python -m analytics.requirements | sed 's/^/make test SKIPPED tests of the export and the reports: /' >&2
 
 check: $(VENV)/.dev
