@@ -10,6 +10,8 @@ MINUTES ?= 10
 TARGET ?=
 SUITES ?=
 RERUNS ?= 0
+# Not "--reruns 0": with xdist the plugin asks another process about each test, which takes as long as the tests themselves.
+RERUN := $(if $(filter-out 0,$(RERUNS)),--reruns $(RERUNS))
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -66,7 +68,7 @@ demo-report: $(VENV)/.analytics
 
 # Without xdist's own order, which leaves the files with few tests for the end: the longest ones (tests/conftest.py).
 test: $(VENV)/.dev
-	$(BIN)/pytest tests/architecture tests/unit tests/property tests/model tests/simulation --reruns $(RERUNS) --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest tests/architecture tests/unit tests/property tests/model tests/simulation $(RERUN) --numprocesses 2 --dist loadfile --no-loadscope-reorder
 	@$(BIN)/python -m analytics.requirements | sed 's/^/make test SKIPPED tests of the export and the reports: /' >&2
 
 check: $(VENV)/.dev
@@ -76,8 +78,8 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 integration: $(VENV)/.dev
-	$(BIN)/pytest tests/integration -m "not lab" --reruns $(RERUNS) --timeout 600 --numprocesses 2 --dist loadfile
-	$(BIN)/pytest tests/integration -m "lab and brief" --reruns $(RERUNS) --timeout 600
+	$(BIN)/pytest tests/integration -m "not lab" $(RERUN) --timeout 600 --numprocesses 2 --dist loadfile
+	$(BIN)/pytest tests/integration -m "lab and brief" $(RERUN) --timeout 600
 
 fault-lab: $(VENV)/.dev
 	$(BIN)/pytest tests/integration -m lab --timeout 600
@@ -86,7 +88,7 @@ history: $(VENV)/.dev
 	DISKRAFT_HISTORY_MINUTES=$(MINUTES) DISKRAFT_HISTORY_SEED=$(SEED) $(BIN)/pytest tests/integration/test_history.py -s
 
 interop: $(VENV)/.dev
-	$(BIN)/pytest tests/interop -m "not stories" --reruns $(RERUNS) --timeout 300 --numprocesses 2 --dist worksteal
+	$(BIN)/pytest tests/interop -m "not stories" $(RERUN) --timeout 300 --numprocesses 2 --dist worksteal
 
 client-stories: $(VENV)/.dev
 	$(BIN)/pytest tests/interop -m stories
