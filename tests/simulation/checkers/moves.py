@@ -17,7 +17,7 @@ from common.protocol.errors import ErrorCode
 from common.storage.log import Log
 from common.time_units import NS_PER_S
 from tests.simulation.checkers.image import ImageModel
-from tests.simulation.checkers.raw_logs import topic_id_line
+from tests.simulation.checkers.raw_logs import UnreadableLog, topic_id_line
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.disk_store import FileNode, FolderNode
 from tests.simulation.environment import SimulatedEvent
@@ -222,9 +222,13 @@ def _partition_folders(disk: SimulatedDisk) -> Iterator[_Folder]:
 
 
 def _partition_folder(disk: SimulatedDisk, name: str) -> _Folder | None:
-    """Returns the partition folder of this name. Returns None if there is none, or if it has no partition.metadata."""
+    """Returns the partition folder of this name. Returns None if there is none, or if it has no partition.metadata that can
+    be read, as after a power cut."""
     parsed, metadata = _FOLDER.fullmatch(name), disk.find(f"{name}/partition.metadata")
     if parsed is None or not isinstance(metadata, FileNode) or not metadata.content:
         return None
-    topic_id = TopicId(uuid_from_text(topic_id_line(bytes(metadata.content))))
+    try:
+        topic_id = TopicId(uuid_from_text(topic_id_line(bytes(metadata.content))))
+    except UnreadableLog:
+        return None
     return _Folder(name, parsed["mark"] or "", TopicIdPartition(topic_id, int(parsed["index"])))
