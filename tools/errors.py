@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-# What only writing fails with. The file that a read fails on is named by whoever reads it.
+# The errors that only a write can have. Where a tool reads a file, it names the file itself if that fails.
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

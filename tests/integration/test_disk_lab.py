@@ -199,7 +199,9 @@ def test_a_freeze_that_is_over_before_it_begins_ends_too(lab: Path, monkeypatch:
 
     monkeypatch.setattr(disk_faults, "run", late)
     disk_faults.freeze(path, 0.01)
+    # Without the thaw this write never ends.
     (path / "file").write_text("written once the disk is thawed")
+    assert (path / "file").read_text() == "written once the disk is thawed"
     remove_disk(path)
 
 

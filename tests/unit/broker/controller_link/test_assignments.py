@@ -265,7 +265,7 @@ def test_the_gate_waits_until_the_metadata_agrees() -> None:
 
 def test_the_gate_opens_when_the_metadata_names_the_copy_that_is_reported() -> None:
     """The copy of a moving replica has caught up, so the broker reports its directory. That is settled before the copy has
-    become the log: nothing tells the gate of the swap."""
+    become the log, because the gate is not notified of the swap."""
 
     async def scenario(broker: Broker) -> None:
         broker.places.hosted, broker.places.wishes, broker.places.copies = {P0: D1, P1: D1}, {P1: D2}, {P1: D2}

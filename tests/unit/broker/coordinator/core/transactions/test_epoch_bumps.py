@@ -129,7 +129,7 @@ def test_after_the_last_epoch_there_is_another_id(is_reloaded: bool) -> None:
     if is_reloaded:
         world.reload()
     assert world.end_bumping(LAST) is BUSY
-    # The next transaction of the same producer, which is told to wait and not that it is unknown.
+    # The next transaction of the same producer: it has to wait, but its new id is known already.
     assert world.add((1001, 0), B, version=2) is BUSY
     assert world.end_bumping((1001, 0), is_commit=False) is BUSY
     assert world.init((1001, 0)) is BUSY
