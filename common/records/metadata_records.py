@@ -79,13 +79,14 @@ class FencingChange(IntEnum):
 
 
 class ZkMigrationState(IntEnum):
-    """The values of ZkMigrationRecord.zk_migration_state: how far a migration from ZooKeeper has got (KIP-866)."""
+    """The values of ZkMigrationRecord.zk_migration_state: how far a migration from ZooKeeper has got (KIP-866). Kafka 3.5
+    swapped 1 and 2: Kafka 3.4 had written PRE_MIGRATION as 1, and never anything later."""
 
     NONE = 0
-    # The controllers wait for the ZooKeeper brokers, and for the metadata that is still in ZooKeeper.
-    PRE_MIGRATION = 1
     # The metadata is here. Brokers in ZooKeeper mode are restarted one by one.
-    MIGRATION = 2
+    MIGRATION = 1
+    # The controllers wait for the ZooKeeper brokers, and for the metadata that is still in ZooKeeper.
+    PRE_MIGRATION = 2
     # The migration has ended and cannot be taken back.
     POST_MIGRATION = 3
 

@@ -82,3 +82,9 @@ def test_replicas_are_migrating_and_their_broker_fenced_until_it_has_reported_al
     assert controller.heartbeat(1).is_fenced
     controller.assign(1, {"b": [keys[1]]})
     assert not controller.heartbeat(1).is_fenced
+
+
+def test_the_values_are_those_of_kafka_since_3_5() -> None:
+    """Kafka 3.5 swapped the first two, so a list of the names does not show the values."""
+    values = {"NONE": 0, "MIGRATION": 1, "PRE_MIGRATION": 2, "POST_MIGRATION": 3}
+    assert {state.name: state.value for state in ZkMigrationState} == values
