@@ -12,6 +12,7 @@ import errno
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from common.configuration.endpoints import HostPort
 from common.configuration.server import ServerConfig
@@ -53,6 +54,8 @@ from tools.kafka.initial_controllers import InitialController, parse_initial_con
 from tools.kafka.stored_numbering import stored_numbering
 from tools.node.configuration_file import load_config, read_properties
 
+CLUSTER_ID_CHARACTERS = 22
+
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 OPERATION_TIMEOUT_NS = 30 * 10**9
 
@@ -79,7 +82,7 @@ class _Found:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
-    arguments = command_line().parse_args(argv)
+    arguments = command_line().parse_args(_with_id_joined(sys.argv[1:] if argv is None else argv))
     actions: Mapping[str, Callable[[argparse.Namespace], int]] = {
         "random-uuid": _random_uuid,
         "format": lambda given: asyncio.run(_format(given)),
@@ -92,6 +95,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def entry() -> None:
     sys.exit(main())
+
+
+def _with_id_joined(argv: list[str]) -> list[str]:
+    """Writes `-t ID` as `--cluster-id=ID` if the id begins with "-", which argparse would take for an option. The id of a
+    cluster that comes from ZooKeeper may; ours and those of Kafka's random-uuid do not."""
+    for position, (option, value) in enumerate(pairwise(argv)):
+        if option in ("-t", "--cluster-id") and value.startswith("-") and len(value) == CLUSTER_ID_CHARACTERS:
+            return [*argv[:position], f"--cluster-id={value}", *argv[position + 2 :]]
+    return argv
 
 
 def command_line() -> ToolParser:

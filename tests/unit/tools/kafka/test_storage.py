@@ -317,6 +317,18 @@ def test_random_uuids_are_never_taken_for_an_option(tool: Tool) -> None:
     assert len(drawn) == 20
 
 
+@pytest.mark.parametrize("option", ["-t", "--cluster-id"])
+def test_an_id_from_zookeeper_may_begin_with_a_hyphen(tool: Tool, option: str) -> None:
+    """The id of a cluster that comes from ZooKeeper is what it is. What is no id is still an option."""
+    cluster_id = "-itncRqcS72pLEvO7beW-w"
+    status, _, err = tool("format", "-c", str(tool.config), option, cluster_id, "-g")
+    assert (status, err) == (0, [])
+    assert parse_meta_properties((Path(tool.d1) / "meta.properties").read_bytes()).cluster_id == cluster_id
+    status, _, err = tool("format", "-c", str(tool.config), option, "-g")
+    assert status == 1
+    assert "expected one argument" in err[0]
+
+
 def test_format_makes_the_directories_and_info_shows_them(tool: Tool) -> None:
     """Formats the directories, checks which files that leaves on the disk, and shows the directories with info."""
     assert tool.format() == (
