@@ -536,7 +536,9 @@ class BrokerDaemon:
             task_group=self._task_group,
         )
         gated: dict[ApiKey, Handler] = {key: self._serving.when_serving(handler) for key, handler in handlers.items()}
-        gated[ApiKey.API_VERSIONS] = ApiVersionsRequests(self.state, handlers).handle
+        gated[ApiKey.API_VERSIONS] = ApiVersionsRequests(
+            self.state, handlers, lambda: self._controller.served_versions
+        ).handle
         return {
             endpoint.name: RequestServer(
                 self._env,

@@ -22,11 +22,11 @@ from common.net.api_versions import advertised_versions, api_versions_response, 
 from common.net.endpoint_types import check_endpoint_type
 from common.net.error_responses import error_response
 from common.net.request_context import Authorize, Handler, Principal, RequestContext, allow_all
-from common.protocol.api_keys import ApiKey
+from common.protocol.api_keys import FORWARDABLE, ApiKey
 from common.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from common.protocol.codec import decode_prefix, decode_with_version, encode, encode_in_slices, joined
 from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError
-from common.protocol.framing import parse_request, response_header_version
+from common.protocol.framing import UnsupportedRequest, parse_request, response_header_version
 from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from common.protocol.messages.api_versions import (
     ApiVersionsRequest,
@@ -34,6 +34,7 @@ from common.protocol.messages.api_versions import (
     FinalizedFeatureKey,
 )
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from common.protocol.messages.default_principal_data import DefaultPrincipalData
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from common.protocol.messages.describe_cluster import (
@@ -73,19 +74,8 @@ from controller.quorum_controller import QuorumController
 
 # The first version of DeleteTopics whose clients know TOPIC_DELETION_DISABLED.
 DELETION_DISABLED_FIRST_VERSION = 3
-FORWARDABLE = (
-    ApiKey.CREATE_TOPICS,
-    ApiKey.DELETE_TOPICS,
-    ApiKey.ALTER_CONFIGS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    ApiKey.CREATE_PARTITIONS,
-    ApiKey.ELECT_LEADERS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS,
-    ApiKey.UNREGISTER_BROKER,
-    ApiKey.UPDATE_FEATURES,
-    ApiKey.DESCRIBE_QUORUM,
-)
+# With these errors a broker is not refused: it asks another controller, or again.
+NOT_REFUSALS = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 
 # The operation for each API whose requests go through the event queue.
 OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
@@ -160,7 +150,7 @@ class ControllerRequests:
             ApiKey.ENVELOPE: self.handle_envelope,
             ApiKey.FETCH_SNAPSHOT: quorum.handle_fetch_snapshot,
             ApiKey.DESCRIBE_CLUSTER: self.handle_describe_cluster,
-            ApiKey.BROKER_REGISTRATION: self.handle_operation,
+            ApiKey.BROKER_REGISTRATION: self.handle_broker_registration,
             ApiKey.BROKER_HEARTBEAT: self.handle_broker_heartbeat,
             ApiKey.UNREGISTER_BROKER: self.handle_operation,
             ApiKey.UPDATE_FEATURES: self.handle_timed_operation,
@@ -169,6 +159,8 @@ class ControllerRequests:
             ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.handle_operation,
         }
         self._advertised = advertised_versions(self._handlers)
+        # The last refused registration, so that a broker that tries again and again is logged once.
+        self._refused_registration: tuple[int, str] | None = None
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """Returns the handlers for the request servers of the controller listeners."""
@@ -203,6 +195,22 @@ class ControllerRequests:
     ) -> AlterPartitionResponse:
         response: AlterPartitionResponse = await self._submit(context, request)
         return with_older_errors(response) if context.api_version < TOPIC_ID_FIRST_VERSION else response
+
+    async def handle_broker_registration(
+        self, context: RequestContext, request: BrokerRegistrationRequest
+    ) -> BrokerRegistrationResponse:
+        """Logs why a registration is refused: its response holds nothing but an error code."""
+        try:
+            response: BrokerRegistrationResponse = await self._submit(context, request)
+        except ApiError as error:
+            refused = (request.broker_id, str(error))
+            if error.code not in NOT_REFUSALS and refused != self._refused_registration:
+                self._refused_registration = refused
+                self._env.log.warning(
+                    "registration_refused", broker_id=request.broker_id, error=error.code.name, reason=error.message
+                )
+            raise
+        return response
 
     def handle_broker_heartbeat(
         self, context: RequestContext, request: BrokerHeartbeatRequest
@@ -314,6 +322,9 @@ class ControllerRequests:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{api_key.name} cannot be forwarded")
             # Trailing bytes are allowed, as in requests that a client sends to a broker directly.
             request, _ = decode_prefix(APIS[api_key].request, body, header.request_api_version)
+        except UnsupportedRequest as error:
+            # The broker runs a later release, and its client may use a version that came with it.
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"the forwarded request is not served: {error}") from error
         except RemoteProtocolError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the forwarded request cannot be read: {error}") from error
         inner = replace(

@@ -11,7 +11,7 @@ Counterpart of Kafka's NodeToControllerChannelManager.
    instead of many short ones.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
@@ -23,6 +23,7 @@ from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest
 from common.protocol.messages.create_topics import CreateTopicsResponse
 from common.protocol.messages.envelope import EnvelopeRequest
+from common.protocol.schema import VersionRange
 from common.time_units import NS_PER_MS
 
 
@@ -63,6 +64,8 @@ class ControllerChannel:
         self._retry_backoff_ns = max(retry_backoff_ns, 10 * NS_PER_MS)
         self._attempt_timeout_ns = attempt_timeout_ns
         self._is_closed = False
+        # What the active controller serves: the versions by API key, as of the last answer. Empty before the first answer.
+        self.served_versions: Mapping[int, VersionRange] = {}
 
     async def send(
         self, request: Any, *, deadline_ns: int, version: int | None = None, attempt_timeout_ns: int | None = None
@@ -84,6 +87,7 @@ class ControllerChannel:
             else:
                 if not _says_not_controller(response):
                     self._first = self._order.index(node_id)
+                    self.served_versions = channel.served_versions
                     return response
                 seen = f"node {node_id} is not the active controller"
             # The node did not answer or is no longer the leader. The next attempt may go to another voter.

@@ -70,6 +70,9 @@ class Forwarding:
 
 
 async def _opened(context: RequestContext, answer: EnvelopeResponse) -> Any:
+    if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        reason = f"the controller does not serve version {context.api_version} of {context.api_key.name}; connect again"
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, reason)
     if answer.error_code != ErrorCode.NONE or answer.response_data is None:
         reason = f"the controller refused to take a forwarded request ({error_name(answer.error_code)})"
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)

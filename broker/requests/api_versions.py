@@ -2,31 +2,45 @@
 
 Counterpart of KafkaApis.handleApiVersionsRequest. The epoch of the finalized features is the metadata offset of the last
 record that was replayed into the image.
+
+What is forwarded to the controller is offered only in versions that the controller serves too (KIP-590): it may run another
+release than this broker, and decodes the client's request itself.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from common.metadata.state import MetadataState
 from common.net.api_versions import advertised_versions, api_versions_response, supported_features
 from common.net.request_context import RequestContext
-from common.protocol.api_keys import ApiKey
+from common.protocol.api_keys import FORWARDABLE, ApiKey
 from common.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
+from common.protocol.schema import NO_VERSIONS, VersionRange
 
 
 class ApiVersionsRequests:
-    """Handles ApiVersions. `served` are the other APIs of the listener."""
+    """Handles ApiVersions. `served` are the other APIs of the listener. `controller_versions` returns what the active
+    controller serves, by API key: the same mapping until that changes, and an empty one while it is unknown."""
 
-    def __init__(self, state: MetadataState, served: Iterable[ApiKey]) -> None:
+    def __init__(
+        self, state: MetadataState, served: Iterable[ApiKey], controller_versions: Callable[[], Mapping[int, VersionRange]]
+    ) -> None:
         self._state = state
-        # The same in every response.
-        self._api_keys = api_versions_response(advertised_versions((*served, ApiKey.API_VERSIONS))).api_keys
+        self._own = advertised_versions((*served, ApiKey.API_VERSIONS))
+        self._controller_versions = controller_versions
+        # What was last advertised, and the versions of the controller that it goes by.
+        self._seen: Mapping[int, VersionRange] = {}
+        self._api_keys = api_versions_response(self._own).api_keys
 
     def handle(self, context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
         """Answers every client alike, even while the broker is starting."""
+        theirs = self._controller_versions()
+        if theirs is not self._seen:
+            self._seen = theirs
+            self._api_keys = api_versions_response(without_what_controller_lacks(self._own, theirs)).api_keys
         response = ApiVersionsResponse(api_keys=self._api_keys)
         response.supported_features = supported_features(context.api_version)
         response.finalized_features_epoch = self._state.last_offset
@@ -35,3 +49,18 @@ class ApiVersionsRequests:
             for name, level in self._state.features.items()
         ]
         return response
+
+
+def without_what_controller_lacks(
+    own: Mapping[ApiKey, VersionRange], controller: Mapping[int, VersionRange]
+) -> dict[ApiKey, VersionRange]:
+    """Returns the versions of this broker less those of forwarded requests that the controller does not serve."""
+    if not controller:
+        return dict(own)
+    common: dict[ApiKey, VersionRange] = {}
+    for key, versions in own.items():
+        theirs = controller.get(key, NO_VERSIONS) if key in FORWARDABLE else versions
+        both = VersionRange(max(versions.first, theirs.first), min(versions.last, theirs.last))
+        if both.first <= both.last:
+            common[key] = both
+    return common

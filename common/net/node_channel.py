@@ -10,7 +10,7 @@ reused: once it has ended, the next request makes a new one.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from common.environment.interface import ConnectFailed, Connection, Environment
@@ -95,6 +95,8 @@ class NodeChannel:
         self._not_before_ns = 0
         # Whether `close` was called. Never reset.
         self._is_closed = False
+        # The versions that the node served when it was last connected, by API key. Empty before the first connection.
+        self.served_versions: Mapping[int, VersionRange] = {}
 
     @property
     def address(self) -> str:
@@ -165,6 +167,7 @@ class NodeChannel:
             self._failures = 0
             self._last_failure = ""
             self._link = link
+            self.served_versions = link.versions
             for waiter in _taken(self._waiting):
                 if not waiter.done():
                     waiter.set_result(link)
@@ -247,7 +250,7 @@ class _Link:
         self._connection: Connection | None = None
         self._reader: FrameReader | None = None
         # The versions that the node serves, by API key. Empty until the handshake (ApiVersions) is complete.
-        self._versions: dict[int, VersionRange] = {}
+        self.versions: dict[int, VersionRange] = {}
         # Unanswered requests by correlation id. An entry is removed when its response arrives, at its deadline, or when the
         # link ends.
         self._in_flight: dict[int, _InFlight] = {}
@@ -287,14 +290,14 @@ class _Link:
     # --- versions ------------------------------------------------------------------------------------------------
     def version_of(self, api: Api) -> int | None:
         """Returns the highest version that both sides support, or None."""
-        theirs = self._versions.get(api.key)
+        theirs = self.versions.get(api.key)
         if theirs is None:
             return None
         version = min(api.versions.last, theirs.last)
         return version if version >= max(api.versions.first, theirs.first) else None
 
     def serves(self, api_key: ApiKey, version: int) -> bool:
-        return version in self._versions.get(api_key, ())
+        return version in self.versions.get(api_key, ())
 
     async def learn_versions(self, deadline_ns: int) -> None:
         """Asks the node which API versions it serves. Raises ChannelError."""
@@ -307,7 +310,7 @@ class _Link:
             response = await self.request(api, request, min(max(offered, 0), HANDSHAKE_VERSION), deadline_ns)
         if response.error_code != ErrorCode.NONE:
             raise ChannelError(f"{self._address} refused ApiVersions with {error_name(response.error_code)}")
-        self._versions = {entry.api_key: VersionRange(entry.min_version, entry.max_version) for entry in response.api_keys}
+        self.versions = {entry.api_key: VersionRange(entry.min_version, entry.max_version) for entry in response.api_keys}
 
     # --- requests ------------------------------------------------------------------------------------------------
     async def request(self, api: Api, request: Struct, version: int, deadline_ns: int) -> Any:

@@ -754,6 +754,41 @@ def test_a_bad_envelope_is_refused_and_the_controller_goes_on(name: str) -> None
     run(scenario)
 
 
+def test_a_forwarded_version_of_a_later_release_is_refused_as_such() -> None:
+    """As by Apache Kafka's controllers. The broker may be of a later release, and tells its client that the version is not
+    served; INVALID_REQUEST would blame the client."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        request = envelope(create("t", [1]), 7)
+        unknown = APIS[ApiKey.CREATE_TOPICS].versions.last + 1
+        request.request_data = request.request_data[:2] + unknown.to_bytes(2, "big") + request.request_data[4:]
+        answer = await client.send(request)
+        assert (answer.error_code, answer.response_data) == (ErrorCode.UNSUPPORTED_VERSION, None)
+
+    run(scenario)
+
+
+def test_the_log_says_why_a_registration_is_refused() -> None:
+    """The response has only an error code, so the operator looks here. A broker that tries again adds nothing; another
+    reason or another broker does."""
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        def reasons() -> list[tuple[int, str, str]]:
+            logged = world.events_named("registration_refused", "controller")
+            return [(event.fields["broker_id"], event.fields["error"], event.fields["reason"]) for event in logged]
+
+        nowhere = "the registration names no log directory"
+        for _ in range(3):
+            assert (await client.register(1)).error_code == ErrorCode.INVALID_REQUEST
+        assert reasons() == [(1, "INVALID_REQUEST", nowhere)]
+        await client.register(2)
+        twice = "the registration names a directory id twice"
+        await client.register(2, "a", "a")
+        assert reasons()[1:] == [(2, "INVALID_REQUEST", nowhere), (2, "INVALID_REGISTRATION", twice)]
+
+    run(scenario)
+
+
 def test_every_request_is_refused_while_not_active() -> None:
     """The error is NOT_CONTROLLER. A forwarded request gets it on the Envelope, so that the broker looks for another
     controller."""

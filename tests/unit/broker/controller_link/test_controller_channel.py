@@ -18,6 +18,7 @@ from common.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from common.protocol.registry import APIS
 from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.broker.fake_controller import ATTEMPT_NS, Answer, ControllerSide
@@ -61,6 +62,28 @@ def test_an_answer_comes_back_whatever_its_error_code() -> None:
         response = await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(1))
         assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
         assert side.controller.requests == [HEARTBEAT]
+
+    run(scenario)
+
+
+def test_what_the_active_controller_serves_is_known_from_its_first_answer_on() -> None:
+    """Before that nothing is known. Afterwards it stays known while there is no controller, until another one answers."""
+
+    async def scenario(side: ControllerSide) -> None:
+        assert side.channel.served_versions == {}
+        await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(1))
+        served = side.channel.served_versions
+        assert served == {key: APIS[key].advertised for key in (ApiKey.BROKER_HEARTBEAT, ApiKey.API_VERSIONS)}
+        await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(1))
+        assert side.channel.served_versions is served
+        side.controller.close()
+        with pytest.raises(ControllerUnavailable):
+            await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(1))
+        assert side.channel.served_versions is served
+        side.controller.answers[ApiKey.CREATE_TOPICS] = refuse
+        side.controller.start(side.group)
+        await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(5))
+        assert ApiKey.CREATE_TOPICS in side.channel.served_versions
 
     run(scenario)
 

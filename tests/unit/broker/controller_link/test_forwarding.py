@@ -353,6 +353,19 @@ def test_an_answer_that_is_none_is_an_error_of_the_server(answer: EnvelopeRespon
     run(scenario)
 
 
+def test_a_version_that_only_this_broker_knows_is_unsupported() -> None:
+    """The controller has become one of an earlier release since the client asked this broker for its versions."""
+
+    async def scenario(broker: Broker) -> None:
+        refusal = EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        broker.side.controller.answers[ApiKey.ENVELOPE] = lambda _: refusal
+        with pytest.raises(ApiError, match="does not serve version 7 of CREATE_TOPICS") as caught:
+            await broker.send(create("a"), 7)
+        assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("by_id", [False, True])
 def test_a_deleted_topic_is_answered_when_it_is_gone_here(by_id: bool) -> None:
     """Up to version 5, the request names topics, and the answer has no ids. In version 6, the request has names or ids, and

@@ -8,6 +8,8 @@ from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, KRAFT_
 from common.metadata.state import MetadataState
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from common.protocol.registry import APIS
+from common.protocol.schema import VersionRange
 from common.records.metadata_records import FeatureLevelRecord
 from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import level, replay
@@ -16,7 +18,8 @@ SERVED = (ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.DESCRIBE_LOG_DIRS)
 
 
 def ask(state: MetadataState, version: int) -> ApiVersionsResponse:
-    response = ApiVersionsRequests(state, SERVED).handle(context(ApiKey.API_VERSIONS, version), ApiVersionsRequest())
+    requests = ApiVersionsRequests(state, SERVED, dict)
+    response = requests.handle(context(ApiKey.API_VERSIONS, version), ApiVersionsRequest())
     received = over_the_wire(response, version)
     assert isinstance(received, ApiVersionsResponse)
     return received
@@ -30,6 +33,32 @@ def test_exactly_what_is_served_is_advertised() -> None:
     assert advertised[ApiKey.PRODUCE] == (0, 12)
     assert advertised[ApiKey.API_VERSIONS] == (0, 4)
     assert advertised[ApiKey.DESCRIBE_LOG_DIRS] == (0, 4)
+
+
+def test_what_is_forwarded_is_offered_only_as_far_as_the_controller_serves_it() -> None:
+    """Before any controller has answered, the broker offers what it knows itself. Requests that are not forwarded do not
+    depend on the controller, and a forwarded one that the controller does not serve at all is not offered."""
+    controller: dict[int, VersionRange] = {}
+    served = (ApiKey.METADATA, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.ELECT_LEADERS, ApiKey.CREATE_TOPICS)
+    requests = ApiVersionsRequests(MetadataState(), served, lambda: controller)
+
+    def advertised() -> dict[int, VersionRange]:
+        response = requests.handle(context(ApiKey.API_VERSIONS, 4), ApiVersionsRequest())
+        return {each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys}
+
+    own = advertised()
+    assert own == {key: APIS[key].advertised for key in (*served, ApiKey.API_VERSIONS)}
+    controller = {
+        ApiKey.METADATA: VersionRange(0, 1),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
+        ApiKey.CREATE_TOPICS: VersionRange(5, 99),
+    }
+    known = advertised()
+    assert known.pop(ApiKey.ALTER_PARTITION_REASSIGNMENTS) == VersionRange(0, 0)
+    assert known.pop(ApiKey.CREATE_TOPICS) == VersionRange(5, own[ApiKey.CREATE_TOPICS].last)
+    assert known == {key: own[key] for key in (ApiKey.METADATA, ApiKey.API_VERSIONS)}
+    controller = {key: versions for key, versions in own.items() if key != ApiKey.METADATA}
+    assert advertised() == own
 
 
 def test_finalized_features_come_with_the_offset_that_they_are_from() -> None:
