@@ -179,6 +179,9 @@ class WorkloadClient:
     def __init__(self, cluster: SimulatedCluster, history: History, name: str, task_group: asyncio.TaskGroup) -> None:
         self.name = name
         self.topics: dict[str, KnownTopic] = {}
+        # The newest leader epoch of each partition. Kept when a topic is unknown to some broker: another, cut off from the
+        # controller, may name an older leader of a topic that is deleted (KIP-320).
+        self._newest_epochs: dict[TopicIdPartition, int] = {}
         self.history = history
         self._cluster = cluster
         self._history = history
@@ -226,8 +229,9 @@ class WorkloadClient:
         if known is None or known.topic_id != topic.topic_id:
             known = self.topics[topic.name] = KnownTopic(TopicId(topic.topic_id), {})
         for part in topic.partitions:
-            newest = known.partitions.get(part.partition_index)
-            if newest is None or part.leader_epoch >= newest.leader_epoch:
+            key = TopicIdPartition(known.topic_id, part.partition_index)
+            if part.leader_epoch >= self._newest_epochs.get(key, -1):
+                self._newest_epochs[key] = part.leader_epoch
                 known.partitions[part.partition_index] = KnownPartition(part.leader_id, part.leader_epoch)
 
     # --- produce -------------------------------------------------------------------------------------------------
