@@ -1,0 +1,185 @@
+"""Kafka Streams with exactly_once_v2 on our brokers, while a disk is lost and an instance of the application is killed.
+
+An application of Kafka Streams uses nearly everything that brokers offer: transactions across partitions, offsets committed
+in them, a group with an assignor of its own, internal topics that it creates and from which it deletes records, compacted
+changelogs from which it restores its state. If a record were processed twice, lost, or its transaction torn, a count would
+skip or repeat a number.
+"""
+
+import signal
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from tests.blocking_admin import BlockingAdmin
+from tests.integration.cluster import need_loop_disks, until
+from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, NoJars, download, find_java, logging_option
+from tests.interop.our_tools import ROOT
+from tests.interop.topics import create_topic
+from tools.lab.disk_lab import kill_disk
+from tools.lab.local_cluster import LocalCluster
+
+POM, SOURCE = Path(__file__).with_name("streams_pom.xml"), Path(__file__).with_name("WordCount.java")
+LINES, COUNTS, PARTITIONS = "lines", "counts", 4
+# Where Kafka Streams keeps what is counted so far.
+CHANGELOG = f"count-{LINES}-counts-changelog"
+WORDS, LINES_EACH = 20, 1500
+STORY_SECONDS = 240.0
+VICTIM = 2
+
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + 2 * STORY_SECONDS)]
+
+
+class Instance:
+    """One instance of the application. It finds its local state again when it is started once more."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self._command = command
+        self._log = log
+        self._position = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as output:
+            self._position = output.tell()
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+    def until_running(self) -> None:
+        """Waits until the instance has its first tasks."""
+
+        def look() -> bool:
+            output = self._log.read_text(errors="replace")[self._position :]
+            assert self._process is not None
+            assert self._process.poll() is None, output[-3000:]
+            return "STATE RUNNING" in output
+
+        until(look, "the application runs", seconds=STORY_SECONDS)
+
+
+@pytest.fixture
+def word_count(tmp_path: Path) -> list[str]:
+    """The command of the application, without its arguments."""
+    try:
+        java, jars = find_java(), download(POM, ROOT / "build" / "kafka-streams-4.1.1")
+    except NoJars as error:
+        pytest.skip(f"NOTHING WAS TESTED WITH KAFKA STREAMS: {error}")
+    return [java, "-Xmx256m", logging_option(tmp_path), "-cp", f"{jars}/*", str(SOURCE)]
+
+
+@contextmanager
+def loop_cluster(folder: Path) -> Iterator[LocalCluster]:
+    need_loop_disks(folder)
+    made = LocalCluster.create(folder / "cluster", brokers=3, disks=2, loop=True)
+    try:
+        made.start()
+        with BlockingAdmin(made.bootstrap) as admin:
+            admin.wait_until_known(range(1, 4))
+        yield made
+    finally:
+        made.kill()
+        made.delete()
+
+
+def write(bootstrap: str, numbers: range) -> None:
+    """Each line has the same two words and one of WORDS others."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    failures: list[str] = []
+    for number in numbers:
+        line = f"each every w{number % WORDS}"
+        producer.produce(LINES, line.encode(), on_delivery=lambda error, _: failures.append(str(error)) if error else None)
+    assert producer.flush(STORY_SECONDS) == 0
+    assert failures == []
+
+
+def counted(bootstrap: str) -> dict[str, list[int]]:
+    """Returns the committed counts of each word, in order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    found: dict[str, list[int]] = {}
+    try:
+        consumer.assign([TopicPartition(COUNTS, index, 0) for index in range(PARTITIONS)])
+        ended: set[int | None] = set()
+        while len(ended) < PARTITIONS:
+            message = consumer.poll(STORY_SECONDS)
+            assert message is not None, f"{COUNTS} cannot be read to its end"
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(message.partition())
+            else:
+                word, count = message.key(), message.value()
+                assert word is not None and count is not None
+                found.setdefault(word.decode(), []).extend(struct.unpack(">q", count))
+    finally:
+        consumer.close()
+    return found
+
+
+def until_all_counted(bootstrap: str, lines: int) -> dict[str, list[int]]:
+    def look() -> dict[str, list[int]] | None:
+        found = counted(bootstrap)
+        return found if sum(map(len, found.values())) >= 3 * lines else None
+
+    return until(look, f"{lines} lines are counted", seconds=STORY_SECONDS)
+
+
+def disk_of_a_changelog(cluster: LocalCluster) -> Path:
+    """Returns a disk of the victim with a partition of the changelog that the broker leads."""
+    with BlockingAdmin(cluster.bootstrap) as admin:
+        (topic,) = admin.metadata([CHANGELOG]).topics
+        led = {part.partition_index for part in topic.partitions if part.leader_id == VICTIM}
+        for result in admin.log_dirs(VICTIM):
+            for found in result.topics:
+                if found.name == CHANGELOG and led & {part.partition_index for part in found.partitions}:
+                    return Path(result.log_dir)
+    raise AssertionError(f"broker {VICTIM} leads no partition of {CHANGELOG}")
+
+
+def test_each_word_is_counted_exactly_once(word_count: list[str], tmp_path: Path) -> None:
+    with loop_cluster(tmp_path) as cluster:
+        for topic in (LINES, COUNTS):
+            create_topic(cluster.bootstrap, topic, partitions=PARTITIONS, replication_factor=3)
+        instances = [
+            Instance([*word_count, cluster.bootstrap, LINES, COUNTS, str(tmp_path / name)], tmp_path / f"{name}.log")
+            for name in ("first", "second")
+        ]
+        try:
+            for instance in instances:
+                instance.start()
+            for instance in instances:
+                instance.until_running()
+            write(cluster.bootstrap, range(LINES_EACH))
+            # In the middle of its work.
+            instances[0].kill()
+            kill_disk(disk_of_a_changelog(cluster))
+            write(cluster.bootstrap, range(LINES_EACH, 2 * LINES_EACH))
+            instances[0].start()
+            instances[0].until_running()
+            write(cluster.bootstrap, range(2 * LINES_EACH, 3 * LINES_EACH))
+            found = until_all_counted(cluster.bootstrap, 3 * LINES_EACH)
+        finally:
+            for instance in instances:
+                instance.kill()
+    lines = 3 * LINES_EACH
+    assert found == {
+        **{word: [*range(1, lines + 1)] for word in ("each", "every")},
+        **{f"w{number}": [*range(1, lines // WORDS + 1)] for number in range(WORDS)},
+    }
