@@ -7,7 +7,7 @@ Counterpart of updateFeatures in Kafka's FeatureControlManager. All updates of a
    The message names all of it. An unsafe downgrade removes exactly that (`feature_losses`), in the same transaction.
 3. `diskraft.directory.numbering` never changes: the records written before have their directory ids in its numbers.
 4. As in Kafka 4, a further feature such as transaction.version rises above level 0 only where metadata.version is 3.3-IV3 or
-   newer. It may change in both directions: the coordinators read the records of all its levels.
+   newer after the request. It may change in both directions: the coordinators read the records of all its levels.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,8 +54,9 @@ def update_features(turn: Turn, request: UpdateFeaturesRequest) -> Sliced[Contro
     if len(set(names)) != len(names):
         raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a feature twice")
     losses = Losses()
+    levels = {update.feature: update.max_version_level for update in request.feature_updates}
     for update in request.feature_updates:
-        reason = _reason_refused(state, update)
+        reason = _reason_refused(state, update, levels.get(METADATA_VERSION_FEATURE, state.metadata_version))
         if reason is not None:
             raise _refusal(update, reason)
         if update.feature == METADATA_VERSION_FEATURE and update.max_version_level < state.metadata_version:
@@ -115,8 +116,9 @@ def _may_delete(level: int, losses: Losses) -> str:
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _reason_refused(state: MetadataState, update: FeatureUpdateKey) -> str | None:
-    """Checks everything except what a downgrade would lose. The texts are Kafka's where Kafka has one."""
+def _reason_refused(state: MetadataState, update: FeatureUpdateKey, metadata_version: int) -> str | None:
+    """Checks everything except what a downgrade would lose. The texts are Kafka's where Kafka has one. `metadata_version` is
+    the level that the request leaves."""
     level, current = update.max_version_level, _current_level(state, update.feature)
     kind = _upgrade_type(update)
     if kind is None:
@@ -132,7 +134,7 @@ def _reason_refused(state: MetadataState, update: FeatureUpdateKey) -> str | Non
         return "Can't downgrade to a newer version."
     if update.feature == DIRECTORY_NUMBERING_FEATURE and level != current:
         return "The numbering of directory ids is chosen when the cluster is formatted and cannot be changed."
-    if update.feature == TRANSACTION_VERSION_FEATURE and level > 0 and state.metadata_version < FURTHER_FEATURES_LEVEL:
+    if update.feature == TRANSACTION_VERSION_FEATURE and level > 0 and metadata_version < FURTHER_FEATURES_LEVEL:
         return (
             f"{update.feature} could not be set to {level} because it depends on "
             f"{METADATA_VERSION_FEATURE}={FURTHER_FEATURES_LEVEL} ({level_name(FURTHER_FEATURES_LEVEL)})"

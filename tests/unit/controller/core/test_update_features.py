@@ -1,6 +1,7 @@
 """UpdateFeatures: every reason to refuse an update, and what downgrades keep, lose and refuse to lose."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
 
@@ -130,6 +131,29 @@ def test_transaction_version_goes_up_and_down() -> None:
     for level, kind in ((2, UpgradeType.UPGRADE), (1, UpgradeType.SAFE_DOWNGRADE), (0, UpgradeType.SAFE_DOWNGRADE)):
         update(context, level, kind, feature=TRANSACTION_VERSION_FEATURE)
         assert context.state.features.get(TRANSACTION_VERSION_FEATURE, 0) == level
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_possible"),
+    [(MINIMUM_BOOTSTRAP_LEVEL, 7, True), (MINIMUM_BOOTSTRAP_LEVEL, 6, False), (7, 6, False), (7, 7, True)],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_transaction_version_depends_on_the_metadata_version_of_the_same_request(
+    before: int, after: int, is_possible: bool, is_first: bool
+) -> None:
+    """As in Kafka: what counts are the levels after the request, in whichever order it names the features."""
+    context = ControllerContext(level=before)
+    kind = UpgradeType.UPGRADE if after >= before else UpgradeType.UNSAFE_DOWNGRADE
+    updates = [
+        FeatureUpdateKey(feature=METADATA_VERSION_FEATURE, max_version_level=after, upgrade_type=kind),
+        FeatureUpdateKey(feature=TRANSACTION_VERSION_FEATURE, max_version_level=2),
+    ]
+    request = UpdateFeaturesRequest(feature_updates=updates if is_first else updates[::-1])
+    reason = r"transaction\.version could not be set to 2 because it depends on metadata\.version=7 \(3\.3-IV3\)"
+    with nullcontext() if is_possible else pytest.raises(ApiError, match=reason):
+        context.apply(update_features(context.turn(), request))
+    levels = (context.state.metadata_version, context.state.features.get(TRANSACTION_VERSION_FEATURE, 0))
+    assert levels == ((after, 2) if is_possible else (before, 0))
 
 
 @pytest.mark.parametrize(("feature", "level", "kind", "reason"), REFUSALS)
