@@ -5,7 +5,9 @@ error codes and messages.
 
 1. The records of one request are atomic, but the resources are judged separately: an invalid change gets its own error, the
    others are written.
-2. The resource's whole configuration after the change must be valid, not only the keys of the request.
+2. The resource's whole configuration after the change must be valid, not only the keys of the request. Exempt is a key
+   of Kafka without effect here that keeps its value: a controller of Apache Kafka has accepted it, and it must not be in the
+   way of other changes.
 3. For a broker, a key that takes effect only after a restart is refused, and so is a key of Kafka that has no effect here.
    An unknown key is stored, as in Kafka, where it may belong to a plug-in.
 4. A group need not exist. Its values are validated against the bounds in this controller's server.properties.
@@ -15,14 +17,16 @@ unchecked. Here the controller validates everything, so a request sent directly 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
 from common.configuration.group import GROUP_ID_BYTES_MAX, GroupConfig, validate_group_overrides
+from common.configuration.group import WITHOUT_EFFECT as GROUP_KEYS_WITHOUT_EFFECT
 from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
 from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting, settings_of
+from common.configuration.topic import WITHOUT_EFFECT as TOPIC_KEYS_WITHOUT_EFFECT
 from common.configuration.topic import TopicConfig, validate_topic_overrides
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
@@ -46,9 +50,17 @@ _SETTINGS: Final[Mapping[int, Mapping[str, Setting]]] = MappingProxyType(
         ConfigResourceType.GROUP: MappingProxyType(settings_of(GroupConfig)),
     }
 )
+_NOT_DYNAMIC: Final = (frozenset(_SERVER_SETTINGS) | KNOWN_WITHOUT_EFFECT) - DYNAMIC_KEYS
+# Kafka's keys whose changes are refused here, but which a controller of Apache Kafka may have accepted (rule 2).
+_NOT_SERVED: Final[Mapping[int, Collection[str]]] = MappingProxyType(
+    {
+        ConfigResourceType.TOPIC: TOPIC_KEYS_WITHOUT_EFFECT,
+        ConfigResourceType.BROKER: _NOT_DYNAMIC,
+        ConfigResourceType.GROUP: GROUP_KEYS_WITHOUT_EFFECT,
+    }
+)
 # What a list is before the first element is added to it or taken away.
 _LIST_DEFAULTS: Final = MappingProxyType({"cleanup.policy": ",".join(TopicConfig().cleanup_policy)})
-_NOT_DYNAMIC: Final = (frozenset(_SERVER_SETTINGS) | KNOWN_WITHOUT_EFFECT) - DYNAMIC_KEYS
 
 
 class _Config(Protocol):
@@ -166,7 +178,8 @@ def _records(state: MetadataState, server: ServerConfig, resource: Resource, cha
     _validate_request(resource)
     before = state.config(type_, name)
     after = change(resource, before)
-    _validate_configuration(server, type_, name, after)
+    judged = {key: value for key, value in after.items() if key not in _NOT_SERVED[type_] or before.get(key) != value}
+    _validate_configuration(server, type_, name, judged)
     _validate_existence(state, type_, name)
     return [
         ConfigRecord(resource_type=type_, resource_name=name, name=key, value=after.get(key))
@@ -257,7 +270,7 @@ def _is_list(resource_type: int, key: str) -> bool:
 
 
 def _validate_configuration(server: ServerConfig, resource_type: int, name: str, configs: Mapping[str, str]) -> None:
-    """Validates the resource's name and its whole configuration after the change. Raises ApiError."""
+    """Validates the resource's name, and of its configuration after the change what is not exempt. Raises ApiError."""
     match ConfigResourceType(resource_type):
         case ConfigResourceType.TOPIC:
             _validate_topic(name, configs)

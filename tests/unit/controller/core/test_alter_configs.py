@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from common.ids import Offset
 from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs as legacy
 from common.protocol.messages import incremental_alter_configs as incremental
@@ -392,3 +393,36 @@ def test_unclean_elections_follow_the_configuration_in_effect(
         controller.log.append(each)
     controller.sweep()
     assert controller.leader_and_isr(topic_id) == ((2, [2]) if is_elected else (-1, [1]))
+
+
+# --- keys that another controller has accepted -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "stored", "changed"),
+    [
+        (TOPIC, "t", {"flush.ms": "1000"}, ("retention.ms", "6")),
+        (BROKER, "1", {"num.io.threads": "16", "log.cleaner.threads": "2"}, ("log.retention.ms", "6")),
+        (BROKER, "", {"num.network.threads": "16"}, ("log.retention.ms", "6")),
+        (GROUP, "g", {"share.session.timeout.ms": "50000"}, (SESSION, "50000")),
+    ],
+)
+def test_a_key_that_apache_kafka_has_stored_does_not_block_other_changes(
+    resource_type: int, name: str, stored: Mapping[str, str], changed: tuple[str, str]
+) -> None:
+    """The log may come from Apache Kafka's controllers, which accept keys that have no effect here. Such a key may stay or
+    go, but not get another value."""
+    controller = cluster()
+    for key, value in stored.items():
+        controller.state.replay(record(key, value, resource_type=resource_type, name=name), offset=Offset(1000))
+    key, value = changed
+    assert controller.alter_configs((key, SET, value), resource_type=resource_type, name=name) == (ErrorCode.NONE, None)
+    assert controller.records == [record(key, value, resource_type=resource_type, name=name)]
+    again = whole({**stored, key: value}, resource_type=resource_type, name=name)
+    assert replace(controller, again) == [(ErrorCode.NONE, None)]
+    first = next(iter(stored))
+    code, _ = controller.alter_configs((first, SET, "7"), resource_type=resource_type, name=name)
+    assert (code != ErrorCode.NONE, controller.records) == (True, [])
+    deleted = (first, DELETE, None)
+    assert controller.alter_configs(deleted, resource_type=resource_type, name=name) == (ErrorCode.NONE, None)
+    assert controller.records == [record(first, None, resource_type=resource_type, name=name)]
