@@ -9,7 +9,8 @@ group's part of the response, and the shell puts the parts together. Operations 
 return several steps, which are to be carried out in order.
 
 Invariant: every group that has committed offsets, or offsets in an open transaction, exists. A group is removed when it is
-deleted, or when `expire` finds it empty and without offsets.
+deleted, or when `expire` finds it empty and without offsets. Old clients commit offsets under an empty group id; that group
+is like any other, except that it never has members.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -48,7 +49,6 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from common.protocol.messages.delete_groups import DeletableGroupResult
-from common.protocol.messages.describe_groups import DescribedGroup
 from common.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from common.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from common.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -411,9 +411,7 @@ class GroupShard:
         """Answers with DescribedGroup, without authorized operations."""
         turn = self._turn(now)
         group = self._groups.get(group_id)
-        if not group_id:
-            described = DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
-        elif group is None:
+        if group is None:
             described = describe_missing_group(
                 group_id,
                 knows_missing_groups=caller.knows_missing_groups,
@@ -444,9 +442,7 @@ class GroupShard:
         turn = self._turn(now)
         group = self._any_group(group_id)
         error = ErrorCode.NONE
-        if not group_id:
-            error = ErrorCode.INVALID_GROUP_ID
-        elif group is None:
+        if group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group.state not in (GroupState.EMPTY, ConsumerGroupState.EMPTY):
             error = ErrorCode.NON_EMPTY_GROUP

@@ -56,8 +56,17 @@ def test_a_group_that_does_not_exist_is_dead() -> None:
     assert described.error_message == "Group g not found."
 
 
-def test_an_empty_group_id_cannot_be_described() -> None:
-    assert GroupWorld().describe("").error_code == ErrorCode.INVALID_GROUP_ID
+def test_the_group_with_an_empty_id_is_described_and_deleted_like_any_other() -> None:
+    """Old clients commit under an empty group id, and Kafka keeps these offsets: as a group that can be listed, described
+    and deleted. Members cannot join it."""
+    world = GroupWorld()
+    assert world.describe("").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.delete_group("") == "GROUP_ID_NOT_FOUND"
+    world.commit(7, group="")
+    assert world.listed() == {"": "Empty"}
+    assert world.describe("") == DescribedGroup(group_id="", group_state="Empty")
+    assert world.delete_group("") == "NONE"
+    assert (world.listed(), world.fetch(group="")) == ({}, {})
 
 
 def world_of_four() -> GroupWorld:
@@ -105,7 +114,6 @@ def test_a_listed_group_has_its_type_and_protocol_type() -> None:
 @pytest.mark.parametrize(
     ("group", "error"),
     [
-        ("", "INVALID_GROUP_ID"),
         ("missing", "GROUP_ID_NOT_FOUND"),
         ("stable", "NON_EMPTY_GROUP"),
         ("completing", "NON_EMPTY_GROUP"),
