@@ -9,7 +9,9 @@ import math
 import sys
 from functools import partial
 from importlib import metadata
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
+
+from tools.errors import run_tool
 
 
 def version() -> str:
@@ -52,6 +54,12 @@ class ToolParser(argparse.ArgumentParser):
         options.setdefault("parser_class", partial(ToolParser, help_status=self._help_status, is_subcommand=True))
         return super().add_subparsers(**options)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Prints a help text or the version. argparse would take no notice of a full disk."""
+        status = run_tool(lambda: _written(message, file or sys.stderr))
+        if status != 0:
+            sys.exit(status)
+
     def _needs_arguments(self) -> bool:
         # For a subcommand that lacks an option, the name of the option says more than the help.
         kind = argparse._SubParsersAction if self._is_subcommand else argparse.Action
@@ -61,6 +69,11 @@ class ToolParser(argparse.ArgumentParser):
         print(f"{self.prog}: {message}", file=sys.stderr)
         self.print_usage(sys.stderr)
         sys.exit(1)
+
+
+def _written(message: str, file: TextIO) -> int:
+    file.write(message)
+    return 0
 
 
 def seconds(text: str) -> float:

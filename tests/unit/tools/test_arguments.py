@@ -1,6 +1,7 @@
 """What all tools share: command lines, versions, and exit statuses."""
 
 import errno
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -166,6 +167,23 @@ sys.exit(run_tool(main))
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (1, b"the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_a_help_text_that_cannot_be_written_is_an_error(option: str, unbuffered: str) -> None:
+    """argparse itself takes no notice. A pipe that is closed is none, as elsewhere."""
+    command = [sys.executable, "-m", "tools.kafka.topics", option]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (1, b"the output cannot be written: No space left on device\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as closed:
+        done = subprocess.run(command, cwd=ROOT, stdout=closed, stderr=subprocess.PIPE, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_full_disk_under_another_file_is_not_about_the_output() -> None:
