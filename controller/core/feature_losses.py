@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from common.ids import TopicIdPartition
 from common.metadata import metadata_version
-from common.metadata.directory_ids import MIGRATING
-from common.metadata.registrations import BrokerRegistration
+from common.metadata.directory_ids import LOST, MIGRATING
+from common.metadata.registrations import BrokerRegistration, PartitionRegistration
 from common.metadata.snapshot import broker_record
 from common.metadata.state import MetadataState
 from common.records.metadata_frame import ApiMessageAndVersion
@@ -46,6 +46,9 @@ class Losses:
     assigned_partitions: list[TopicIdPartition] = field(default_factory=list)
     # Names of the first of `assigned_partitions`.
     partition_names: list[str] = field(default_factory=list)
+    # Names of the partitions whose last in-sync replica is LOST, if they have another replica. Not even an unsafe downgrade
+    # may forget that: the controller would elect a replica without a log, and while it leads, no other one can be elected.
+    lost_leaders: list[str] = field(default_factory=list)
     scram_credentials: list[UserScramCredentialRecord] = field(default_factory=list)
     delegation_tokens: list[DelegationTokenRecord] = field(default_factory=list)
 
@@ -77,8 +80,27 @@ class Losses:
         more = len(self.assigned_partitions) - len(self.partition_names)
         return [f"{what} {_listed(names, more if what.endswith('partitions') else 0)}" for what, names in found if names]
 
+    def reason_to_refuse(self) -> str | None:
+        """Returns why not even an unsafe downgrade is possible."""
+        if not self.lost_leaders:
+            return None
+        return (
+            f"metadata.version {metadata_version.level_name(self.level)} cannot express that the last in-sync replica of "
+            f"the partitions {_listed(self.lost_leaders)} is LOST: it would be elected without its log. "
+            "Put its directory back into log.dirs and restart its broker, or elect another replica with "
+            "kafka-leader-election --election-type unclean."
+        )
 
-def _listed(names: list[str], more: int) -> str:
+
+def _has_lost_leader(partition: PartitionRegistration) -> bool:
+    return (
+        LOST in partition.directories
+        and len(partition.replicas) > 1
+        and any(partition.directory(member) == LOST for member in partition.isr)
+    )
+
+
+def _listed(names: list[str], more: int = 0) -> str:
     more += max(0, len(names) - _NAMES_MAX)
     return ", ".join(names[:_NAMES_MAX]) + (f" and {more} more" if more else "")
 
@@ -97,6 +119,8 @@ def find_losses(state: MetadataState, level: int) -> Sliced[Losses]:
                     losses.assigned_partitions.append(TopicIdPartition(topic.id, index))
                     if len(losses.partition_names) < _NAMES_MAX:
                         losses.partition_names.append(f"{topic.name}-{index}")
+                if _has_lost_leader(partition):
+                    losses.lost_leaders.append(f"{topic.name}-{index}")
                 if ends_slice(number):
                     yield
                 number += 1

@@ -4,7 +4,8 @@ Counterpart of updateFeatures in Kafka's FeatureControlManager. All updates of a
 
 1. Every registered broker and controller must support the new level. The message names the first one that does not.
 2. A safe downgrade of metadata.version is refused while the metadata holds something that the lower level cannot express.
-   The message names all of it. An unsafe downgrade removes exactly that (`feature_losses`), in the same transaction.
+   The message names all of it. An unsafe downgrade removes exactly that (`feature_losses`), in the same transaction. It is
+   refused only where it would make a LOST replica the leader.
 3. `diskraft.directory.numbering` never changes: the records written before have their directory ids in its numbers.
 4. As in Kafka 4, a further feature such as transaction.version rises above level 0 only where metadata.version is 3.3-IV3 or
    newer after the request. It may change in both directions: the coordinators read the records of all its levels.
@@ -63,6 +64,9 @@ def update_features(turn: Turn, request: UpdateFeaturesRequest) -> Sliced[Contro
             losses = yield from find_losses(state, update.max_version_level)
             if losses and _upgrade_type(update) is not UpgradeType.UNSAFE_DOWNGRADE:
                 raise _refusal(update, _may_delete(update.max_version_level, losses))
+            reason = losses.reason_to_refuse()
+            if reason is not None:
+                raise _refusal(update, reason)
     results = [UpdatableFeatureResult(feature=name) for name in names]
     response = UpdateFeaturesResponse(results=results)
     if request.validate_only:

@@ -105,6 +105,14 @@ OTHER_BUGS = (
         ),
     ),
     (
+        "compatibility-downgrade_with_a_lost_replica",
+        PlantedBug(
+            "an unsafe downgrade forgets which replicas are LOST",
+            "It deletes whatever the lower level cannot express.",
+            (Edit(feature_losses.Losses.reason_to_refuse, "if not self.lost_leaders", "if True"),),
+        ),
+    ),
+    (
         "compatibility-disk_failure_during_a_controlled_shutdown",
         PlantedBug(
             "a broker that is shutting down halts for a directory",

@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from common.ids import BrokerId, Offset, TopicId, TopicIdPartition
-from common.metadata.directory_ids import MIGRATING
+from common.ids import NO_LEADER, BrokerId, Offset, TopicId, TopicIdPartition
+from common.metadata.directory_ids import LOST, MIGRATING
 from common.metadata.metadata_version import (
     DIRECTORY_NUMBERING_FEATURE,
     LATEST_LEVEL,
@@ -22,6 +22,7 @@ from common.metadata.snapshot import generate_snapshot_records
 from common.metadata.state import MetadataState
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.controller_registration import ControllerRegistrationRequest, Feature
+from common.protocol.messages.elect_leaders import ElectionType
 from common.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
@@ -293,6 +294,29 @@ def test_an_unsafe_downgrade_loses_exactly_the_directories() -> None:
     for broker_id, broker in brokers.items():
         now = context.state.brokers[broker_id]
         assert now == replace(broker, directories=(), lost_directories=())
+
+
+def test_no_downgrade_makes_a_lost_replica_a_leader() -> None:
+    """Without directories the last in-sync replica would be elected although it has no log, and while it leads, no other
+    replica can be elected. So not even an unsafe downgrade happens before the administrator has decided about it."""
+    context = ControllerContext(level=21)
+    for broker_id in (1, 2):
+        context.start(broker_id, [f"{broker_id}a", f"{broker_id}b"])
+    topic_id, other_id = context.topic("t", [[1, 2], [1, 2]]), context.topic("sole", [[1]])
+    for index in (0, 1):
+        context.alter(topic_id, index, [1])
+    lost = [TopicIdPartition(topic_id, 1), TopicIdPartition(other_id, 0)]
+    context.assign(1, {}, ids={LOST: lost})
+    assert [context.leader_and_isr(*key) for key in lost] == [(NO_LEADER, [1])] * 2
+    assert refused(context, 16, UpgradeType.UNSAFE_DOWNGRADE) == (
+        "metadata.version 3.7-IV1 cannot express that the last in-sync replica of the partitions t-1 is LOST: it would be "
+        "elected without its log. Put its directory back into log.dirs and restart its broker, or elect another replica "
+        "with kafka-leader-election --election-type unclean."
+    )
+    context.elect({"t": [1]}, election_type=ElectionType.UNCLEAN)
+    assert context.leader_and_isr(topic_id, 1) == (2, [2])
+    update(context, 16, UpgradeType.UNSAFE_DOWNGRADE)
+    assert context.leader_and_isr(topic_id, 1) == (2, [2])
 
 
 def test_directories_come_back_with_the_level() -> None:
