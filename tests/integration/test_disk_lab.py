@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.cluster import until
 from tests.integration.loop_disks import loop_devices_under, mounts_under, unmount_lazily
 from tools.diskraft import main
 from tools.errors import ToolError
@@ -396,13 +397,15 @@ def test_a_disk_without_room(lab: Path) -> None:
 
 
 def test_a_freeze_has_an_end(lab: Path) -> None:
-    """The watchdog thaws the disk if the test does not heal it first."""
+    """The watchdog thaws the disk if the test does not heal it first. It leaves no pid file: by the time when somebody heals
+    the disk, the pid may be that of another process."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     disk_faults.freeze(path, seconds=0.5)
     began = time.monotonic()
     (path / "file").touch()
     assert 0.3 < time.monotonic() - began < 10
+    until(lambda: None if Disk(path).watchdog.exists() else True, "the watchdog removed its pid file")
     disk_faults.freeze(path, seconds=60)
     heal_disk(path)
     (path / "other").touch()

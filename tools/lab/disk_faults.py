@@ -22,8 +22,9 @@ SECONDS: Final = 30.0
 """How long a hang lasts unless the disk is healed earlier."""
 FILLER: Final = ".filler"
 SLOW_MS: Final = 50.0
-# The time may be over before the disk is frozen, so a thaw that fails is repeated.
-THAW: Final = 'sleep "$2"; for _ in 1 2 3 4 5 6 7 8 9 10; do "$0" -u "$1" && exit; sleep 0.5; done'
+# The time may be over before the disk is frozen, so a thaw that fails is repeated. The pid file goes with its process:
+# `thaw` kills whatever has that pid.
+THAW: Final = 'sleep "$2"; for _ in 1 2 3 4 5 6 7 8 9 10; do "$0" -u "$1" && break; sleep 0.5; done; rm -f "$3"'
 
 
 def cut_power(path: Path) -> None:
@@ -98,7 +99,7 @@ def freeze(path: Path, seconds: float = SECONDS) -> None:
         thaw(disk)
     # Start the watchdog in its own session: it must thaw the disk even if the process that froze the disk is killed.
     watchdog = subprocess.Popen(
-        ["/bin/sh", "-c", THAW, program("fsfreeze"), str(disk.path), str(seconds)],
+        ["/bin/sh", "-c", THAW, program("fsfreeze"), str(disk.path), str(seconds), str(disk.watchdog)],
         start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
