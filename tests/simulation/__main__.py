@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from tests.simulation.event_log import readable
-from tests.simulation.explaining import Outcome, run_and_explain, run_plan, signature_of, with_faults
+from tests.simulation.explaining import Outcome, run_and_free, run_plan, signature_of, with_faults
 from tests.simulation.plans import draw_plan
 
 DEFAULT_SEEDS = 20
@@ -62,11 +62,11 @@ def _numbers(text: str) -> list[int]:
 
 def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
-        yield from map(run_and_explain, seeds)
+        yield from map(run_and_free, seeds)
         return
     # Replace the worker processes now and then, because each run leaks some memory.
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        yield from pool.imap_unordered(run_and_explain, seeds)
+        yield from pool.imap_unordered(run_and_free, seeds)
 
 
 def _line(outcome: Outcome) -> str:

@@ -1,5 +1,6 @@
 """Runs a few simulated seeds, and tests that a seed replays exactly and that a failure is shrunk."""
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -8,6 +9,7 @@ import pytest
 
 from common.metadata.metadata_version import is_directory_assignment_supported
 from common.time_units import NS_PER_S
+from tests.simulation import explaining
 from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.event_log import readable
@@ -15,6 +17,7 @@ from tests.simulation.explaining import run_and_explain
 from tests.simulation.faults import FIRST_CLIENT_ID, KINDS
 from tests.simulation.hash_seeds import printed_under
 from tests.simulation.history import Outcome
+from tests.simulation.loop import rare_collections
 from tests.simulation.moments import HALF_COMPACTED, HALF_SWAPPED
 from tests.simulation.plans import ACKNOWLEDGED_FAULTS, ACKNOWLEDGED_KINDS, LOST_MOVER_FAULTS, draw_plan
 from tests.simulation.shrinking import shrink
@@ -183,3 +186,25 @@ def test_the_event_log_is_one_line_an_event() -> None:
         "   1.500000s !broker-1    log_dir_failed                   log_dir=/b1/d2 cause='append: EIO'",
         "   2.000000s  lab         fault                            kind=disk",
     ]
+
+
+def test_a_finished_run_leaves_no_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its objects refer to each other, so that only the garbage collector can free them. It runs rarely meanwhile."""
+    worlds: list[weakref.ref[SimulatedWorld]] = []
+
+    def run(seed: int) -> explaining.Outcome:
+        world = SimulatedWorld(seed=seed)
+
+        async def scenario(world: SimulatedWorld) -> None:
+            world.node("n1")
+
+        world.run(scenario)
+        worlds.append(weakref.ref(world))
+        return explaining.Outcome(seed, SeedReport(seed), None)
+
+    monkeypatch.setattr(explaining, "run_and_explain", run)
+    with rare_collections():
+        run(1)
+        assert worlds[0]() is not None
+        explaining.run_and_free(2)
+    assert [world() for world in worlds] == [None, None]
