@@ -82,6 +82,8 @@ class CoordinatorPartition(Generic[S]):
         # How long the next load after a failure waits (rule 3).
         self._retry_ns = _RETRY_MIN_NS
         self._cancel_expiry: Callable[[], None] | None = None
+        # What is to be carried out once the shard is loaded. Invariant: empty while `_open` is set.
+        self._deferred: list[Operation[S]] = []
         self._begin_load()
 
     @property
@@ -108,6 +110,13 @@ class CoordinatorPartition(Generic[S]):
         """Carries out an operation that no request asked for, if the shard is loaded."""
         if self._open is not None and self.partition.leader_error() is ErrorCode.NONE:
             self._open.perform(operation)
+
+    def perform_in_time(self, operation: Operation[S]) -> None:
+        """As `perform_unasked`, but once the shard is loaded if it is not."""
+        if self._open is None:
+            self._deferred.append(operation)
+        else:
+            self.perform_unasked(operation)
 
     def partition_changed(self) -> None:
         """Ends the pause before the next load if the ISR has enough members. Call it when the ISR or min.insync.replicas may
@@ -218,6 +227,9 @@ class CoordinatorPartition(Generic[S]):
         )
         self._expire_later()
         self._open.open()
+        deferred, self._deferred = self._deferred, []
+        for operation in deferred:
+            self.perform_in_time(operation)
 
     def _failed(self, error: ErrorCode) -> None:
         """Throws the shard away, because one of its steps is not in the log or may be lost. Loads the partition again."""

@@ -518,6 +518,27 @@ def test_the_offsets_of_a_deleted_topic_are_dropped() -> None:
     run(scenario)
 
 
+def test_the_offsets_of_a_topic_that_is_deleted_during_a_load_are_dropped_after_it() -> None:
+    """A shard that is being loaded learns the names once it is loaded: a topic of the same name could be there again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await start(cluster, [1, 2], min_insync_replicas="2")
+        assert await commit(cluster, 1, 7) is ErrorCode.NONE
+        cluster.controller.change(topic_id=OFFSETS, isr=[1])
+        assert await commit(cluster, 1, 8) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await committed(cluster, 1) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        cluster.controller.remove_topic()
+        await cluster.until(lambda: cluster[1].state.topic_named("t") is None)
+        assert coordinated(cluster, 1)[0].shard is None
+        cluster.controller.change(topic_id=OFFSETS, isr=[1, 2])
+        await until_loaded(cluster, 1)
+        shard = coordinated(cluster, 1)[0].shard
+        assert isinstance(shard, WrittenShard)
+        assert shard.dropped_topics == ["t"]
+
+    run(scenario)
+
+
 def test_a_partition_added_to_the_topic_is_coordinated_too() -> None:
     """The broker leads a second partition from then on, and the first keeps its shard."""
 
