@@ -31,8 +31,8 @@ class LogTruncation(SegmentDeletion):
         """Removes all batches that end after `offset`. Returns the new log end offset: the end of the last batch, or the log
         start if no batch is left above it.
 
-        If compaction has left a gap at `offset`, the log ends before the gap, as it would after a load. With an end inside
-        the gap, a new follower of this log could not reach that end before the next append.
+        If compaction has left a gap at `offset` or right before it, the log ends before the gap, with its last batch. With a
+        later end, a new follower of this log could not reach that end before the next append.
 
         The owner must first lower the recovery point and store it. Otherwise, after a crash, the old, higher recovery point
         would vouch for bytes that were never synced.
@@ -73,22 +73,22 @@ class LogTruncation(SegmentDeletion):
     async def _cut(self, offset: Offset) -> None:
         segments = [*self._segments]
         number = self._segments.number_of(offset)
-        segment = segments[number]
-        assert segment.file is not None
-        with segment.file.in_use():
-            first_offset, position = await segment.find_batch(offset) or (offset, segment.written_size)
-            kept = await segment.first_part(
-                position, end_offset=min(offset, first_offset), index_interval=self.config.index_interval_bytes
-            )
-            end = Offset(kept.next_offset)
-            if end < self.log_start_offset <= offset:
-                # No batch is left that may be read. As after a load, the log is empty, and its start stays where it is.
-                await self._start_over(self.log_start_offset)
-                return
-            if end < self.producers.state.end_offset:
-                producers = await self.producers.state_at(self.name, segments, end)
-            else:
-                producers = self.producers.state
+        kept, position = await self._first_part(segments[number], offset)
+        while not position and number:
+            # Nothing of this segment is left. Where a broker of Apache Kafka has left a gap before it, that goes as well.
+            before, size = await self._first_part(segments[number - 1], offset)
+            if before.next_offset == kept.base_offset:
+                break
+            number, kept, position = number - 1, before, size
+        end = Offset(kept.next_offset)
+        if end < self.log_start_offset <= offset:
+            # No batch is left that may be read. As after a load, the log is empty, and its start stays where it is.
+            await self._start_over(self.log_start_offset)
+            return
+        if end < self.producers.state.end_offset:
+            producers = await self.producers.state_at(self.name, segments, end)
+        else:
+            producers = self.producers.state
         # Do not suspend from here until `_cut_steps` is queued: only then do memory and the disk's queue agree again.
         removed = segments[number + 1 :]
         kept.is_held = True
@@ -99,6 +99,16 @@ class LogTruncation(SegmentDeletion):
             self._store_epochs()
         self._start(self._cut_steps(kept, position, removed))
         await self._background.wait()
+
+    async def _first_part(self, segment: Segment, offset: Offset) -> tuple[Segment, int]:
+        """Returns the part of a segment that ends at or before `offset`, and its size."""
+        assert segment.file is not None
+        with segment.file.in_use():
+            first_offset, position = await segment.find_batch(offset) or (offset, segment.written_size)
+            part = await segment.first_part(
+                position, end_offset=min(offset, first_offset), index_interval=self.config.index_interval_bytes
+            )
+        return part, position
 
     def _cut_steps(self, kept: Segment, position: int, removed: list[Segment]) -> Steps:
         yield from self.producers.drop_beyond_steps(self.name, self.log_end_offset)

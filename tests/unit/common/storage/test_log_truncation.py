@@ -160,6 +160,29 @@ def test_a_log_that_is_cut_in_a_gap_ends_with_its_last_batch(is_rolled: bool) ->
     SimulatedWorld(1).run(scenario)
 
 
+@pytest.mark.parametrize("empty", [[], [2], [2, 6], [6]])
+def test_a_log_that_is_cut_where_a_gap_between_segments_ends_ends_with_its_last_batch(empty: list[int]) -> None:
+    """Compaction by a broker of Apache Kafka leaves such gaps, and segments without batches in them."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        await log_dir.mkdir(FOLDER)
+        for base_offset, data in [(0, batch(2)[1]), *((each, b"") for each in empty), (10, batch(2, offset=10)[1])]:
+            world.disk(PATH).write(f"{FOLDER}/{base_offset:020d}.log", bytes(data))
+        log = await Log.load(log_dir, FOLDER, SMALL, recovery_point=Offset(12), clean=True)
+        assert log.log_end_offset == 12
+        log.lower_recovery_point(Offset(10))
+        assert await log.truncate_to(Offset(10)) == 2
+        assert (log.log_end_offset, log.written_offset, log.recovery_point) == (2, 2, 2)
+        await append(log).written
+        world.crash("a")
+        loaded = await Log.load(await attached(world, node="b"), FOLDER, SMALL, recovery_point=Offset(2))
+        assert not loaded.recovery.lost_anything
+        assert await all_offsets(loaded) == [(0, 1), (2, 2)]
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_log_that_is_cut_in_the_gap_where_it_starts_keeps_its_start() -> None:
     """No record is left between the log start and the cut. If the log ended before its start, it would give the offsets of
     deleted records to new ones."""
