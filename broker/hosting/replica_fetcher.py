@@ -447,9 +447,7 @@ class ReplicaFetcher:
         elif data.error_code != ErrorCode.NONE:
             self._back_off(followed, error_name(data.error_code))
         elif data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
-            await self._truncate_to_divergence(
-                followed, LeaderEpoch(data.diverging_epoch.epoch), Offset(data.diverging_epoch.end_offset)
-            )
+            await self._truncate_to_divergence(followed, data)
         else:
             followed.backoff_ns = _FIRST_BACKOFF_NS
             batches, view = _intact_batches(data.records)
@@ -503,8 +501,9 @@ class ReplicaFetcher:
 
     # --- truncation ----------------------------------------------------------------------------------------------
 
-    async def _truncate_to_divergence(self, followed: _Followed, epoch: LeaderEpoch, end_offset: Offset) -> None:
+    async def _truncate_to_divergence(self, followed: _Followed, data: PartitionData) -> None:
         """Truncates the log to the end of the last epoch that both logs share. The next fetch shows if that is enough."""
+        epoch, end_offset = LeaderEpoch(data.diverging_epoch.epoch), Offset(data.diverging_epoch.end_offset)
         log = followed.partition.log
         known = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
         if known.epoch < 0:
@@ -515,13 +514,18 @@ class ReplicaFetcher:
         else:
             target = Offset(min(known.end_offset, end_offset))
         before = (log.log_end_offset, log.leader_epochs.latest_epoch)
-        await self._truncate(followed.partition, Offset(max(0, min(target, log.log_end_offset))))
+        await self._truncate(followed.partition, Offset(max(0, min(target, log.log_end_offset))), data.log_start_offset)
         if (log.log_end_offset, log.leader_epochs.latest_epoch) == before:
             # Nothing was truncated, so the next fetch would be identical. Something is wrong, and retrying without a pause
             # would not fix it.
             self._back_off(followed, f"the logs part at epoch {epoch}, offset {end_offset}, and nothing is left to cut")
 
-    async def _truncate(self, partition: Partition, offset: Offset) -> None:
+    async def _truncate(self, partition: Partition, offset: Offset, leader_start: int) -> None:
+        """Truncates the log. If that takes it below its start, no record is left, and it begins again where the leader's log
+        does. If it began at `offset`, this replica could join the ISR without the leader's records below that."""
+        if offset < partition.log.log_start_offset and 0 <= leader_start < offset:
+            await self._restart(partition, Offset(leader_start))
+            return
         if offset < partition.high_watermark:
             self._env.log.warning(
                 "truncating_below_high_watermark",
@@ -556,11 +560,11 @@ class ReplicaFetcher:
         leader_end = await self._list_offset(partition, LATEST)
         if leader_end is None or not self._is_current(followed):
             return self._back_off(followed, "the leader's end is not known")
-        if leader_end < partition.log.log_end_offset:
-            return await self._truncate(partition, leader_end)
         leader_start = await self._list_offset(partition, EARLIEST)
         if leader_start is None or not self._is_current(followed):
             return self._back_off(followed, "the leader's start is not known")
+        if leader_end < partition.log.log_end_offset:
+            return await self._truncate(partition, leader_end, leader_start)
         if leader_start > partition.log.log_end_offset:
             return await self._restart(partition, leader_start)
         return self._back_off(followed, ErrorCode.OFFSET_OUT_OF_RANGE.name)

@@ -534,6 +534,36 @@ def test_a_new_leader_whose_appends_are_still_queued_costs_its_follower_nothing(
     run(scenario)
 
 
+@pytest.mark.parametrize("has_epochs", [True, False])
+def test_a_follower_that_loses_its_whole_log_begins_where_the_leader_does(*, has_epochs: bool) -> None:
+    """After an unclean election the leader's log ends before the follower's starts. The follower joins the ISR with all of
+    the leader's records: it could be elected next."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        await cluster.started()
+        for value in ("one", "two"):
+            await cluster.produce(1, value)
+        cluster.crash(1)
+        cluster.controller.change(leader=2, isr=[2])
+        await cluster.until(cluster[2].leads)
+        for number in range(5):
+            await cluster.produce(2, f"gone-{number}")
+        cluster[2].partition().raise_log_start(Offset(6))
+        if not has_epochs:
+            cluster[2].partition().log.leader_epochs.clear()
+        await cluster.start(1)
+        cluster.controller.change(leader=1, isr=[1])
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+        cluster.controller.change(leader=2)
+        await cluster.until(lambda: cluster[2].leads() and cluster[2].partition().high_watermark == 2)
+        assert await cluster.read_all(2) == ["one", "two"]
+
+    run(scenario)
+
+
 def test_divergence_over_several_epochs_takes_several_rounds() -> None:
     """Each log has epochs that the other does not know. The follower goes back epoch by epoch until the logs agree
     (KIP-279)."""
