@@ -514,8 +514,8 @@ class Moves:
         self._log("move_finished", move, pause_ms=round(pause_ns / NS_PER_MS, 3))
 
         async def remove_old() -> None:
+            # First, because closing may fail if the process is short of file descriptors. The folder goes in a later job.
+            self._deletion.remove_later(copy.source, folder, partition.key, partition.config.file_delete_delay_ms)
             await old.close()
-            delay_ms = partition.config.file_delete_delay_ms
-            self._deletion.remove_later(copy.source, folder, partition.key, delay_ms)
 
         copy.source.upkeep.submit(remove_old)

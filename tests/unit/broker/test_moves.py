@@ -427,6 +427,29 @@ def test_a_swap_that_is_short_of_file_descriptors_costs_clients_a_few_millisecon
     run(scenario)
 
 
+def test_the_old_log_is_removed_even_if_it_could_not_be_closed() -> None:
+    """The process is short of file descriptors when the old log writes its indexes. The folder must not stay until the next
+    start: it may be as large as the log."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+
+        def run_short(event: SimulatedEvent) -> None:
+            if event.name == "move_finished":
+                cluster.world.disk(path(1, "a")).fail_next("replace_file", errno.EMFILE)
+
+        cluster.world.event_watchers.append(run_short)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        await cluster.world.event("log_dir_warning")
+        assert folders(cluster, "a") == ["t-0-delete"]
+        await cluster.until(lambda: folders(cluster, "a") == [], within_seconds=100)
+
+    run(scenario)
+
+
 def test_a_follower_that_truncates_cuts_its_copy_too() -> None:
     """The copy has a record that the new leader does not have. After the truncation, log and copy agree again."""
 
