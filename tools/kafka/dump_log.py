@@ -48,6 +48,7 @@ from common.storage.offset_index import OffsetIndex
 from common.storage.producers.snapshot import CorruptProducerSnapshot, decode_producer_snapshot
 from common.storage.producers.state import NO_OFFSET
 from common.storage.time_index import TimeIndex
+from common.storage.transaction_index import VERSION as ABORTED_VERSION
 from tools.arguments import ToolParser
 from tools.errors import ToolError, is_unwritten_output, run_tool
 from tools.kafka import record_decoders
@@ -368,10 +369,13 @@ def _dump_producers(path: Path) -> None:
 
 # --- aborted transactions -----------------------------------------------------------------------------------------
 def _dump_aborted_transactions(path: Path) -> None:
-    """Prints the entries as they are: the file may be damaged, and entries that contradict each other are of interest."""
+    """Prints the entries as they are: the file may be damaged, and entries that contradict each other are of interest. As in
+    Kafka, neither they nor bytes at the end that are no entry are an error, but an entry of a later version is."""
     content = path.read_bytes()
     trailing = len(content) % _ABORTED.size
     for version, producer_id, first, last, last_stable in _ABORTED.iter_unpack(content[: len(content) - trailing]):
+        if version > ABORTED_VERSION:
+            raise ToolError(f"{path} has an entry of version {version}, only {ABORTED_VERSION} is known")
         print(
             f"version: {version} producerId: {producer_id} firstOffset: {first} lastOffset: {last} "
             f"lastStableOffset: {last_stable}"

@@ -317,19 +317,25 @@ def test_producer_snapshots_are_printed_as_kafka_prints_them(tmp_path: Path, cap
 
 
 def test_aborted_transactions_are_printed_as_kafka_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Entries are shown as they are. Bytes that are no entry are an error line, and status 0 as in Kafka."""
+    """Entries are shown as they are. Bytes that are no entry are an error line, and status 0 as in Kafka. An entry of a
+    later version ends the tool with an error, as in Kafka."""
     path = tmp_path / f"{5:020d}.txnindex"
-    entries = [struct.pack(">hqqqq", 0, 7, 1, 5, 6), struct.pack(">hqqqq", 1, 8, 9, 2, 3)]
+    entries = [struct.pack(">hqqqq", 0, 7, 1, 5, 6), struct.pack(">hqqqq", -1, 8, 9, 2, 3)]
     path.write_bytes(b"".join(entries) + b"xyz")
     assert dump(capsys, [path]) == (
         0,
         [
             f"Dumping {path.name}",
             "version: 0 producerId: 7 firstOffset: 1 lastOffset: 5 lastStableOffset: 6",
-            "version: 1 producerId: 8 firstOffset: 9 lastOffset: 2 lastStableOffset: 3",
+            "version: -1 producerId: 8 firstOffset: 9 lastOffset: 2 lastStableOffset: 3",
         ],
         [f"{path.name} ends with 3 bytes that are no entry"],
     )
+    path.write_bytes(entries[0] + struct.pack(">hqqqq", 1, 8, 9, 20, 3))
+    status, printed, errors = dump(capsys, [path])
+    assert (status, printed[1:]) == (1, ["version: 0 producerId: 7 firstOffset: 1 lastOffset: 5 lastStableOffset: 6"])
+    assert len(errors) == 1
+    assert f"{path.name} has an entry of version 1, only 0 is known" in errors[0]
 
 
 @pytest.mark.parametrize(
