@@ -269,7 +269,8 @@ class Replicas:
             return
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)
         partition.load_high_watermark(loaded.high_watermark)
-        partition.first_dirty_offset = loaded.first_dirty_offset
+        # Recovery, or a truncation that a kill has interrupted, may have left less than was clean. What follows is not.
+        partition.first_dirty_offset = min(loaded.first_dirty_offset, loaded.log.log_end_offset)
         partition.future = loaded.future
         self._hosted.add_partition(partition)
         self._creation.note_kind(partition.key)

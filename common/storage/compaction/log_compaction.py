@@ -123,6 +123,8 @@ class LogCompaction:
         transactions = CleanedTransactions()
         for group in group_segments(below, self._settings.segment_bytes):
             await self._compact_group(group, offsets, transactions)
+        # The log may have been truncated since the last read, and what was appended then is not clean.
+        self._check()
         self._result.end_offset = Offset(offsets.end_offset)
         self._result.keys = len(offsets)
         return self._result

@@ -21,6 +21,7 @@ from common.records.decompression import decompress
 from common.storage.compaction.log_compaction import Compacted, CompactionEnded, CompactionSettings, LogCompaction
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.segment import Segment
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,
@@ -331,6 +332,29 @@ def test_a_truncation_ends_the_compaction() -> None:
         )
         with pytest.raises(CompactionEnded):
             await compaction.run(0, 40)
+        assert sorted(await records_of(log)) == list(range(20))
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_truncation_after_the_last_read_ends_the_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last group stays as it is, and while its file is discarded the log is cut below it. What follows the cut is not
+    clean."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log, keys=1000)
+        discard_cleaned = log.discard_cleaned
+
+        async def cut_meanwhile(cleaned: Segment) -> None:
+            if cleaned.base_offset == log.durable_segments()[-1].base_offset:
+                log.lower_recovery_point(Offset(20))
+                await log.truncate_to(Offset(20))
+            await discard_cleaned(cleaned)
+
+        monkeypatch.setattr(log, "discard_cleaned", cut_meanwhile)
+        with pytest.raises(CompactionEnded):
+            await compact(log, settings=replace(SETTINGS, segment_bytes=600))
         assert sorted(await records_of(log)) == list(range(20))
 
     SimulatedWorld(1).run(scenario)
