@@ -31,6 +31,7 @@ from common.storage.checkpoints import (
     store_offset_checkpoint,
 )
 from common.storage.clean_shutdown import load_clean_shutdown, remove_clean_shutdown, store_clean_shutdown
+from common.storage.copy_divergence import end_of_agreement
 from common.storage.empty_log import remove_empty_log
 from common.storage.errors import LogExists
 from common.storage.log import Log
@@ -258,9 +259,11 @@ def find_superfluous(
 ) -> list[tuple[DirectoryId, LoadedLog]]:
     """Returns the logs to put aside if several directories hold a log of the same partition, as after a lost disk came back.
 
-    The log in the directory that the metadata names is kept. If the metadata names none of these directories, a replica
-    outside the ISR keeps its longest log, because replication will bring that log in line with the leader's anyway. For a
-    replica in the ISR no choice would be safe: raises DuplicateLog.
+    The log in the directory that the metadata names is kept, or another one that continues it: a move was undone when its
+    target failed, after the copy had got the partition's name there, and the old log took records before the metadata named
+    its directory again. If the metadata names none of these directories, a replica outside the ISR keeps its longest log,
+    because replication will bring that log in line with the leader's anyway. For a replica in the ISR no choice would be
+    safe: raises DuplicateLog.
     """
     places: dict[TopicIdPartition, list[tuple[DirectoryId, LoadedLog]]] = {}
     for directory_id, logs in found.items():
@@ -273,9 +276,24 @@ def find_superfluous(
         kept = next((each for each in candidates if each[0] == named_by_metadata(key)), None)
         if kept is None and is_in_isr(key):
             raise _duplicate(candidates)
-        kept = kept or max(candidates, key=lambda each: each[1].log.log_end_offset)
+        eligible = candidates if kept is None else [kept, *(each for each in candidates if _continues(each, kept))]
+        # Of several that are equally long the first one.
+        kept = max(eligible, key=lambda each: each[1].log.log_end_offset)
         superfluous += [each for each in candidates if each is not kept]
     return superfluous
+
+
+def _continues(other: tuple[DirectoryId, LoadedLog], named: tuple[DirectoryId, LoadedLog]) -> bool:
+    """Whether the other log has all records of the named one, and the named one has any to tell this from."""
+    log, copy = other[1].log, named[1].log
+    agreement = end_of_agreement(
+        current=log.leader_epochs,
+        current_start=log.log_start_offset,
+        current_end=log.log_end_offset,
+        copy=copy.leader_epochs,
+        copy_end=copy.log_end_offset,
+    )
+    return log.log_start_offset < agreement == copy.log_end_offset
 
 
 def _duplicate(candidates: Sequence[tuple[DirectoryId, LoadedLog]]) -> DuplicateLog:

@@ -242,6 +242,41 @@ def test_the_target_disk_dies() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_kill_after_the_target_failed_in_the_last_rename_loses_no_record(*, is_stopped: bool) -> None:
+    """The copy has the partition's name when its directory fails, so the swap is undone, and the old log takes a record. The
+    broker ends before the metadata names the old directory again, and starts with both."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        disk = cluster.world.disk(path(1, "b"))
+
+        def fail(where: str, kind: str, name: str) -> None:
+            if (where, kind) == (path(1, "b"), "rename") and name.endswith("-future"):
+                disk.fail_next("fsync_dir", errno.EIO)
+
+        cluster.world.operation_watchers.append(fail)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await cluster.world.event("move_failed")
+        await cluster.until(lambda: not cluster[1].partition().is_restructuring)
+        assert cluster[1].partition().directory_id == directory(1, "a")
+        assert (await cluster.produce(1, "two")).error_code == ErrorCode.NONE
+        if is_stopped:
+            await cluster.stop(1)
+        else:
+            cluster.crash(1)
+        disk.heal()
+        assert folders(cluster, "a") == folders(cluster, "b") == ["t-0"]
+        await cluster.start(1, "ab", previous="ab")
+        await cluster.started()
+        assert await cluster.read_all(1) == ["one", "two"]
+        assert assigned(cluster) == directory(1, "a")
+
+    run(scenario)
+
+
 def test_the_source_disk_dies_during_the_renames_and_its_replicas_are_closed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """With thousands of replicas in the source, the last rename may end before the turn of this one. The move ended with the
     failure, and its copy is being closed. So the copy must not become the log of a replica that is served."""

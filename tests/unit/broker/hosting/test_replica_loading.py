@@ -2,15 +2,19 @@
 
 import asyncio
 
-from broker.hosting.directory_logs import DirectoryContent
+import pytest
+
+from broker.hosting.directory_logs import DirectoryContent, LoadedLog, find_superfluous
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.loading_progress import LoadingProgress
 from broker.hosting.replica_loading import ReplicaLoading
 from common.configuration.topic import TopicConfig
-from common.ids import BrokerId, TopicIdPartition
+from common.ids import BrokerId, Offset, TopicIdPartition
 from common.log_dirs.log_directories import LogDirectories, LogDirectory
+from common.storage.log import Log
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.broker.cluster import METADATA_PATH, TOPIC, directory, path
+from tests.unit.common.storage.batches import append
 
 
 class RecordingHosted(Hosted):
@@ -77,3 +81,42 @@ def test_what_the_checkpoint_files_name_is_collected_one_by_one() -> None:
     traces: set[TopicIdPartition] = set()
     assert len(list(content.collect_traces({"t": TOPIC}, traces))) == 4
     assert traces == {TopicIdPartition(TOPIC, index) for index in range(3)}
+
+
+@pytest.mark.parametrize(
+    ("named", "other", "kept"),
+    [
+        ("0:0-3", "0:0-5", "other"),
+        ("0:0-3", "0:0-3 1:3-5", "other"),
+        ("0:0-3 1:3-4", "0:0-5", "named"),
+        ("1:0-3", "0:0-5", "named"),
+        ("0:0-3", "0:0-3", "named"),
+        ("0:0-5", "0:0-3", "named"),
+        ("0:0-0", "0:0-3", "named"),
+        ("0:0-3", "0:3-5", "named"),
+        ("0:0-3", "0:2-5", "other"),
+    ],
+)
+def test_the_log_that_the_metadata_names_is_kept_unless_another_one_continues_it(named: str, other: str, kept: str) -> None:
+    """Each log is given by its epochs, each with its first offset and its end."""
+
+    async def loaded(world: SimulatedWorld, letter: str, epochs: str) -> LoadedLog:
+        world.disk(path(1, letter))
+        log_dir = world.node("broker-1").log_dir(path(1, letter), operation_timeout_ns=10**9)
+        await log_dir.attach()
+        parsed = [(int(epoch), *map(int, span.split("-"))) for epoch, span in (each.split(":") for each in epochs.split())]
+        log = await Log.create(log_dir, "t-0", TopicConfig(), TOPIC, start_offset=Offset(parsed[0][1]))
+        for epoch, start, end in parsed:
+            for _ in range(start, end):
+                await append(log, epoch=epoch).written
+        return LoadedLog("t", TOPIC, 0, log, Offset(0), Offset(0))
+
+    async def scenario(world: SimulatedWorld) -> None:
+        found = {
+            directory(1, "b"): [await loaded(world, "b", other)],
+            directory(1, "a"): [await loaded(world, "a", named)],
+        }
+        [(superfluous, _)] = find_superfluous(found, named_by_metadata=lambda _: directory(1, "a"), is_in_isr=lambda _: True)
+        assert superfluous == directory(1, "b" if kept == "named" else "a")
+
+    SimulatedWorld(1).run(scenario)
