@@ -457,6 +457,9 @@ class Moves:
             log = await copy.create()
         except LogExists:
             raise AssertionError("the folder's name is unique") from None
+        except BatchError as error:
+            self._give_up(move, f"the current log is damaged: {error}")
+            return
         except LogDirError:
             if self._hosted.online_directory(copy.target.directory_id) is not None:
                 # The process lacks file descriptors or memory. A folder left behind is empty; a later startup removes it.

@@ -592,6 +592,29 @@ def test_a_log_that_ends_in_a_gap_moves() -> None:
     run(scenario)
 
 
+def test_a_log_whose_first_batch_is_damaged_does_not_move() -> None:
+    """The copy cannot begin. The move ends, as it does when a later batch is damaged, and the broker goes on."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assign_directories(cluster)
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], configs={"segment.bytes": "200"})
+        await cluster.started()
+        cluster.controller.change(directories=[directory(1, "a")])
+        for number in range(10):
+            await cluster.produce(1, f"value-{number}")
+        await cluster[1].partition().log.flush()
+        magic = 16
+        cluster.world.disk(path(1, "a")).corrupt("t-0/00000000000000000000.log", magic)
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await cluster.world.event("move_failed")
+        await cluster.until(lambda: len(cluster[1].replicas.moves) == 0)
+        assert folders(cluster, "b") == []
+        assert (await cluster.produce(1, "goes on")).error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
 def test_retention_deletes_the_same_segments_of_the_copy() -> None:
     """While the move waits for the controller, retention.bytes deletes segments of the log. The same segments of the copy
     are deleted."""
