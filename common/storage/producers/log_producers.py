@@ -172,15 +172,15 @@ async def _note_batches(
 ) -> None:
     """Takes up the segment's batches from `covered` on and below `offset`."""
     assert segment.file is not None
-    position = 0
-    if covered > segment.base_offset:
-        found = await segment.find_batch(covered)
-        if found is None:
-            return
-        position = found[1]
     handle = segment.file.handle
-    scan = HeaderScan(log_dir, handle, position=position, end=segment.written_size, piece_size=_PIECE)
     try:
+        position = 0
+        if covered > segment.base_offset:
+            found = await segment.find_batch(covered)
+            if found is None:
+                return
+            position = found[1]
+        scan = HeaderScan(log_dir, handle, position=position, end=segment.written_size, piece_size=_PIECE)
         while (found_header := await scan.next()) is not None:
             header, position = found_header
             if header.next_offset > offset:

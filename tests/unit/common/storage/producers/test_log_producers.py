@@ -150,6 +150,31 @@ def test_a_damaged_snapshot_is_removed_and_an_older_one_is_used() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+def test_a_log_is_loaded_although_both_a_snapshot_and_the_batches_before_an_older_one_are_damaged() -> None:
+    """The older snapshot lies within a segment, and the way to its offset leads over the damaged batch. One log with damaged
+    batches must not keep the broker from starting: its readers get the error."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await produce(log, 3)
+        await log.close()
+        log = await Log.load(log.log_dir, FOLDER, FIVE, recovery_point=Offset(3), clean=True)
+        await produce(log, 9)
+        await log.flush()
+        disk = world.disk(PATH)
+        assert log.segment_base_offsets == [0, 5, 10]
+        world.crash("a")
+        magic_of_the_third = 2 * 82 + 16
+        disk.corrupt(f"{FOLDER}/{0:020d}.log", magic_of_the_third)
+        for offset in (5, 10):
+            disk.corrupt(f"{FOLDER}/{producer_snapshot_file(offset)}", 20)
+        loaded = await Log.load(await attached(world, node="b"), FOLDER, FIVE, recovery_point=Offset(10))
+        assert loaded.log_end_offset == 12
+        assert last_batches({**loaded.producers.state.entries}) == last_batches(state_of_batches(12))
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_snapshot_beyond_the_end_is_never_used() -> None:
     """A power cut can keep the snapshot of a roll and lose the batches that it covers."""
 
