@@ -6,7 +6,7 @@ too long but has no hole.
 """
 
 from common.ids import Offset
-from common.records.batch import BatchHeader
+from common.records.batch import BatchError, BatchHeader
 from common.storage.outstanding import Steps
 from common.storage.producers.state import ProducerState
 from common.storage.segment import Segment
@@ -76,7 +76,11 @@ class LogTruncation(SegmentDeletion):
         kept, position = await self._first_part(segments[number], offset)
         while not position and number:
             # Nothing of this segment is left. Where a broker of Apache Kafka has left a gap before it, that goes as well.
-            before, size = await self._first_part(segments[number - 1], offset)
+            try:
+                before, size = await self._first_part(segments[number - 1], offset)
+            except BatchError:
+                # That segment is damaged, which its readers get to know. It must not stop the truncation.
+                break
             if before.next_offset == kept.base_offset:
                 break
             number, kept, position = number - 1, before, size

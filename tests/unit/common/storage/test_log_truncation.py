@@ -183,6 +183,23 @@ def test_a_log_that_is_cut_where_a_gap_between_segments_ends_ends_with_its_last_
     SimulatedWorld(1).run(scenario)
 
 
+def test_a_log_is_cut_at_the_end_of_a_damaged_segment() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_bytes=1000))
+        await fill(log, 20)
+        end = log.segment_base_offsets[1]
+        await log.flush()
+        first, second = (f"{FOLDER}/{each:020d}" for each in log.segment_base_offsets[:2])
+        world.disk(PATH).delete(f"{first}.index")
+        magic = 16
+        world.disk(PATH).corrupt(f"{first}.log", magic)
+        assert await log.truncate_to(end) == end
+        assert f"{second}.log" in world.disk(PATH).files()
+        await append(log).written
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_log_that_is_cut_in_the_gap_where_it_starts_keeps_its_start() -> None:
     """No record is left between the log start and the cut. If the log ended before its start, it would give the offsets of
     deleted records to new ones."""
