@@ -163,9 +163,7 @@ class Cleaner:
 
     async def _cleanable(self, partition: Partition, log: Log) -> Cleanable | None:
         config = partition.config
-        dirty_from = first_dirty_offset(
-            partition.first_dirty_offset, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset
-        )
+        dirty_from = _dirty_from(partition, log)
         needs_ages = config.min_compaction_lag_ms > 0 or config.max_compaction_lag_ms < LONG_MAX
         try:
             ages = [
@@ -199,6 +197,8 @@ class Cleaner:
         start_ns = self._env.now_ns()
         try:
             await directory.files.store_recovery_points()
+            if not _is_still_cleanable(partition, log, part):
+                return True
             compaction = LogCompaction(
                 log,
                 self._settings(partition),
@@ -280,6 +280,18 @@ class Cleaner:
             segments_replaced=result.segments_replaced,
             duration_ms=round((self._env.now_ns() - start_ns) / NS_PER_MS),
         )
+
+
+def _dirty_from(partition: Partition, log: Log) -> int:
+    return first_dirty_offset(
+        partition.first_dirty_offset, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset
+    )
+
+
+def _is_still_cleanable(partition: Partition, log: Log, part: Cleanable) -> bool:
+    """Whether the part is still dirty from its start on and stable up to its end. The log may have been truncated since the
+    part was looked up: what was appended then need not be either."""
+    return _dirty_from(partition, log) == part.first_dirty_offset and part.end_offset <= partition.last_stable_offset
 
 
 def _size(segment: Segment) -> SegmentAge:

@@ -1,6 +1,7 @@
 """Brokers compact the logs of topics with cleanup.policy=compact while clients and followers use them."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -344,6 +345,30 @@ def test_a_kill_within_a_truncation_leaves_nothing_clean_that_is_not() -> None:
         assert sorted(key for key, _ in (await read(cluster)).values() if key.startswith("k")) == ["k0", "k1", "k2"]
 
     run(scenario, log_cleaner_backoff_ms=SOON)
+
+
+@pytest.mark.parametrize(("first_dirty", "beyond"), [(9, 0), (0, 1)])
+def test_a_log_that_was_truncated_since_it_was_chosen_is_not_compacted(first_dirty: int, beyond: int) -> None:
+    """The looks at all logs take a while, and so does a checkpoint on a busy disk. What was clean or stable before may be
+    neither after a truncation."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs=COMPACT)
+        await cluster.started()
+        await fill(cluster)
+        partition, cleaner = cluster[1].partition(), cluster[1].replicas.cleaner
+        await partition.log.roll()
+        await partition.log.flush()
+        chosen = await cleaner._cleanable(partition, partition.log)
+        assert chosen is not None and chosen.end_offset == partition.last_stable_offset == 30
+        outdated = replace(chosen, first_dirty_offset=first_dirty, end_offset=30 + beyond)
+        assert await cleaner._compact(partition, outdated)
+        assert len(await read(cluster)) == 30 and partition.first_dirty_offset == 0
+        assert await cleaner._compact(partition, chosen)
+        assert len(await read(cluster)) == 3 and partition.first_dirty_offset == 30
+
+    run(scenario, log_cleaner_enable="false")
 
 
 def test_a_damaged_log_is_left_alone_and_others_are_compacted() -> None:
