@@ -145,6 +145,9 @@ class FetchHandler:
         finally:
             for item in items:
                 item.unwatch()
+            # A partition and the set of the changed ones refer to each other. If they were left to the garbage collector, it
+            # would stop the event loop for milliseconds, several times a second.
+            watched.changed.clear()
 
     async def _handle_in_session(
         self, context: RequestContext, request: FetchRequest, session: FetchSession, *, names_all: bool

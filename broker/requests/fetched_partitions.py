@@ -231,6 +231,7 @@ class Fetch:
     def stop_watching(self) -> None:
         for item in self._seen:
             item.unwatch()
+        self.watched.changed.clear()
 
     def look_again(self) -> None:
         """Marks the partitions as changed that might be answered differently now even if they have not changed."""

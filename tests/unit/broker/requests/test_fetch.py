@@ -1,11 +1,13 @@
 """Fetch requests of consumers: which are answered at once, which wait and for how long, limits, and every error."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 
 from broker.core.partition_replica import NO_BROKER_EPOCH
+from broker.requests.fetched_partitions import FetchedPartition
 from common.ids import BrokerId, Offset, TopicId, Uuid
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
@@ -74,6 +76,43 @@ def test_a_fetch_of_records_in_memory_needs_no_task(has_session: bool) -> None:
         later = handle(context(ApiKey.FETCH, 17), request(wanted(offset=1), session_epoch=epoch, min_bytes=1, max_wait_ms=9))
         assert asyncio.iscoroutine(later)
         assert not (await later).responses[0].partitions[0].records
+
+    run(scenario)
+
+
+def test_a_fetch_leaves_no_work_for_the_garbage_collector() -> None:
+    """A fetch that is answered at once, one that waits, and one whose session ends while it waits. None leaves objects that
+    only a collection could free: there are thousands of fetches a second, and a collection stops the event loop."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=2)
+        await cluster.produce(1, "a")
+        handle = cluster[1].server.handlers[ApiKey.FETCH]
+
+        def fetch(*partitions: FetchPartition, **fields: Any) -> Any:
+            return handle(context(ApiKey.FETCH, 17), request(*partitions, max_wait_ms=9, **fields))
+
+        async def all_three() -> None:
+            # The second partition is empty, the third does not exist.
+            fetch(wanted(), wanted(1), wanted(2), session_epoch=-1)
+            await fetch(wanted(offset=1), wanted(1), min_bytes=1, session_epoch=-1)
+            session_id = fetch(wanted(), wanted(1), session_epoch=0).session_id
+            waiting = asyncio.ensure_future(fetch(wanted(), min_bytes=9_999, session_id=session_id, session_epoch=1))
+            await cluster.world.sleep(0.001)
+            fetch(session_id=session_id, session_epoch=-1)
+            await waiting
+
+        def in_memory() -> int:
+            return sum(isinstance(each, FetchedPartition) for each in gc.get_objects())
+
+        gc.collect()
+        before = in_memory()
+        gc.disable()
+        try:
+            await all_three()
+            assert in_memory() == before
+        finally:
+            gc.enable()
 
     run(scenario)
 
