@@ -51,8 +51,8 @@ class RealEnvironment(Environment):
         self._page_cache = PageCache()
         self._resolver = Resolver(self._loop)
 
-    def now_ns(self) -> int:
-        return time.monotonic_ns()
+    # Without a function around it: a small request asks for the time several times.
+    now_ns = staticmethod(time.monotonic_ns)
 
     def wall_ms(self) -> int:
         return time.time_ns() // NS_PER_MS

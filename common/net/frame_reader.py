@@ -6,12 +6,14 @@ buffer over from the connection instead. A received view is ours only during `da
 before that method returns.
 """
 
+import struct
 from collections.abc import Callable
 from typing import Final
 
 from common.protocol.errors import FrameTooLarge, RemoteProtocolError
 from common.protocol.framing import LENGTH_SIZE
 
+_LENGTH: Final = struct.Struct(">i")
 # Below this size, copying a frame is cheaper than giving the connection a new receive buffer.
 TAKEN_FROM: Final = 64 * 1024
 # A frame is copied if it fills less than 1/TAKEN_FRACTION of the receive buffer: keeping the whole buffer alive for the
@@ -73,16 +75,19 @@ class FrameReader:
         """
         if self._partial:
             return self._complete_partial()
-        if len(self._view) < LENGTH_SIZE:
+        view = self._view
+        available = len(view)
+        if available < LENGTH_SIZE:
             return None
-        end = LENGTH_SIZE + self._checked_size(self._view)
-        if len(self._view) < end:
+        size = self._checked_size(view)
+        end = LENGTH_SIZE + size
+        if available < end:
             return None
-        frame = self._view[LENGTH_SIZE:end]
-        self._view = self._view[end:]
+        frame = view[LENGTH_SIZE:end]
+        self._view = view[end:]
         if self._is_ours:
             return frame
-        if len(frame) < TAKEN_FROM or len(frame) * TAKEN_FRACTION < _capacity(frame):
+        if size < TAKEN_FROM or size * TAKEN_FRACTION < _capacity(frame):
             # Writable, because the batches in it are stamped in place.
             return memoryview(bytearray(frame))
         self._take_buffer()
@@ -130,7 +135,8 @@ class FrameReader:
         self._view = self._view[missing:]
 
     def _checked_size(self, start: memoryview | bytearray) -> int:
-        size = int.from_bytes(start[:LENGTH_SIZE], "big", signed=True)
+        size: int
+        (size,) = _LENGTH.unpack_from(start)
         if size < 0 or size > self._size_max:
             raise FrameTooLarge(f"a frame of {size} bytes, at most {self._size_max} are allowed")
         if size < self._size_min:

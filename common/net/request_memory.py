@@ -100,7 +100,13 @@ class RequestMemory:
 
     def has_room_for(self, directory_id: DirectoryId) -> bool:
         """Whether the directory may take another request (rule 6)."""
-        return self._waiting_bytes.get(directory_id, 0) <= 2 * self._share_bytes()
+        waiting_bytes = self._waiting_bytes.get(directory_id)
+        # Compared with what is free first, because that is nearly always enough.
+        return (
+            waiting_bytes is None
+            or waiting_bytes <= 2 * (self._limit_bytes - self.used_bytes)
+            or waiting_bytes <= 2 * self._share_bytes()
+        )
 
     def _share_bytes(self) -> int:
         return max(self._limit_bytes - self.used_bytes, self._limit_bytes // _SHARE_FRACTION_MIN)

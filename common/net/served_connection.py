@@ -99,7 +99,6 @@ class _Exchange:
         api_key: ApiKey,
         version: int,
         correlation_id: int,
-        *,
         request: Struct | None = None,
         frame_size: int = 0,
         size: int = 0,
@@ -135,7 +134,7 @@ class _Exchange:
         return self._connection.wait_for(directory_id, self.size)
 
     def has_room_for(self, directory_id: DirectoryId) -> bool:
-        return self._connection.has_room_for(directory_id)
+        return self._connection.memory.has_room_for(directory_id)
 
 
 class _Wait:
@@ -376,35 +375,32 @@ class ServedConnection:
             return
         client_id, body = request_body(api.request, frame, version)
         request, memory = decode_request(api.request, body, version, numbering=self._server.numbering())
-        exchange = _Exchange(
-            self,
+        frame_size = len(frame)
+        size, response_size = frame_size + memory, 0
+        if not isinstance(request, ProduceRequest):
+            size = max(size, frame_size * DECODED_FACTOR)
+            response_size = _expected_response_size(request)
+            self._is_followers = self._is_followers or (isinstance(request, FetchRequest) and _is_of_follower(request))
+        exchange = _Exchange(self, api.key, version, correlation_id, request, frame_size, size, response_size)
+        # By position: keywords double the time that it takes to create an object.
+        context = RequestContext(
             api.key,
             version,
             correlation_id,
-            request=request,
-            frame_size=len(frame),
-            size=_held_bytes(request, frame, memory),
-            response_size=_expected_response_size(request),
-        )
-        context = RequestContext(
-            api_key=api.key,
-            api_version=version,
-            correlation_id=correlation_id,
-            client_id=client_id,
-            listener_name=self._server.listener_name,
-            peer=self._connection.peer,
-            local_host=self._connection.local_host,
-            principal=ANONYMOUS,
-            received_ns=self._last_use_ns,
-            request_bytes=frame,
-            memory=exchange,
-            client_gone=self._client_gone,
+            client_id,
+            self._server.listener_name,
+            self._connection.peer,
+            self._connection.local_host,
+            ANONYMOUS,
+            self._last_use_ns,
+            frame,
+            exchange,
+            self._client_gone,
         )
         self._exchanges.append(exchange)
-        self._is_followers = self._is_followers or (isinstance(request, FetchRequest) and _is_of_follower(request))
-        self._response_bytes += exchange.response_size
+        self._response_bytes += response_size
         # Charged when `_advance` has started all requests that have arrived, or when one of them is released or waits.
-        self._in_flight_bytes += exchange.size
+        self._in_flight_bytes += size
         try:
             self._server.authorize(context, request)
             result = handler(context, request)
@@ -440,11 +436,9 @@ class ServedConnection:
             self._waits[directory_id] = left
         else:
             del self._waits[directory_id]
-        if not self._is_reading:
+        # With too many requests in progress, nothing starts before a response is sent.
+        if not self._is_reading and len(self._exchanges) < self._limits.in_flight_per_connection_max:
             self._advance()
-
-    def has_room_for(self, directory_id: DirectoryId) -> bool:
-        return self.memory.has_room_for(directory_id)
 
     def release(self, exchange: _Exchange) -> None:
         """Stops counting a request that the handler no longer needs. Before the answer that is only its frame: the decoded
@@ -552,12 +546,6 @@ class ServedConnection:
         self._env.log.warning(
             "request_malformed", listener=self._server.listener_name, peer=self._connection.peer, reason=reason
         )
-
-
-def _held_bytes(request: Struct, frame: memoryview, memory: int) -> int:
-    """Estimates the memory of a request while it is handled. `memory` is that of its decoded elements, without text."""
-    decoded = len(frame) + memory
-    return decoded if isinstance(request, ProduceRequest) else max(decoded, len(frame) * DECODED_FACTOR)
 
 
 def _is_of_follower(request: FetchRequest) -> bool:
