@@ -39,7 +39,7 @@ from common.environment.interface import Environment
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, TopicId, TopicIdPartition
 from common.metadata.registrations import PartitionRegistration
 from common.protocol.errors import ErrorCode
-from common.records.batch import NO_PRODUCER_ID, BatchHeader, read_header
+from common.records.batch import CONTROL_BIT, NO_PRODUCER_ID, TRANSACTIONAL_BIT, BatchHeader, read_header
 from common.records.end_transaction import EndTransactionMarker, encode_marker_batch
 from common.storage.log import Log
 from common.storage.producers.state import (
@@ -104,8 +104,9 @@ class Partition:
         # Where the replica notes that an offset has changed that the checkpoint files of its directory hold. Changes when:
         # the replica comes to a directory, moves to another one or leaves. Without a directory nothing reads the notes.
         self.changed_offsets = ChangedOffsets()
-        # The log that is served. Changes only in `replace_log`; log and directory change together.
-        self._current = PlacedLog(directory_id, log)
+        # The log that is served, and its directory. Change only in `replace_log`, and only together.
+        self.log = log
+        self.directory_id = directory_id
         # The copy in another directory that will become the current log (KIP-113). Set by `Moves`, and at startup.
         # Invariant: never in the directory of the current log. Reset to None when the copy becomes the current log.
         self.future: PlacedLog | None = None
@@ -158,16 +159,6 @@ class Partition:
         self._readable = ReadableBytes()
         self._followers_wake = FollowersWake(env, self.fetch_watchers, self._readable)
         self._count_from_here()
-
-    @property
-    def log(self) -> Log:
-        """The current log."""
-        return self._current.log
-
-    @property
-    def directory_id(self) -> DirectoryId:
-        """The directory of the current log."""
-        return self._current.directory_id
 
     @property
     def name(self) -> str:
@@ -284,10 +275,11 @@ class Partition:
         leader that forgot its proposed ISR could acknowledge records that a proposed member lacks. Produce requests keep
         waiting if the new log holds their records; all other produce requests fail."""
         assert self.is_restructuring
-        former, self._current = self._current, placed
-        _disown(former.log)
-        if former.directory_id != placed.directory_id:
-            self._on_moved(self, former.directory_id)
+        former_log, former_directory_id = self.log, self.directory_id
+        self.log, self.directory_id = placed.log, placed.directory_id
+        _disown(former_log)
+        if former_directory_id != placed.directory_id:
+            self._on_moved(self, former_directory_id)
         if placed == self.future:
             self.future = None
         self._adopt_log()
@@ -565,7 +557,7 @@ class Partition:
         size = 0
         for header, view in batches:
             size += len(view)
-            if header.is_transactional and not header.is_control:
+            if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) == TRANSACTIONAL_BIT:
                 self.verification_guards.end(header.producer_id)
 
         def written() -> None:

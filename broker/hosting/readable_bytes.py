@@ -60,8 +60,9 @@ class ReadableBytes:
     def written(self, end_offset: Offset, size: int) -> None:
         """Notes that the log is written up to `end_offset`."""
         self._written += size
-        self._committed.written(end_offset, size)
-        self._stable.written(end_offset, size)
+        entry = end_offset, size
+        self._committed.written(entry)
+        self._stable.written(entry)
 
     def advanced(self, *, high_watermark: Offset, last_stable_offset: Offset) -> None:
         """Notes that one of the two offsets may have advanced."""
@@ -87,9 +88,9 @@ class _PassedBytes:
         if passed < log_end_offset:
             self._ahead.append((log_end_offset, UNKNOWN_SIZE))
 
-    def written(self, end_offset: Offset, size: int) -> None:
-        self._end_offset = end_offset
-        self._ahead.append((end_offset, size))
+    def written(self, entry: tuple[Offset, int]) -> None:
+        self._end_offset = entry[0]
+        self._ahead.append(entry)
         if len(self._ahead) > ENTRIES_MAX:
             self._ahead = _thinned(self._ahead)
 

@@ -55,7 +55,7 @@ class Traffic:
 
     def produced(self, topic: str, *, messages: int, size: int) -> None:
         """Counts an appended batch."""
-        for counts in (self.all, self._of(topic)):
+        for counts in (self.all, self._topics.get(topic) or self._of(topic)):
             counts.total_produce_requests += 1
             counts.messages_in += messages
             counts.bytes_in += size

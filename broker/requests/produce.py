@@ -48,7 +48,7 @@ from common.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, read_header, set_log_append_time
+from common.records.batch import LOG_OVERHEAD, NO_PRODUCER_ID, BatchError, BatchHeader, read_header, set_log_append_time
 from common.storage.errors import LogClosed
 from common.storage.producers.state import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
 from common.time_units import NS_PER_MS
@@ -139,7 +139,6 @@ class _Append:
         partition: Partition,
         batch: Batch,
         answer: PartitionProduceResponse,
-        *,
         must_be_verified: bool,
         guard: VerificationGuard | None,
     ) -> None:
@@ -310,19 +309,22 @@ class _Produce:
         """Appends the batch for one partition, or holds it back. Raises Refused."""
         partition = self._partition(topic, answer.index)
         batch = validated(records, partition, api_version=self._api_version)
-        self._validate_transactional(batch[0])
+        is_transactional = batch[0].is_transactional
+        if is_transactional or self._transactional_id is not None:
+            self._validate_transactional(batch[0])
         now_ms = self._shared.env.wall_ms()
-        if partition.config.stored_compression is not None:
-            batch = compressed_as_stored(batch, partition, partition.config.stored_compression)
-        if partition.config.has_log_append_time:
+        config = partition.config
+        if config.stored_compression is not None:
+            batch = compressed_as_stored(batch, partition, config.stored_compression)
+        if config.has_log_append_time:
             batch = set_log_append_time(batch[1], now_ms), batch[1]
             answer.log_append_time_ms = now_ms
         else:
             validate_timestamps(*batch, partition, now_ms)
         header = batch[0]
-        must_be_verified = header.is_transactional and self._must_verify()
+        must_be_verified = is_transactional and self._must_verify()
         guard = _begin_verification(partition, header, is_add=self._adds_partitions) if must_be_verified else None
-        append = _Append(self, partition, batch, answer, must_be_verified=must_be_verified, guard=guard)
+        append = _Append(self, partition, batch, answer, must_be_verified, guard)
         if guard is None and not partition.is_swapping:
             self.append(append)
             self._register(append)
@@ -366,7 +368,9 @@ class _Produce:
         self._begin_write(append)
         partition, header = append.partition, append.header
         self._shared.refused_sequences.appended(partition.topic, partition.index, header.producer_id)
-        self._shared.replicas.traffic.produced(partition.topic, messages=header.record_count, size=header.size)
+        self._shared.replicas.traffic.produced(
+            partition.topic, messages=header.record_count, size=header.batch_length + LOG_OVERHEAD
+        )
 
     def written(self, append: _Append, end_offset: Offset) -> None:
         """Notes that the kernel has the batch, which ends at this offset."""
@@ -495,8 +499,14 @@ class _Produce:
         if not self._unwritten and not self._unanswered:
             self._appends.clear()
         # This comes last, because the connection may read on and call the handler from here.
-        for directory_id in [directory_id for directory_id, wait in self._waits.items() if not wait.appends]:
-            self._waits.pop(directory_id).end()
+        if not self._unwritten:
+            ended, self._waits = self._waits, {}
+        else:
+            ended = {directory_id: wait for directory_id, wait in self._waits.items() if not wait.appends}
+            for directory_id in ended:
+                del self._waits[directory_id]
+        for wait in ended.values():
+            wait.end()
 
     # --- the answer ----------------------------------------------------------------------------------------------
 

@@ -18,6 +18,9 @@ from broker.requests.produced_records import (
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import BatchIndexAndErrorMessage
 from common.records.batch import (
+    COMPRESSION_MASK,
+    LOG_OVERHEAD,
+    TIMESTAMP_TYPE_BIT,
     BatchError,
     BatchHeader,
     CorruptBatch,
@@ -55,7 +58,8 @@ def validated(records: object, partition: Partition, *, api_version: int) -> Bat
         records = memoryview(bytearray(records))
     try:
         header, view = read_header(records), records
-        if header.size != len(records):
+        size = len(records)
+        if header.batch_length + LOG_OVERHEAD != size:
             batches = split_batches(records)
             raise Refused(ErrorCode.INVALID_RECORD, f"a partition takes exactly one record batch, not {len(batches)}")
         validate_produced_batch(header, view)
@@ -63,7 +67,7 @@ def validated(records: object, partition: Partition, *, api_version: int) -> Bat
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
     except (CorruptBatch, BatchError) as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    _validate_served(header, partition, api_version=api_version)
+    _validate_served(header, size, partition, api_version=api_version)
     if partition.config.is_compacted:
         _validate_keys(header, view, partition)
     return header, view
@@ -81,7 +85,7 @@ def compressed_as_stored(batch: Batch, partition: Partition, wanted: tuple[int, 
     except InvalidRecordBatch as error:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
     # The batch may have become larger.
-    _validate_size(changed[0], partition)
+    _validate_size(changed[0].size, partition)
     return changed
 
 
@@ -110,23 +114,23 @@ def validate_timestamps(header: BatchHeader, view: memoryview, partition: Partit
         raise Refused(ErrorCode.INVALID_TIMESTAMP, message, errors)
 
 
-def _validate_served(header: BatchHeader, partition: Partition, *, api_version: int) -> None:
-    _validate_size(header, partition)
-    if header.has_log_append_time:
+def _validate_served(header: BatchHeader, size: int, partition: Partition, *, api_version: int) -> None:
+    _validate_size(size, partition)
+    if header.attributes & TIMESTAMP_TYPE_BIT:
         raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not send batches with LogAppendTime")
-    if header.compression == _ZSTD and api_version < _ZSTD_FIRST_VERSION:
+    if header.attributes & COMPRESSION_MASK == _ZSTD and api_version < _ZSTD_FIRST_VERSION:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {_ZSTD_FIRST_VERSION} or newer")
 
 
-def _validate_size(header: BatchHeader, partition: Partition) -> None:
+def _validate_size(size: int, partition: Partition) -> None:
     config = partition.config
-    if header.size > config.max_message_bytes:
+    if size > config.max_message_bytes:
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the record batch has {header.size} bytes, max.message.bytes is {config.max_message_bytes}",
+            f"the record batch has {size} bytes, max.message.bytes is {config.max_message_bytes}",
         )
-    if header.size > config.segment_bytes:
+    if size > config.segment_bytes:
         raise Refused(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"the record batch has {header.size} bytes, segment.bytes is {config.segment_bytes}",
+            f"the record batch has {size} bytes, segment.bytes is {config.segment_bytes}",
         )

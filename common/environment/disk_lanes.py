@@ -182,12 +182,13 @@ class DiskLanes:
         self._progress_ns[finished[0].lane] = time.monotonic_ns()
         for queued in finished:
             queued.finished = True
-            if queued.method in _SHORT:
-                self._short_count -= 1
             if isinstance(queued, Append):
                 self._bytes -= queued.size
                 queued.file.writes_in_flight -= 1
-            elif queued.file is not None:
+                continue
+            if queued.method in _SHORT:
+                self._short_count -= 1
+            if queued.file is not None:
                 if queued.lane is Lane.READER:
                     queued.file.reads_in_flight -= 1
                 elif queued.lane is Lane.WRITER:

@@ -197,7 +197,6 @@ class Append:
         position: int,
         buffers: Sequence[bytes | bytearray | memoryview],
         size: int,
-        *,
         future: Settled,
         queued_ns: int,
     ) -> None:

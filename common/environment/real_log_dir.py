@@ -45,7 +45,7 @@ from common.environment.interface import (
     SpaceStat,
 )
 from common.environment.page_cache import PageCache
-from common.environment.pending_write import PendingWrite, Settled
+from common.environment.pending_write import Settled
 from common.environment.process import ProcessResources
 from common.environment.real_timers import Timer
 from common.parts import FileRegion
@@ -234,16 +234,11 @@ class RealLogDir(LogDir):
 
     def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
         future: asyncio.Future[None] = self._loop.create_future()
-        self._start_append(file, position, buffers, future)
+        self.start_append(file, position, buffers, future)
         return future
 
     def start_append(
-        self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview], write: PendingWrite
-    ) -> None:
-        self._start_append(file, position, buffers, write)
-
-    def _start_append(
-        self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview], future: Settled
+        self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview], write: Settled
     ) -> None:
         assert isinstance(file, RealLogFile)
         size = 0
@@ -252,7 +247,7 @@ class RealLogDir(LogDir):
         open_file = file.open_file
         refusal = self._refusal_of("append", size)
         if refusal is not None or open_file is None:
-            self._fail(future, refusal or self._closed_error("append", file.name))
+            self._fail(write, refusal or self._closed_error("append", file.name))
             return
         # While writes are under way, `unwritten_from` only decreases, to the lowest position that one of them may change.
         # Too low a value only makes a read wait needlessly, but too high a value would let a read overtake a write.
@@ -261,7 +256,7 @@ class RealLogDir(LogDir):
         open_file.writes_in_flight += 1
         end = position + size
         open_file.end = max(open_file.end, end)
-        append = Append(open_file, position, buffers, size, future=future, queued_ns=time.monotonic_ns())
+        append = Append(open_file, position, buffers, size, write, time.monotonic_ns())
         self._threads.queue_append(append)
         self._lanes.add_append(append)
 

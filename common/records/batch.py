@@ -250,12 +250,13 @@ def validate_batch(header: BatchHeader, view: Buffer) -> None:
         raise InvalidRecordBatch(
             f"record batch counts {header.record_count} records and its last offset delta is {header.last_offset_delta}"
         )
-    if header.compression > HIGHEST_COMPRESSION_CODE:
-        raise InvalidRecordBatch(f"record batch has the unknown compression code {header.compression}")
+    compression = header.attributes & COMPRESSION_MASK
+    if compression > HIGHEST_COMPRESSION_CODE:
+        raise InvalidRecordBatch(f"record batch has the unknown compression code {compression}")
     # Kafka reads the records and counts them; we only check that this many records could fit. Without that check, a false
     # count could use up many segments' worth of offsets.
-    records_size = header.size - BATCH_OVERHEAD
-    if header.record_count * _RECORD_SIZE_MIN > records_size * EXPANSION_MAX[header.compression]:
+    records_size = len(view) - BATCH_OVERHEAD
+    if header.record_count * _RECORD_SIZE_MIN > records_size * EXPANSION_MAX[compression]:
         raise InvalidRecordBatch(f"record batch counts {header.record_count} records in {records_size} bytes")
 
 
@@ -263,7 +264,7 @@ def validate_produced_batch(header: BatchHeader, view: Buffer) -> None:
     """Checks what `validate_batch` checks, and rejects what clients must not send: control batches, and a producer id
     without a sequence."""
     validate_batch(header, view)
-    if header.is_control:
+    if header.attributes & CONTROL_BIT:
         raise InvalidRecordBatch("a client may not write control records")
     if header.producer_id != NO_PRODUCER_ID and header.base_sequence < 0:
         raise InvalidRecordBatch(f"producer {header.producer_id} sent base sequence {header.base_sequence}")

@@ -72,7 +72,8 @@ class _Append(PendingWrite):
         on_written: OnWritten,
         on_failed: OnFailed,
     ) -> None:
-        super().__init__()
+        # Not by the base class: for each append of a small record, that would be a call more.
+        self._is_settled = False
         self.pipeline = pipeline
         self.segment = segment
         self.end_position = end_position

@@ -50,11 +50,12 @@ class LogAppends(LogSyncs):
         """
         self._check_appendable()
         first_offset = offset = self.log_end_offset
-        size = 0
+        size, buffers = 0, []
         for header, view in batches:
             set_base_offset_and_epoch(view, offset, leader_epoch)
             offset = Offset(offset + header.last_offset_delta + 1)
-            size += header.size
+            size += header.batch_length + LOG_OVERHEAD
+            buffers.append(view)
         segment = self._segment_for(batches, size=size, last_offset=offset - 1)
         self._epochs_changed |= self.leader_epochs.assign(leader_epoch, first_offset)
         position = segment.size
@@ -67,13 +68,12 @@ class LogAppends(LogSyncs):
             segment.note_batch(
                 first_offset=next_offset,
                 last_offset=last_offset,
-                size=header.size,
+                size=header.batch_length + LOG_OVERHEAD,
                 max_timestamp=header.max_timestamp,
                 index_interval=index_interval,
             )
             next_offset = Offset(last_offset + 1)
         self.log_end_offset = offset
-        buffers = [view for _, view in batches]
         self._appends.send(segment, position, buffers, offset, on_written=on_written, on_failed=on_failed)
         return Appended(first_offset, Offset(offset - 1))
 
@@ -135,14 +135,17 @@ class LogAppends(LogSyncs):
         return markers
 
     def _check_appendable(self) -> None:
-        self._check_usable()
+        if self.failure is not None or self.is_closed:
+            self._check_usable()
         if self._is_changing:
             raise RuntimeError(f"{self.name}: append while the log's files change")
 
     def _segment_for(self, batches: Sequence[tuple[BatchHeader, memoryview]], *, size: int, last_offset: int) -> Segment:
         """Returns the newest segment, after rolling if it has no room for these batches."""
         segment = self._segments.newest
-        max_timestamp = max([header.max_timestamp for header, _ in batches])
+        max_timestamp = batches[0][0].max_timestamp
+        if len(batches) > 1:
+            max_timestamp = max([header.max_timestamp for header, _ in batches])
         if segment.is_full_for(size=size, max_timestamp=max_timestamp, last_offset=last_offset, config=self.config):
             # Only a gap too wide for the indexes is left between the segments.
             return self._roll(max(segment.next_offset, last_offset - RELATIVE_OFFSET_MAX))
