@@ -25,9 +25,9 @@ RECEIVE_BUFFER_MIN: Final = 64 * 1024
 RECEIVE_BUFFER_MAX: Final = 1024 * 1024
 # The receive buffer shrinks again after this many consecutive reads that left most of it empty.
 _SMALL_READS_MAX: Final = 64
-# A region up to this size is read and sent along with the other parts: one system call costs less than the three for
-# sendfile, and the copy is small.
-REGION_COPY_MAX: Final = 16 * 1024
+# Parts up to this size are joined with those beside them. A region is read for that: one system call costs less than the
+# three for sendfile, and the copy is small.
+COPY_MAX: Final = 16 * 1024
 # The most that one sendfile call sends. The residency check before it covers the same range.
 _SENDFILE_MAX: Final = 1024 * 1024
 _PARTS_PER_SEND_MAX: Final = 64
@@ -231,14 +231,24 @@ class RealConnection(Connection):
             return False
         queue = self._queue
         size = 0
+        # Small parts that follow each other are joined. To queue and to send a part takes longer than to copy it.
+        joined = bytearray()
         for part in parts:
             part_size = part.nbytes if isinstance(part, memoryview) else len(part)
-            if part_size:
-                copy: Part | None = None
-                if isinstance(part, RealFileRegion) and part_size <= REGION_COPY_MAX:
-                    copy = part.log_dir.read_resident(part)
-                queue.append(part if copy is None else copy)
-                size += part_size
+            if not part_size:
+                continue
+            size += part_size
+            if part_size <= COPY_MAX:
+                small = part.log_dir.read_resident(part) if isinstance(part, RealFileRegion) else part
+                if small is not None:
+                    joined += cast(bytes, small)
+                    continue
+            if joined:
+                queue.append(joined)
+                joined = bytearray()
+            queue.append(part)
+        if joined:
+            queue.append(joined)
         self._queued_bytes += size
         return not self._writing and self._region_read is None and bool(queue)
 

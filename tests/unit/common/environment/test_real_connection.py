@@ -19,9 +19,9 @@ from common.environment.interface import ConnectFailed, Connection, ListenFailed
 from common.environment.page_cache import PageCache
 from common.environment.real import RealEnvironment
 from common.environment.real_connection import (
+    COPY_MAX,
     RECEIVE_BUFFER_MAX,
     RECEIVE_BUFFER_MIN,
-    REGION_COPY_MAX,
     RealConnection,
 )
 from common.environment.real_log_dir import RealLogDir
@@ -31,9 +31,9 @@ from tests.unit.common.environment.conftest import MakeLogDir, Reports
 
 
 @pytest.fixture(autouse=True)
-def every_region_counts_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def every_part_counts_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests are about regions that are sent from the file, and use small ones."""
-    monkeypatch.setattr(real_connection, "REGION_COPY_MAX", 0)
+    monkeypatch.setattr(real_connection, "COPY_MAX", 0)
 
 
 class Recorder:
@@ -393,9 +393,9 @@ class CountedSendfile:
 
 @pytest.fixture
 def copied_bytes(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Lets small regions be copied again (`every_region_counts_as_large`). The value is the largest size that is copied."""
-    monkeypatch.setattr(real_connection, "REGION_COPY_MAX", REGION_COPY_MAX)
-    return REGION_COPY_MAX
+    """Lets small parts be copied again (`every_part_counts_as_large`). The value is the largest size that is copied."""
+    monkeypatch.setattr(real_connection, "COPY_MAX", COPY_MAX)
+    return COPY_MAX
 
 
 async def test_a_small_region_is_sent_along_with_the_bytes_around_it(
@@ -436,6 +436,34 @@ async def test_a_small_region_is_not_copied_if_that_might_wait_for_the_disk(
     pair.connection.send([b"header", log_dir.region(file, 0, 7)])
     assert await pair.receive(13) == b"headercontent"
     assert read == ([7] if reason == "not in the cache" else [])
+
+
+async def test_small_parts_leave_in_one_call(
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, copied_bytes: int
+) -> None:
+    """The answers to a hundred requests, of every kind of part, some empty, and a part that is too large to be copied. What
+    the peer gets is in order, and a part costs no call of its own."""
+    sent: list[int] = []
+    sendmsg = socket.socket.sendmsg
+
+    def counted(sock: socket.socket, parts: list[bytes], *rest: Any) -> int:
+        sent.append(len(parts))
+        return sendmsg(sock, parts, *rest)
+
+    monkeypatch.setattr(socket.socket, "sendmsg", counted)
+    content = os.urandom(50)
+    file = await written_file(log_dir, content)
+    answer: list[Part] = [b"header", log_dir.region(file, 0, 0), bytearray(b"-"), memoryview(b"x-y-z")[::1], b""]
+    if page_cache_is_answered():
+        answer.append(log_dir.region(file, 10, 30))
+    large = os.urandom(copied_bytes + 1)
+    parts: list[Part] = [*answer * 50, memoryview(large), *answer * 50]
+    pair.connection.send(parts)
+    small = b"header-x-y-z" + (content[10:40] if page_cache_is_answered() else b"")
+    expected = small * 50 + large + small * 50
+    assert pair.connection.queued_bytes == 0
+    assert await pair.receive(len(expected)) == expected
+    assert sent == [3]
 
 
 @pytest.mark.usefixtures("copied_bytes")
