@@ -17,11 +17,18 @@ connection, so a hung disk stalls only the replicas on it.
    clients wait for these.
 6. A fetch costs what has changed. Only the partitions in `_changed` are looked at before a request
    (`broker/core/fetcher_session.py`).
+7. Producers wait for the followers' rounds, so a round has no task and no future: the answer is taken in the call that
+   brings it, and the end of the last append sends the next request. `run` sleeps meanwhile, and goes on when there is
+   nothing to fetch or the leader does not answer.
+8. A partition whose log must be cut or emptied is left out of the fetches meanwhile, in a task beside `run`. Otherwise the
+   others would wait for its disk, and for file descriptors while the process has none left.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from broker.core.fetcher_session import FetcherSession, SessionRequest
@@ -32,7 +39,7 @@ from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
 from common.environment.interface import Environment, LogDirError
 from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId, TopicIdPartition
-from common.net.node_channel import ChannelError
+from common.net.node_channel import ChannelError, OnAnswer
 from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.fetch import (
     FetchPartition,
@@ -73,9 +80,11 @@ _SESSION_ERRORS = frozenset(
 
 
 class Channel(Protocol):
-    """One connection to the leader (`NodeChannel`). `send` raises ChannelError."""
+    """One connection to the leader (`NodeChannel`). `send` raises ChannelError, `post` passes it to `on_answer`."""
 
     async def send(self, request: Any, *, version: int | None = None, deadline_ns: int) -> Any: ...
+
+    def post(self, request: Any, *, version: int, deadline_ns: int, on_answer: OnAnswer) -> None: ...
 
     def close(self) -> object: ...
 
@@ -101,12 +110,13 @@ class _Followed:
     not_before_ns: int = 0
     backoff_ns: int = _FIRST_BACKOFF_NS
     is_appending: bool = False
+    # Whether its log is to be cut or emptied (rule 8).
+    is_troubled: bool = False
     is_awaiting_syncs: bool = False
 
 
 class ReplicaFetcher:
-    """See the module docstring. Runs in one task, `run`, and another one for each request that overtakes. Partitions may be
-    added and removed at any time."""
+    """See the module docstring. Partitions may be added and removed at any time."""
 
     def __init__(
         self,
@@ -142,16 +152,21 @@ class ReplicaFetcher:
         self._delayed: dict[TopicIdPartition, None] = {}
         self._throttled: dict[TopicIdPartition, None] = {}
         self._channel: Channel | None = None
-        # Whether the answer to a request is awaited.
-        self._is_polling = False
-        # The request that overtakes the poll. None if there is none.
-        self._overtaking: tuple[SessionRequest, asyncio.Task[FetchResponse | None]] | None = None
+        # The requests that are not answered: a poll, and perhaps one that overtakes it. By number.
+        self._unanswered: dict[int, SessionRequest] = {}
+        # The answers that were not taken yet, because the appends of the one before have not ended, and how many have not.
+        self._answers: deque[tuple[SessionRequest, FetchResponse | ChannelError]] = deque()
+        self._appends_left = 0
+        # Completes when there is nothing to fetch, with "", or when the leader does not answer, with the reason. None while
+        # `run` itself is at work.
+        self._rounds_end: asyncio.Future[str] | None = None
         self._cancel_overtaking: Callable[[], None] | None = None
+        # The troubled partitions, each with what has to be done, and whether a task does it (rule 8).
+        self._troubled: deque[tuple[_Followed, Callable[[], Awaitable[None]]]] = deque()
+        self._is_mending = False
         self._is_stopped = False
         self._wake = asyncio.Event()
         self._channel_backoff_ns = _FIRST_BACKOFF_NS
-        # Why the last request was not answered.
-        self._last_failure = ""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -192,6 +207,7 @@ class ReplicaFetcher:
         if self._cancel_overtaking is not None:
             self._cancel_overtaking()
         self._wake.set()
+        self._end_rounds("")
         self._drop_channel()
 
     def _partition_changed(self, key: TopicIdPartition) -> None:
@@ -209,11 +225,15 @@ class ReplicaFetcher:
     def _overtake(self) -> None:
         """Sends the next request of the session while the one before waits at the leader."""
         self._cancel_overtaking = None
-        if self._is_polling and self._overtaking is None and self._session.is_established:
+        if self._is_polling and len(self._unanswered) == 1 and self._session.is_established:
             self._look_at_changed()
             if self._session.has_changes and len(self._session):
-                request = self._session.next_request()
-                self._overtaking = request, self._task_group.create_task(self._fetch(request))
+                self._fetch(self._session.next_request())
+
+    @property
+    def _is_polling(self) -> bool:
+        """Whether there is nothing to do until the leader answers."""
+        return bool(self._unanswered) and not self._appends_left
 
     def _drop_channel(self) -> None:
         channel, self._channel = self._channel, None
@@ -230,16 +250,43 @@ class ReplicaFetcher:
             if not len(self._session):
                 await self._wait_until_ready()
                 continue
-            request = self._session.next_request()
-            await self._take(request, await self._poll(self._fetch(request)))
-            while self._overtaking is not None:
-                (request, fetching), self._overtaking = self._overtaking, None
-                if self._changed:
-                    # What changed since this request was sent waits for the next one.
-                    self._overtake_soon()
-                response = await self._poll(fetching)
-                if self._session.is_established:
-                    await self._take(request, response)
+            self._rounds_end = asyncio.get_running_loop().create_future()
+            self._fetch(self._session.next_request())
+            failure = await self._rounds_end
+            if failure:
+                await self._channel_failed(failure)
+
+    def _answered(self, request: SessionRequest, answer: FetchResponse | ChannelError) -> None:
+        if self._unanswered.pop(request.number, None) is None:
+            # The rounds have ended since.
+            return
+        self._answers.append((request, answer))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Takes the answers that have come. Sends the next request when the last append has ended."""
+        while self._answers and not self._appends_left:
+            self._take(*self._answers.popleft())
+        if self._rounds_end is None or self._appends_left:
+            return
+        if self._unanswered:
+            if self._changed:
+                # What changed since this request was sent waits for the next one.
+                self._overtake_soon()
+            return
+        self._look_at_changed()
+        if len(self._session):
+            self._fetch(self._session.next_request())
+        else:
+            self._end_rounds("")
+
+    def _end_rounds(self, failure: str) -> None:
+        """Wakes `run`. What is still unanswered has no effect any more."""
+        self._unanswered.clear()
+        self._answers.clear()
+        ended, self._rounds_end = self._rounds_end, None
+        if ended is not None:
+            ended.set_result(failure)
 
     def _look_at_changed(self) -> None:
         """Brings the session up to date with the partitions. Those that are too many for one request stay in `_changed`."""
@@ -277,6 +324,7 @@ class ReplicaFetcher:
             followed.not_before_ns <= now_ns
             and not (partition.replica.is_paced and self._quota.allowed_bytes(now_ns) == 0)
             and not followed.is_appending
+            and not followed.is_troubled
             and not partition.is_restructuring
             and partition.log.written_offset == partition.log.log_end_offset
         )
@@ -331,16 +379,8 @@ class ReplicaFetcher:
         throttled = (self._followed.get(key) for key in self._throttled)
         return any(each is not None and each.partition.replica.is_paced for each in throttled)
 
-    async def _poll(self, fetching: "Awaitable[FetchResponse | None]") -> FetchResponse | None:
-        """Awaits the answer of the leader. Meanwhile another request may overtake this one."""
-        self._is_polling = True
-        try:
-            return await fetching
-        finally:
-            self._is_polling = False
-
-    async def _fetch(self, request: SessionRequest) -> FetchResponse | None:
-        """Sends the request. Returns None if it was not answered."""
+    def _fetch(self, request: SessionRequest) -> None:
+        self._unanswered[request.number] = request
         epoch = self._broker_epoch()
         message = FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=-1 if epoch is None else epoch),
@@ -352,12 +392,14 @@ class ReplicaFetcher:
             topics=request.topics,
             forgotten_topics_data=request.forgotten_topics,
         )
-        try:
-            response: FetchResponse = await self._send(message, FETCH_VERSION)
-        except ChannelError as error:
-            self._last_failure = str(error)
-            return None
-        return response
+        if self._channel is None:
+            self._channel = self._connect()
+        self._channel.post(
+            message,
+            version=FETCH_VERSION,
+            deadline_ns=self._env.now_ns() + self._settings.request_timeout_ns,
+            on_answer=partial(self._answered, request),
+        )
 
     def _wait_ms(self, request: SessionRequest) -> int:
         """Returns how long the leader may hold the poll: at most until the first partition left out is due again."""
@@ -372,18 +414,19 @@ class ReplicaFetcher:
         waits = [(due_ns - now_ns) // NS_PER_MS + 1 for due_ns in self._due_times()]
         return min([self._settings.wait_max_ms, *waits])
 
-    async def _take(self, request: SessionRequest, response: FetchResponse | None) -> None:
+    def _take(self, request: SessionRequest, answer: FetchResponse | ChannelError) -> None:
         """Handles the answer to a request."""
-        if self._is_stopped:
-            return
-        if response is None:
+        if isinstance(answer, ChannelError):
             self._session.failed()
-            await self._channel_failed(self._last_failure)
-        elif self._session.answered(request, response):
+            self._end_rounds(str(answer))
+        elif not request.begins_session and not self._session.is_established:
+            # The session ended with the answer before.
+            return
+        elif self._session.answered(request, answer):
             self._channel_backoff_ns = _FIRST_BACKOFF_NS
-            await self._process(request, response)
-        elif response.error_code not in _SESSION_ERRORS:
-            await self._channel_failed(error_name(response.error_code))
+            self._process(request, answer)
+        elif answer.error_code not in _SESSION_ERRORS:
+            self._end_rounds(error_name(answer.error_code))
 
     async def _channel_failed(self, reason: str) -> None:
         self._drop_channel()
@@ -391,20 +434,9 @@ class ReplicaFetcher:
         await self._env.sleep_until(self._env.now_ns() + self._channel_backoff_ns)
         self._channel_backoff_ns = min(2 * self._channel_backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
 
-    async def _send(self, request: Any, version: int) -> Any:
-        if self._is_stopped:
-            # Nothing would close a new channel.
-            raise ChannelError("the fetcher has stopped")
-        if self._channel is None:
-            self._channel = self._connect()
-        return await self._channel.send(
-            request, version=version, deadline_ns=self._env.now_ns() + self._settings.request_timeout_ns
-        )
-
     # --- the response --------------------------------------------------------------------------------------------
 
-    async def _process(self, request: SessionRequest, response: FetchResponse) -> None:
-        appends: list[asyncio.Future[None]] = []
+    def _process(self, request: SessionRequest, response: FetchResponse) -> None:
         for topic in response.responses:
             for data in topic.partitions:
                 key = TopicIdPartition(TopicId(topic.topic_id), data.partition_index)
@@ -414,13 +446,10 @@ class ReplicaFetcher:
                 if followed is None or not self._is_answer(request, followed):
                     continue
                 try:
-                    await self._process_one(followed, data, appends)
+                    self._process_one(followed, data)
                 except (LogDirError, LogClosed, BatchError, UnexpectedOffset) as error:
                     # Go on with the other partitions. If the directory failed, the failure channel removes its partitions.
                     self._back_off(followed, str(error))
-        for append in appends:
-            # All appends of a directory go through one writer, so they complete together. The next fetch confirms them all.
-            await append
 
     def _is_answer(self, request: SessionRequest, followed: _Followed) -> bool:
         """Whether the answer to this request belongs to what the partition lacks now."""
@@ -441,29 +470,23 @@ class ReplicaFetcher:
             and not partition.is_restructuring
         )
 
-    async def _process_one(self, followed: _Followed, data: PartitionData, appends: "list[asyncio.Future[None]]") -> None:
+    def _process_one(self, followed: _Followed, data: PartitionData) -> None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            await self._start_where_the_leader_can(followed)
+            self._mend(followed, lambda: self._start_where_the_leader_can(followed))
         elif data.error_code != ErrorCode.NONE:
             self._back_off(followed, error_name(data.error_code))
         elif data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
-            await self._truncate_to_divergence(followed, data)
+            self._mend(followed, lambda: self._truncate_to_divergence(followed, data))
         else:
             followed.backoff_ns = _FIRST_BACKOFF_NS
             batches, view = _intact_batches(data.records)
             if batches and followed.partition.log.starts_within(batches[0][0]):
-                await self._restart(followed.partition, Offset(batches[0][0].base_offset))
-                if not self._is_current(followed):
-                    return
-            self._append(followed, data, batches, view, appends)
+                self._mend(followed, lambda: self._restart_with(followed, data, batches, view))
+            else:
+                self._append(followed, data, batches, view)
 
     def _append(
-        self,
-        followed: _Followed,
-        data: PartitionData,
-        batches: list[tuple[BatchHeader, memoryview]],
-        view: memoryview,
-        appends: "list[asyncio.Future[None]]",
+        self, followed: _Followed, data: PartitionData, batches: list[tuple[BatchHeader, memoryview]], view: memoryview
     ) -> None:
         partition = followed.partition
         if not batches:
@@ -472,18 +495,19 @@ class ReplicaFetcher:
         self._traffic.replicated(partition.topic, size=len(view))
         if partition.replica.is_follower_throttled:
             self._quota.count(len(view), self._env.now_ns(), is_paced=partition.replica.is_paced)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def appended(is_written: bool) -> None:
             followed.is_appending = False
+            self._appends_left -= 1
             if is_written and self._is_current(followed):
                 self._follow_leader_marks(followed, data)
-            if not done.done():
-                done.set_result(None)
+            # All appends of a directory go through one writer, so they complete together. The next fetch confirms them all.
+            if not self._appends_left:
+                self._go_on()
 
         partition.append_as_follower(batches, view, on_done=appended)
         followed.is_appending = True
-        appends.append(done)
+        self._appends_left += 1
 
     def _follow_leader_marks(self, followed: _Followed, data: PartitionData) -> None:
         partition = followed.partition
@@ -500,6 +524,28 @@ class ReplicaFetcher:
         followed.backoff_ns = min(2 * followed.backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
 
     # --- truncation ----------------------------------------------------------------------------------------------
+
+    def _mend(self, followed: _Followed, mend: Callable[[], Awaitable[None]]) -> None:
+        """Leaves the partition out of the fetches until it is mended (rule 8)."""
+        followed.is_troubled = True
+        self._troubled.append((followed, mend))
+        if not self._is_mending:
+            self._is_mending = True
+            self._task_group.create_task(self._mend_all())
+
+    async def _mend_all(self) -> None:
+        while self._troubled:
+            followed, mend = self._troubled.popleft()
+            if self._is_current(followed):
+                try:
+                    await mend()
+                except (LogDirError, LogClosed, BatchError, UnexpectedOffset) as error:
+                    # If the directory failed, the failure channel removes its partitions.
+                    self._back_off(followed, str(error))
+            followed.is_troubled = False
+            if self._followed.get(followed.partition.key) is followed:
+                self._partition_changed(followed.partition.key)
+        self._is_mending = False
 
     async def _truncate_to_divergence(self, followed: _Followed, data: PartitionData) -> None:
         """Truncates the log to the end of the last epoch that both logs share. The next fetch shows if that is enough."""
@@ -541,6 +587,15 @@ class ReplicaFetcher:
         # In between there is an empty log, with which nothing may be vouched for.
         await self._restructure(partition, Offset(0), lambda: partition.log.truncate_fully_and_start_at(offset))
         self._env.log.info("replica_restarted", partition=partition.name, offset=offset)
+
+    async def _restart_with(
+        self, followed: _Followed, data: PartitionData, batches: list[tuple[BatchHeader, memoryview]], view: memoryview
+    ) -> None:
+        """Empties the log, which then starts with these batches. The leader's log starts within the first one, so it would
+        not send that one again for an offset below its start."""
+        await self._restart(followed.partition, Offset(batches[0][0].base_offset))
+        if self._is_current(followed):
+            self._append(followed, data, batches, view)
 
     async def _restructure(self, partition: Partition, offset: Offset, change: Callable[[], Awaitable[object]]) -> None:
         partition.begin_restructuring()
@@ -585,11 +640,17 @@ class ReplicaFetcher:
                 )
             ],
         )
+        # On a connection of its own, because the answer would come after that to the poll which the other one waits for.
+        channel = self._connect()
+        deadline_ns = self._env.now_ns() + self._settings.request_timeout_ns
         try:
-            response: ListOffsetsResponse = await self._send(request, LIST_OFFSETS_VERSION)
+            response: ListOffsetsResponse = await channel.send(
+                request, version=LIST_OFFSETS_VERSION, deadline_ns=deadline_ns
+            )
         except ChannelError:
-            self._drop_channel()
             return None
+        finally:
+            channel.close()
         for topic in response.topics:
             for answer in topic.partitions:
                 if answer.partition_index == partition.index and answer.error_code == ErrorCode.NONE:

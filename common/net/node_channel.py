@@ -7,10 +7,14 @@ requests in flight on it fail.
 
 A channel has at most one connection attempt (`NodeChannel._connect`) and one live connection (`_Link`). A link is never
 reused: once it has ended, the next request makes a new one.
+
+A task sends with `send` and awaits the response. An owner that sends request after request uses `post`: the response comes
+in a call, as soon as it has arrived, and costs no future and no turn of the event loop.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from common.environment.interface import ConnectFailed, Connection, Environment
@@ -55,6 +59,10 @@ class ChannelError(Exception):
 
 class NotServed(ChannelError):
     """The node does not serve this API, or no version of it that we know. Nothing was sent; a retry does not help."""
+
+
+OnAnswer = Callable[[Any], None]
+"""Called with the response to a request, or with the ChannelError for which there is none."""
 
 
 class NodeChannel:
@@ -117,13 +125,37 @@ class NodeChannel:
         Uses the highest version that both sides support, or exactly `version` if given. Records in the response are views of
         memory that stays valid.
         """
-        api = APIS[ApiKey(message_schema(type(request)).api_key or 0)]
         link = self._link or await self._connected(deadline_ns)
+        api, chosen = self._served(link, request, version)
+        return await link.request(api, request, chosen, deadline_ns)
+
+    def post(self, request: Struct, *, version: int, deadline_ns: int, on_answer: OnAnswer) -> None:
+        """Sends a request like `send`, but calls `on_answer` with the response, or with what `send` would raise. The call
+        comes later, except that `close` may make it. It must raise nothing."""
+        if self._link is None:
+            self._task_group.create_task(self._post_when_connected(request, version, deadline_ns, on_answer))
+            return
+        try:
+            api, _ = self._served(self._link, request, version)
+            self._link.post(api, request, version, deadline_ns, on_answer)
+        except ChannelError as error:
+            asyncio.get_running_loop().call_soon(on_answer, error)
+
+    async def _post_when_connected(self, request: Struct, version: int, deadline_ns: int, on_answer: OnAnswer) -> None:
+        try:
+            answer = await self.send(request, version=version, deadline_ns=deadline_ns)
+        except ChannelError as error:
+            answer = error
+        on_answer(answer)
+
+    def _served(self, link: "_Link", request: Struct, version: int | None) -> tuple[Api, int]:
+        """Returns the API of the request, and the version to send it in. Raises NotServed."""
+        api = APIS[ApiKey(message_schema(type(request)).api_key or 0)]
         chosen = link.version_of(api) if version is None else version
         if chosen is None or chosen not in api.versions or not link.serves(api.key, chosen):
             wanted = api.key.name if version is None else f"version {version} of {api.key.name}"
             raise NotServed(f"{self.address} does not serve {wanted}")
-        return await link.request(api, request, chosen, deadline_ns)
+        return api, chosen
 
     def close(self) -> None:
         """Drops the connection. All requests in flight and all later ones fail."""
@@ -216,15 +248,13 @@ class NodeChannel:
 class _InFlight:
     """A request that was sent and not yet answered."""
 
-    __slots__ = ("api", "cancel_deadline", "future", "version")
+    __slots__ = ("api", "deadline_ns", "on_answer", "version")
 
-    def __init__(
-        self, api: Api, version: int, future: "asyncio.Future[Struct]", cancel_deadline: Callable[[], None]
-    ) -> None:
+    def __init__(self, api: Api, version: int, deadline_ns: int, on_answer: OnAnswer) -> None:
         self.api = api
         self.version = version
-        self.future = future
-        self.cancel_deadline = cancel_deadline
+        self.deadline_ns = deadline_ns
+        self.on_answer = on_answer
 
 
 class _Link:
@@ -255,6 +285,11 @@ class _Link:
         # link ends.
         self._in_flight: dict[int, _InFlight] = {}
         self._last_correlation_id = -1
+        # One timer for all requests. If they are answered in time, it still fires, and is then armed for those in flight by
+        # then: a timer for each request would cost a good part of a small one. Invariant: never armed for later than a
+        # deadline in flight.
+        self._cancel_timer: Callable[[], None] | None = None
+        self._timer_at_ns = 0
         # Why the link has ended; None while it is alive. Set once, by `_finish`.
         self._end: str | None = None
 
@@ -274,7 +309,8 @@ class _Link:
         reader = self._reader
         reader.receive(view)
         try:
-            while (frame := reader.next_frame()) is not None:
+            # Whoever is answered may end the link.
+            while self._end is None and (frame := reader.next_frame()) is not None:
                 self._handle_response(frame)
         except ProtocolError as error:
             self._env.log.warning("response_malformed", peer=self._address, reason=str(error))
@@ -315,6 +351,14 @@ class _Link:
     # --- requests ------------------------------------------------------------------------------------------------
     async def request(self, api: Api, request: Struct, version: int, deadline_ns: int) -> Any:
         """Sends one request in this version and waits for its response. Raises ChannelError."""
+        future: asyncio.Future[Struct] = asyncio.get_running_loop().create_future()
+        # If the waiting task is cancelled, the request stays in flight: without a response by its deadline, the connection
+        # must be closed.
+        self.post(api, request, version, deadline_ns, partial(_settle, future))
+        return await future
+
+    def post(self, api: Api, request: Struct, version: int, deadline_ns: int, on_answer: OnAnswer) -> None:
+        """Sends one request in this version, and calls `on_answer` once. Raises ChannelError if nothing was sent."""
         if self._end is not None or self._connection is None:
             raise ChannelError(f"{self._address}: {self._end}")
         if self._env.now_ns() >= deadline_ns:
@@ -328,20 +372,34 @@ class _Link:
             client_id=self._client_id,
         )
         parts = encode_request_frame(header, request, version, numbering=self._numbering())
-        future: asyncio.Future[Struct] = asyncio.get_running_loop().create_future()
-        # Keep the deadline even if the waiting task is cancelled: without a response by then, the connection must be closed.
-        cancel_deadline = self._env.call_at(deadline_ns, lambda: self._time_out(correlation_id))
-        self._in_flight[correlation_id] = _InFlight(api, version, future, cancel_deadline)
+        self._in_flight[correlation_id] = _InFlight(api, version, deadline_ns, on_answer)
         self._connection.send(parts)
-        return await future
+        self._watch(deadline_ns)
+
+    def _watch(self, deadline_ns: int) -> None:
+        """Makes the timer fire at this deadline or before."""
+        if self._cancel_timer is not None:
+            if self._timer_at_ns <= deadline_ns:
+                return
+            self._cancel_timer()
+        self._timer_at_ns = deadline_ns
+        self._cancel_timer = self._env.call_at(deadline_ns, self._look_at_deadlines)
+
+    def _look_at_deadlines(self) -> None:
+        self._cancel_timer = None
+        now_ns = self._env.now_ns()
+        for correlation_id, request in self._in_flight.items():
+            if request.deadline_ns <= now_ns:
+                self._time_out(correlation_id)
+                return
+        if self._in_flight:
+            self._watch(min(request.deadline_ns for request in self._in_flight.values()))
 
     def _time_out(self, correlation_id: int) -> None:
-        late = self._in_flight.pop(correlation_id, None)
-        if late is None:
-            return
+        late = self._in_flight.pop(correlation_id)
         what = f"{late.api.key.name} was not answered in time"
-        _reject(late.future, ChannelError(f"{self._address}: {what}"))
         self.abort(f"given up, for {what}")
+        late.on_answer(ChannelError(f"{self._address}: {what}"))
 
     def _handle_response(self, frame: memoryview) -> None:
         """Completes the request that the response belongs to. Raises ProtocolError."""
@@ -351,9 +409,7 @@ class _Link:
             raise ProtocolError(f"a response with correlation id {correlation_id}, which no request has")
         response = self._parse(answered, frame)
         del self._in_flight[correlation_id]
-        answered.cancel_deadline()
-        if not answered.future.done():
-            answered.future.set_result(response)
+        answered.on_answer(response)
 
     def _parse(self, answered: _InFlight, frame: memoryview) -> Struct:
         version = answered.version
@@ -374,13 +430,22 @@ class _Link:
             return
         self._end = reason
         self._lost(self)
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+            self._cancel_timer = None
         in_flight, self._in_flight = self._in_flight, {}
         for request in in_flight.values():
-            request.cancel_deadline()
-            _reject(request.future, ChannelError(f"{self._address}: {reason}"))
+            request.on_answer(ChannelError(f"{self._address}: {reason}"))
 
 
 _UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+
+
+def _settle(future: "asyncio.Future[Any]", answer: Any) -> None:
+    if isinstance(answer, ChannelError):
+        _reject(future, answer)
+    elif not future.done():
+        future.set_result(answer)
 
 
 def _reject(future: "asyncio.Future[Any]", error: ChannelError) -> None:

@@ -192,7 +192,9 @@ _REPLICATION = (
             "",
         ),
         Edit(ReplicaFetcher._wanted, "fetch_offset=log.written_offset", "fetch_offset=log.log_end_offset"),
-        Edit(ReplicaFetcher._append, "    followed.is_appending = True\n    appends.append(done)\n", ""),
+        Edit(ReplicaFetcher._append, "    followed.is_appending = True\n    self._appends_left += 1\n", ""),
+        Edit(ReplicaFetcher._append, "        self._appends_left -= 1\n", ""),
+        Edit(ReplicaFetcher._append, "        if not self._appends_left:\n            self._go_on()\n", ""),
     ),
     _bug(
         "no truncation where logs part",

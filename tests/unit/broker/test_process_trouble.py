@@ -160,6 +160,38 @@ def test_no_record_is_appended_after_a_cut_before_the_checkpoints_are_lowered(op
     run(scenario, log_retention_check_interval_ms="500")
 
 
+@pytest.mark.slow
+def test_a_cut_that_waits_for_descriptors_does_not_hold_up_the_other_partitions() -> None:
+    """The process has no descriptor for the checkpoints of a log that a follower has truncated. Meanwhile another partition
+    of the same leader and the same directory is replicated, and the truncated one after that."""
+
+    async def scenario(cluster: Cluster) -> None:
+        disk = await start_with_a_raised_log_start(cluster)
+        cluster.controller.create_topic([1, 2], name="other", topic_id=OTHER)
+
+        def look(where: str, kind: str, name: str) -> None:
+            if where == path(2, "a") and kind == "rename" and name.startswith("t-0/") and not fails:
+                fails.append(True)
+                disk.fail_with(errno.EMFILE, {"replace_file"})
+
+        fails: list[bool] = []
+        cluster.world.operation_watchers.append(look)
+        cluster.controller.change(isr=[1], leader=1)  # An unclean election.
+        cluster.world.network.mend()
+        await cluster.until(lambda: fails)
+        await cluster.world.sleep(2)
+        assert cluster[2].partition().is_restructuring
+        for number in range(3):
+            answer = await cluster.produce(1, f"value-{number}", topic="other")
+            assert answer.error_code == ErrorCode.NONE
+        assert cluster[2].partition(topic_id=OTHER).log.written_offset == 3
+        assert cluster[2].partition().is_restructuring
+        disk.heal()
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+
+    run(scenario, log_retention_check_interval_ms="500")
+
+
 # --- logs that failed --------------------------------------------------------------------------------------------
 
 

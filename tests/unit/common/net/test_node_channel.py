@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from common.protocol.errors import ErrorCode
 from common.protocol.framing import encode_response_frame
 from common.protocol.messages.api_versions import ApiVersion
 from common.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.schema import VersionRange
 from common.time_units import NS_PER_S
@@ -168,6 +169,90 @@ def test_a_request_that_times_out_costs_the_connection(run: Run) -> None:
             for name in ("long", "short", "again"):
                 gate.open(name)
             assert await again == "again"
+
+    run(scenario)
+
+
+def test_each_request_keeps_its_own_deadline() -> None:
+    # One timer watches all requests of a connection: it must not fire for a request that was answered, not miss one that was
+    # sent later, and not wait for one with a later deadline.
+    async def scenario(world: World) -> None:
+        gate = Gate()
+        async with Server(world, {ApiKey.METADATA: gate.handle}) as server, Channel(world, server.port) as channel:
+            for first_seconds, second_seconds in ((1, 3), (3, 1), (2, 2)):
+                first = asyncio.ensure_future(channel.ask("first", seconds=first_seconds))
+                await world.until(lambda: "first" in gate.waiting)
+                start_ns = channel.env.now_ns()
+                second = asyncio.ensure_future(channel.ask("second", seconds=second_seconds))
+                await world.until(lambda: "second" in gate.waiting)
+                gate.open("first")
+                assert await first == "first"
+                with pytest.raises(ChannelError, match="METADATA was not answered in time"):
+                    await second
+                assert second_seconds <= (channel.env.now_ns() - start_ns) / NS_PER_S < second_seconds + 0.1
+                gate.open("second")
+
+    run_simulated(scenario)
+
+
+def test_a_posted_request_is_answered_by_a_call(run: Run) -> None:
+    # With and without a connection. A request with a version that the node does not serve, and one on a closed channel, get
+    # the error in a call, too.
+    async def scenario(world: World) -> None:
+        answers: list[Any] = []
+
+        def post(name: str, version: int = 12) -> None:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+            deadline_ns = channel.env.now_ns() + 5 * NS_PER_S
+            channel.channel.post(request, version=version, deadline_ns=deadline_ns, on_answer=answers.append)
+
+        async with Server(world, METADATA) as server, Channel(world, server.port) as channel:
+            for name in "ab":
+                before = len(answers)
+                post(name)
+                assert len(answers) == before
+                await world.until(lambda: answers and answers[-1].cluster_id == name)  # noqa: B023 (awaited in the loop)
+            post("c", version=99)
+            await world.until(lambda: len(answers) == 3)
+            assert isinstance(answers[2], NotServed)
+            post("d")
+            channel.channel.close()
+            await world.until(lambda: len(answers) == 4)
+            assert isinstance(answers[3], ChannelError)
+            post("e")
+            await world.until(lambda: len(answers) == 5)
+            assert isinstance(answers[4], ChannelError)
+
+    run(scenario)
+
+
+def test_nothing_is_taken_from_a_connection_after_its_owner_has_dropped_it(run: Run) -> None:
+    # Two responses arrive together, and the owner closes the channel when it gets the first one. The second one belongs to a
+    # request that has failed by then, and is no malformed response.
+    async def scenario(world: World) -> None:
+        answers: list[Any] = []
+
+        def answered(answer: Any) -> None:
+            answers.append(answer)
+            channel.channel.close()
+
+        gate = Gate()
+        async with Server(world, {ApiKey.METADATA: gate.handle}) as server, Channel(world, server.port) as channel:
+            waiting = asyncio.ensure_future(channel.ask("connects"))
+            await world.until(lambda: "connects" in gate.waiting)
+            for name in "ab":
+                request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+                deadline_ns = channel.env.now_ns() + 5 * NS_PER_S
+                channel.channel.post(request, version=12, deadline_ns=deadline_ns, on_answer=answered)
+            await world.until(lambda: {"a", "b"} <= gate.waiting.keys())
+            # Both leave with the first one, in one piece.
+            for name in ("b", "a", "connects"):
+                gate.open(name)
+            assert await waiting == "connects"
+            await world.until(lambda: len(answers) == 2)
+            assert answers[0].cluster_id == "a"
+            assert isinstance(answers[1], ChannelError)
+        assert not world.logged("response_malformed")
 
     run(scenario)
 
