@@ -405,19 +405,22 @@ class Fetch:
         self, item: FetchedPartition, log: Log, *, upper_offset: Offset, limit: int, whole_batch: bool
     ) -> _Reading | None:
         """Reads what is known in memory or in the page cache. Returns None if that is all; otherwise a coroutine that
-        reads the log, and the aborted transactions if the client asks for them."""
+        reads the log, and the aborted transactions if the client asks for them and there may be any."""
         offset = item.wanted.fetch_offset
-        if self._isolation is ReadIsolation.TXN_COMMITTED:
-            return log.read_with_aborted(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
-        try:
-            read = log.read_at_once(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
-        except (OffsetOutOfRange, LogDirError, LogClosed) as error:
-            self._fail(item, _code_of(error))
+        is_committed = self._isolation is ReadIsolation.TXN_COMMITTED
+        read: LogRead | None = None
+        if not is_committed or not log.may_have_aborted(offset):
+            try:
+                read = log.read_at_once(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
+            except (OffsetOutOfRange, LogDirError, LogClosed) as error:
+                self._fail(item, _code_of(error))
+                return None
+        if read is not None:
+            item.take(read, upper_offset)
             return None
-        if read is None:
-            return _without_aborted(log.read(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch))
-        item.take(read, upper_offset)
-        return None
+        if is_committed:
+            return log.read_with_aborted(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
+        return _without_aborted(log.read(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch))
 
     async def _read(self, item: FetchedPartition, reading: _Reading, upper_offset: Offset) -> None:
         try:
@@ -447,7 +450,7 @@ class Fetch:
         return self._is_cut() or self.missing_bytes() <= 0 or self._owes_high_watermark()
 
     def _owes_high_watermark(self) -> bool:
-        return any(
+        return self._selector is not None and any(
             item.ends_with_high_watermark
             and partition.replica.owes_high_watermark(self._replica_id, Offset(item.data.high_watermark))
             for item, partition in self._readable()

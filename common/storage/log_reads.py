@@ -45,6 +45,10 @@ class LogReads(LogState):
         """
         return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch))
 
+    def may_have_aborted(self, offset: int) -> bool:
+        """Whether there may be records of aborted transactions at or after `offset`."""
+        return self._segments.may_have_aborted(offset)
+
     def read_at_once(
         self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
     ) -> LogRead | None:

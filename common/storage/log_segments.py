@@ -130,6 +130,11 @@ class LogSegments:
             with segment.file.in_use():
                 yield segment
 
+    def may_have_aborted(self, offset: int) -> bool:
+        """Whether the segment that holds `offset`, or a later one, has aborted transactions."""
+        bases = self._aborted_bases
+        return bool(bases) and bases[-1] >= self.holding(offset).base_offset
+
     async def aborted_transactions(self, start_offset: int, upper_offset: int) -> list[AbortedTransaction]:
         """Returns the aborted transactions that end at or after `start_offset` and begin below `upper_offset`.
 

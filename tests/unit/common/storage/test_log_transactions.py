@@ -125,6 +125,7 @@ def test_a_reader_gets_the_aborted_transactions_of_its_range(
             await log.close()
             log = await load(world, log, "b", clean=True)
         assert await log.aborted_transactions(start, upper) == expected
+        assert log.may_have_aborted(start) or not expected
 
     SimulatedWorld(1).run(scenario)
 
@@ -258,6 +259,25 @@ def test_an_index_file_without_its_segment_is_removed_at_start() -> None:
         log = await load(world, log, "b", clean=True)
         assert sorted(index_files(disk)) == [0, 8]
         assert not [name for name in log_files(disk) if name.endswith((".cleaned", ".swap"))]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_reader_beyond_the_last_segment_with_aborted_transactions_need_not_look_for_any() -> None:
+    """Not before there is one, nor in segments after it, even when the log is loaded again."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, FOUR)
+        assert not log.may_have_aborted(0)
+        await history(log)
+        for _ in range(8):
+            await send(log, 3)
+        await end(log, 3, is_commit=True)
+        await log.flush()
+        assert [offset for offset in range(log.log_end_offset) if log.may_have_aborted(offset)] == list(range(12))
+        await log.close()
+        log = await load(world, log, "b", clean=True)
+        assert [offset for offset in range(log.log_end_offset) if log.may_have_aborted(offset)] == list(range(12))
 
     SimulatedWorld(1).run(scenario)
 
