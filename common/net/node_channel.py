@@ -20,8 +20,9 @@ from typing import Any, Final, TypeVar
 from common.environment.interface import ConnectFailed, Connection, Environment
 from common.net.frame_reader import FrameReader
 from common.protocol.api_keys import ApiKey
+from common.protocol.codec import decode
 from common.protocol.errors import ErrorCode, ProtocolError, error_name
-from common.protocol.framing import encode_request_frame, parse_response, response_correlation_id
+from common.protocol.framing import encode_request_frame, response_body, response_correlation_id
 from common.protocol.messages.api_versions import ApiVersionsRequest
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.numbering import NumberingSource, kip858_numbering
@@ -416,7 +417,8 @@ class _Link:
         if answered.api.key is ApiKey.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
             # A node that does not support the request's version responds in version 0 (KIP-511).
             version = 0
-        return parse_response(answered.api.response, frame, version, numbering=self._numbering())[1]
+        message_class = answered.api.response
+        return decode(message_class, response_body(message_class, frame, version), version, numbering=self._numbering())
 
     # --- the end -------------------------------------------------------------------------------------------------
     def abort(self, reason: str) -> None:

@@ -88,6 +88,18 @@ def response_correlation_id(frame: bytes | memoryview) -> int:
     return correlation_id
 
 
+def response_body(message_class: type[Struct], frame: memoryview, version: int) -> memoryview:
+    """Returns the bytes of a response's message. The caller has read the correlation id. Raises RemoteProtocolError."""
+    start = _CORRELATION_ID.size
+    if response_header_version(message_class, version) == 0:
+        return frame[start:]
+    if len(frame) > start and frame[start] == 0:
+        # Nearly every header is like this, without tagged fields.
+        return frame[start + 1 :]
+    _, position = decode_prefix(ResponseHeader, frame, 1)
+    return frame[position:]
+
+
 def parse_response(
     message_class: type[AnyStruct], frame: bytes | memoryview, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> tuple[ResponseHeader, AnyStruct]:

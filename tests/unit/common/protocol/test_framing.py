@@ -19,6 +19,7 @@ from common.protocol.framing import (
     parse_response,
     request_body,
     request_header_version,
+    response_body,
     response_correlation_id,
     response_header_version,
 )
@@ -63,6 +64,21 @@ def test_api_versions_response_has_header_0_always() -> None:
     assert frame[8:11] == b"\x00\x00\x02"
     header, parsed = parse_response(ApiVersionsResponse, frame[4:], 3)
     assert (header.correlation_id, parsed) == (9, response)
+
+
+def test_the_message_of_a_response_follows_its_header() -> None:
+    """A header of version 1 may have tagged fields, of which nothing is known here, or end within them."""
+    for header, message_class, version in (
+        (b"", MetadataResponse, 8),
+        (b"\x00", MetadataResponse, 9),
+        (b"\x01\x07\x03abc", MetadataResponse, 9),
+        (b"", ApiVersionsResponse, 3),
+    ):
+        frame = memoryview(bytes(4) + header + b"\x00message")
+        assert bytes(response_body(message_class, frame, version)) == b"\x00message"
+    for cut in (b"", b"\x01", b"\x01\x07\x03ab"):
+        with pytest.raises(BufferUnderflow):
+            response_body(MetadataResponse, memoryview(bytes(4) + cut), 9)
 
 
 def test_response_frame_counts_file_regions() -> None:
