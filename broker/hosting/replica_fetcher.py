@@ -252,7 +252,11 @@ class ReplicaFetcher:
                 continue
             self._rounds_end = asyncio.get_running_loop().create_future()
             self._fetch(self._session.next_request())
-            failure = await self._rounds_end
+            try:
+                failure = await self._rounds_end
+            finally:
+                # If the daemon ends, this task is cancelled, and the rounds with it.
+                self._end_rounds("")
             if failure:
                 await self._channel_failed(failure)
 
@@ -285,7 +289,7 @@ class ReplicaFetcher:
         self._unanswered.clear()
         self._answers.clear()
         ended, self._rounds_end = self._rounds_end, None
-        if ended is not None:
+        if ended is not None and not ended.done():
             ended.set_result(failure)
 
     def _look_at_changed(self) -> None:
