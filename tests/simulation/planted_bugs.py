@@ -803,7 +803,7 @@ _REQUEST_MEMORY = (
     _bug(
         "a full directory takes every request",
         "Its connections stop reading, that is enough.",
-        Edit(RequestMemory.has_room_for, "self._waiting_bytes.get(directory_id, 0) <=", "True or 0 <="),
+        Edit(RequestMemory.has_room_for, "waiting_bytes is None\n", "True\n"),
     ),
 )
 
