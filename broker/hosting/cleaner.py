@@ -198,7 +198,7 @@ class Cleaner:
         try:
             await directory.files.store_recovery_points()
             if not _is_still_cleanable(partition, log, part):
-                return True
+                return False
             compaction = LogCompaction(
                 log,
                 self._settings(partition),

@@ -25,6 +25,7 @@ from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
 from broker.core.replica_movement import ReplicaMovement
 from broker.daemon import BrokerDaemon
+from broker.hosting import cleaner
 from broker.hosting.hosted import Hosted
 from broker.hosting.metadata_application import MetadataApplication
 from broker.hosting.moves import Moves
@@ -777,6 +778,7 @@ _COMPACTION = (
         "compaction beyond the high watermark",
         "The segment is full and synced, so nothing will change it.",
         Edit(compaction.cleanable_part, "segment.next_offset > last_stable_offset or is_too_young", "is_too_young"),
+        Edit(cleaner._is_still_cleanable, " and part.end_offset <= partition.last_stable_offset", ""),
     ),
     _bug(
         "the compacted segment gets its name last",

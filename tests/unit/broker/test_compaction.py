@@ -363,7 +363,7 @@ def test_a_log_that_was_truncated_since_it_was_chosen_is_not_compacted(first_dir
         chosen = await cleaner._cleanable(partition, partition.log)
         assert chosen is not None and chosen.end_offset == partition.last_stable_offset == 30
         outdated = replace(chosen, first_dirty_offset=first_dirty, end_offset=30 + beyond)
-        assert await cleaner._compact(partition, outdated)
+        assert not await cleaner._compact(partition, outdated)
         assert len(await read(cluster)) == 30 and partition.first_dirty_offset == 0
         assert await cleaner._compact(partition, chosen)
         assert len(await read(cluster)) == 3 and partition.first_dirty_offset == 30
