@@ -6,6 +6,7 @@ changelogs from which it restores its state. If a record were processed twice, l
 skip or repeat a number.
 """
 
+import shutil
 import signal
 import struct
 import subprocess
@@ -75,6 +76,8 @@ def word_count(tmp_path: Path) -> list[str]:
         java, jars = find_java(), download(POM, ROOT / "build" / "kafka-streams-4.1.1")
     except NoJars as error:
         pytest.skip(f"NOTHING WAS TESTED WITH KAFKA STREAMS: {error}")
+    if shutil.which("javac") is None:
+        pytest.skip("NOTHING WAS TESTED WITH KAFKA STREAMS: javac is missing (Debian: apt install openjdk-17-jdk-headless)")
     return [java, "-Xmx256m", logging_option(tmp_path), "-cp", f"{jars}/*", str(SOURCE)]
 
 
