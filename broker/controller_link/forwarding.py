@@ -13,7 +13,7 @@ from typing import Any
 from broker.controller_link.controller_channel import ControllerChannel, ControllerUnavailable
 from broker.controller_link.metadata_follower import MetadataFollower
 from common.environment.interface import Environment
-from common.net.request_context import RequestContext
+from common.net.request_context import ConnectAgain, RequestContext
 from common.protocol.codec import encode
 from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError, error_name
 from common.protocol.framing import parse_response_in_slices
@@ -41,7 +41,8 @@ class Forwarding:
         self, context: RequestContext, *, timeout_ms: int, is_visible: Callable[[Any], bool] = lambda _: True
     ) -> Any:
         """Forwards the request and returns the controller's answer. Before returning, waits until `is_visible(answer)` holds
-        in this broker's own image, but no longer than the request's timeout. Raises ApiError if no controller answers."""
+        in this broker's own image, but no longer than the request's timeout. Raises ApiError if no controller answers, and
+        ConnectAgain if the active controller does not serve the version of the request."""
         now_ns = self._env.now_ns()
         answer = await self._send(context, now_ns + (timeout_ms if timeout_ms > 0 else ATTEMPT_MS) * NS_PER_MS)
         response = await _opened(context, answer)
@@ -71,8 +72,9 @@ class Forwarding:
 
 async def _opened(context: RequestContext, answer: EnvelopeResponse) -> Any:
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        reason = f"the controller does not serve version {context.api_version} of {context.api_key.name}; connect again"
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, reason)
+        # Another controller has become active since the client asked for the versions. It may ask again, and the request was
+        # not carried out. As an answer, UNSUPPORTED_VERSION would end the client's attempt.
+        raise ConnectAgain(f"the controller does not serve version {context.api_version} of {context.api_key.name}")
     if answer.error_code != ErrorCode.NONE or answer.response_data is None:
         reason = f"the controller refused to take a forwarded request ({error_name(answer.error_code)})"
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)

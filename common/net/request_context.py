@@ -97,6 +97,11 @@ class RequestContext:
         return self.peer.rpartition(":")[0]
 
 
+class ConnectAgain(Exception):
+    """Raised by a coroutine of a handler that cannot answer: the server closes the connection, and the client connects again
+    and asks which versions are served. The text is logged."""
+
+
 # A handler returns the response message, None to send no response, or an awaitable of either. A coroutine becomes a task of
 # the server's TaskGroup. The handler or the awaitable raises ApiError to respond with that error's code.
 Handler = Callable[[RequestContext, Any], Any | Awaitable[Any]]

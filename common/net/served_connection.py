@@ -26,7 +26,7 @@ from common.ids import DirectoryId
 from common.net.api_versions import unsupported_version_response
 from common.net.error_responses import error_response
 from common.net.frame_reader import FrameReader
-from common.net.request_context import ANONYMOUS, Authorize, DirectoryWait, Handler, RequestContext
+from common.net.request_context import ANONYMOUS, Authorize, ConnectAgain, DirectoryWait, Handler, RequestContext
 from common.net.request_memory import RequestMemory
 from common.net.server_limits import ServerLimits
 from common.parts import Part
@@ -286,7 +286,7 @@ class ServedConnection:
             self._end(None)
 
     def _end(self, reason: str | None) -> None:
-        """Drops a peer that makes no progress. If `reason` is None, the peer was just idle, which is not worth a warning."""
+        """Drops the peer. If `reason` is None, the peer was just idle, which is not worth a warning."""
         log = self._env.log.debug if reason is None else self._env.log.warning
         log(
             "connection_dropped",
@@ -460,6 +460,11 @@ class ServedConnection:
             response = await result
         except ApiError as error:
             self._fail(exchange, error)
+            return
+        except ConnectAgain as error:
+            if self._is_open:
+                self._end(str(error))
+            self._answer(exchange, None)
             return
         if self._is_open and type(response) in LONG_RESPONSES:
             encoding = encode_response_frame_in_slices(

@@ -12,7 +12,7 @@ from broker.requests.forwarded import ForwardedRequests
 from common.ids import BrokerId, IncarnationId, LeaderEpoch, Offset, Uuid
 from common.metadata.delta import MetadataDelta
 from common.metadata.state import MetadataState
-from common.net.request_context import Principal, RequestContext
+from common.net.request_context import ConnectAgain, Principal, RequestContext
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, encode
 from common.protocol.errors import ApiError, ErrorCode
@@ -353,15 +353,16 @@ def test_an_answer_that_is_none_is_an_error_of_the_server(answer: EnvelopeRespon
     run(scenario)
 
 
-def test_a_version_that_only_this_broker_knows_is_unsupported() -> None:
-    """The controller has become one of an earlier release since the client asked this broker for its versions."""
+def test_a_version_that_the_controller_does_not_serve_ends_the_connection() -> None:
+    """An older controller has become active since the client asked this broker for its versions. As in Apache Kafka, the
+    client connects again, and is offered what that controller serves."""
 
     async def scenario(broker: Broker) -> None:
         refusal = EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         broker.side.controller.answers[ApiKey.ENVELOPE] = lambda _: refusal
-        with pytest.raises(ApiError, match="does not serve version 7 of CREATE_TOPICS") as caught:
+        with pytest.raises(ConnectAgain, match="does not serve version 7 of CREATE_TOPICS"):
             await broker.send(create("a"), 7)
-        assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+        assert ApiKey.ENVELOPE in broker.side.channel.served_versions
 
     run(scenario)
 

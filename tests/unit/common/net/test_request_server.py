@@ -11,7 +11,7 @@ import pytest
 from common.ids import DirectoryId, Uuid
 from common.net import served_connection
 from common.net.frame_reader import FrameReader
-from common.net.request_context import DirectoryWait, Handler, RequestContext
+from common.net.request_context import ConnectAgain, DirectoryWait, Handler, RequestContext
 from common.net.server_limits import ServerLimits
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
@@ -277,6 +277,26 @@ def test_a_failure_that_may_not_be_answered_closes_the_connection(run: Run) -> N
             assert len(world.logged("request_malformed")) == 1
             # The refused request must not count as memory in use for ever.
             await world.until(lambda: not server.server.memory.used_bytes)
+
+    run(scenario)
+
+
+def test_a_client_that_must_connect_again_loses_its_connection(run: Run) -> None:
+    # Neither this request nor a later one of the connection is answered, and none counts as memory in use any more. Other
+    # connections go on.
+    async def scenario(world: World) -> None:
+        async def handle(context: RequestContext, request: ProduceRequest) -> None:
+            raise ConnectAgain("another controller")
+
+        async with Server(world, {ApiKey.PRODUCE: handle, **METADATA}) as server:
+            peer, other = await server.raw(), await server.raw()
+            peer.send(produce_request(b"x"), metadata_request("next", 5))
+            await peer.lost()
+            assert peer.frames == []
+            assert [line["reason"] for line in world.logged("connection_dropped")] == ["another controller"]
+            await world.until(lambda: not server.server.memory.used_bytes)
+            other.send(metadata_request("other"))
+            await world.until(lambda: other.frames)
 
     run(scenario)
 
