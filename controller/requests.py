@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from common.configuration.description import describe_configs
 from common.environment.interface import Environment
-from common.ids import BrokerId, Offset
+from common.ids import BrokerId, Offset, Uuid
 from common.net.api_versions import advertised_versions, api_versions_response, supported_features
 from common.net.endpoint_types import check_endpoint_type
 from common.net.error_responses import error_response
@@ -74,8 +74,10 @@ from controller.quorum_controller import QuorumController
 
 # The first version of DeleteTopics whose clients know TOPIC_DELETION_DISABLED.
 DELETION_DISABLED_FIRST_VERSION = 3
-# With these errors a broker is not refused: it asks another controller, or again.
+# Errors that do not refuse a registration: the broker sends it to another controller, or once more.
 NOT_REFUSALS = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
+# How many logged refusals are remembered. Any peer can send registrations, so their number has no other limit.
+REFUSALS_MAX = 100
 
 # The operation for each API whose requests go through the event queue.
 OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
@@ -159,8 +161,9 @@ class ControllerRequests:
             ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.handle_operation,
         }
         self._advertised = advertised_versions(self._handlers)
-        # The last refused registration, so that a broker that tries again and again is logged once.
-        self._refused_registration: tuple[int, str] | None = None
+        # The refused registrations that were logged, so that a broker that tries again and again is logged once. They have the
+        # incarnation id, so that a broker that is started again is logged again.
+        self._refusals: set[tuple[int, Uuid, str]] = set()
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """Returns the handlers for the request servers of the controller listeners."""
@@ -203,9 +206,11 @@ class ControllerRequests:
         try:
             response: BrokerRegistrationResponse = await self._submit(context, request)
         except ApiError as error:
-            refused = (request.broker_id, str(error))
-            if error.code not in NOT_REFUSALS and refused != self._refused_registration:
-                self._refused_registration = refused
+            refusal = (request.broker_id, request.incarnation_id, str(error))
+            if error.code not in NOT_REFUSALS and refusal not in self._refusals:
+                if len(self._refusals) >= REFUSALS_MAX:
+                    self._refusals.clear()
+                self._refusals.add(refusal)
                 self._env.log.warning(
                     "registration_refused", broker_id=request.broker_id, error=error.code.name, reason=error.message
                 )

@@ -73,6 +73,7 @@ from common.records.metadata_records import FeatureLevelRecord, KnownRecord, NoO
 from common.time_units import NS_PER_S
 from controller.core.result import ControllerResult
 from controller.core.turn import Turn
+from controller.requests import REFUSALS_MAX
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.controller.nodes import CLUSTER_ID, Client, ControllerNode, directory
 
@@ -769,8 +770,8 @@ def test_a_forwarded_version_of_a_later_release_is_refused_as_such() -> None:
 
 
 def test_the_log_says_why_a_registration_is_refused() -> None:
-    """The response has only an error code, so the operator looks here. A broker that tries again adds nothing; another
-    reason or another broker does."""
+    """The response has only an error code, so the operator looks here. Brokers that try again add nothing, even if they take
+    turns. Another reason or another start of a broker does."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         def reasons() -> list[tuple[int, str, str]]:
@@ -779,12 +780,18 @@ def test_the_log_says_why_a_registration_is_refused() -> None:
 
         nowhere = "the registration names no log directory"
         for _ in range(3):
-            assert (await client.register(1)).error_code == ErrorCode.INVALID_REQUEST
-        assert reasons() == [(1, "INVALID_REQUEST", nowhere)]
-        await client.register(2)
+            for broker_id in (1, 2):
+                assert (await client.register(broker_id)).error_code == ErrorCode.INVALID_REQUEST
+        assert reasons() == [(1, "INVALID_REQUEST", nowhere), (2, "INVALID_REQUEST", nowhere)]
+        await client.register(1, incarnation=2)
         twice = "the registration names a directory id twice"
         await client.register(2, "a", "a")
-        assert reasons()[1:] == [(2, "INVALID_REQUEST", nowhere), (2, "INVALID_REGISTRATION", twice)]
+        assert reasons()[2:] == [(1, "INVALID_REQUEST", nowhere), (2, "INVALID_REGISTRATION", twice)]
+        for incarnation in range(3, 3 + REFUSALS_MAX):
+            await client.register(1, incarnation=incarnation)
+        await client.register(1)
+        assert reasons()[-1] == (1, "INVALID_REQUEST", nowhere)
+        assert len(reasons()) == 4 + REFUSALS_MAX + 1
 
     run(scenario)
 
