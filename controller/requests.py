@@ -161,8 +161,8 @@ class ControllerRequests:
             ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.handle_operation,
         }
         self._advertised = advertised_versions(self._handlers)
-        # The refused registrations that were logged, so that a broker that tries again and again is logged once. They have the
-        # incarnation id, so that a broker that is started again is logged again.
+        # The refused registrations that were logged: broker, incarnation and reason. A broker that tries again and again is
+        # logged once, but again after its next start.
         self._refusals: set[tuple[int, Uuid, str]] = set()
 
     def handlers(self) -> Mapping[ApiKey, Handler]:

@@ -55,7 +55,7 @@ class ToolParser(argparse.ArgumentParser):
         return super().add_subparsers(**options)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Prints a help text or the version. argparse would take no notice of a full disk."""
+        """Prints a help text or the version. argparse itself ignores errors, such as a full disk."""
         status = run_tool(lambda: _written(message, file or sys.stderr))
         if status != 0:
             sys.exit(status)

@@ -82,7 +82,7 @@ class CoordinatorPartition(Generic[S]):
         # How long the next load after a failure waits (rule 3).
         self._retry_ns = _RETRY_MIN_NS
         self._cancel_expiry: Callable[[], None] | None = None
-        # What is to be carried out once the shard is loaded. Invariant: empty while `_open` is set.
+        # The operations to carry out once the shard is loaded. Invariant: empty while `_open` is set.
         self._deferred: list[Operation[S]] = []
         self._begin_load()
 
@@ -111,8 +111,8 @@ class CoordinatorPartition(Generic[S]):
         if self._open is not None and self.partition.leader_error() is ErrorCode.NONE:
             self._open.perform(operation)
 
-    def perform_in_time(self, operation: Operation[S]) -> None:
-        """As `perform_unasked`, but once the shard is loaded if it is not."""
+    def perform_once_loaded(self, operation: Operation[S]) -> None:
+        """Like `perform_unasked`, but a shard that is being loaded carries it out once it is loaded."""
         if self._open is None:
             self._deferred.append(operation)
         else:
@@ -229,7 +229,7 @@ class CoordinatorPartition(Generic[S]):
         self._open.open()
         deferred, self._deferred = self._deferred, []
         for operation in deferred:
-            self.perform_in_time(operation)
+            self.perform_once_loaded(operation)
 
     def _failed(self, error: ErrorCode) -> None:
         """Throws the shard away, because one of its steps is not in the log or may be lost. Loads the partition again."""

@@ -128,9 +128,10 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
 
     def topics_removed(self, names: Collection[str]) -> None:
         """Drops the committed offsets of topics that have just left the image. Later it would be too late: the same offsets
-        could belong to a new topic of the same name. What is being loaded was committed before the topics left."""
+        could belong to a new topic of the same name. A shard that is being loaded drops them once it is loaded: nothing is
+        committed before that."""
         for each in list(self._partitions.values()):
-            each.perform_in_time(lambda shard, now: shard.topics_deleted(now, names))
+            each.perform_once_loaded(lambda shard, now: shard.topics_deleted(now, names))
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
         """Tells the consumer groups which topics have changed."""

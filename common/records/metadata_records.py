@@ -80,7 +80,7 @@ class FencingChange(IntEnum):
 
 class ZkMigrationState(IntEnum):
     """The values of ZkMigrationRecord.zk_migration_state: how far a migration from ZooKeeper has got (KIP-866). Kafka 3.5
-    swapped 1 and 2: Kafka 3.4 had written PRE_MIGRATION as 1, and never anything later."""
+    swapped 1 and 2. Kafka 3.4 wrote PRE_MIGRATION as 1, and never MIGRATION."""
 
     NONE = 0
     # The metadata is here. Brokers in ZooKeeper mode are restarted one by one.

@@ -6,8 +6,8 @@ error codes and messages.
 1. The records of one request are atomic, but the resources are judged separately: an invalid change gets its own error, the
    others are written.
 2. The resource's whole configuration after the change must be valid, not only the keys of the request. Exempt is a key
-   of Kafka without effect here that keeps its value: a controller of Apache Kafka has accepted it, and it must not be in the
-   way of other changes.
+   of Kafka that has no effect here and keeps its value: a controller of Apache Kafka has stored it, and it must not block
+   other changes.
 3. For a broker, a key that takes effect only after a restart is refused, and so is a key of Kafka that has no effect here.
    An unknown key is stored, as in Kafka, where it may belong to a plug-in.
 4. A group need not exist. Its values are validated against the bounds in this controller's server.properties.
@@ -270,7 +270,7 @@ def _is_list(resource_type: int, key: str) -> bool:
 
 
 def _validate_configuration(server: ServerConfig, resource_type: int, name: str, configs: Mapping[str, str]) -> None:
-    """Validates the resource's name, and of its configuration after the change what is not exempt. Raises ApiError."""
+    """Validates the resource's name, and its configuration after the change except for exempt keys. Raises ApiError."""
     match ConfigResourceType(resource_type):
         case ConfigResourceType.TOPIC:
             _validate_topic(name, configs)

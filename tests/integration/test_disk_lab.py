@@ -397,8 +397,8 @@ def test_a_disk_without_room(lab: Path) -> None:
 
 
 def test_a_freeze_has_an_end(lab: Path) -> None:
-    """The watchdog thaws the disk if the test does not heal it first. It leaves no pid file: by the time when somebody heals
-    the disk, the pid may be that of another process."""
+    """The watchdog thaws the disk if the test does not heal it first. It leaves no pid file: when the disk is
+    healed later, the pid may be that of another process."""
     path = lab / "disk"
     make_disk(path, size_mib=16)
     disk_faults.freeze(path, seconds=0.5)

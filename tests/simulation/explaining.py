@@ -72,8 +72,8 @@ def run_and_explain(seed: int) -> Outcome:
 
 
 def run_and_free(seed: int) -> Outcome:
-    """As `run_and_explain`, and frees the world: while seeds run, the garbage collector runs so rarely that the worlds of
-    several would pile up."""
+    """Like `run_and_explain`, but also frees the world. During a run, the garbage collector runs so rarely that the worlds
+    of several seeds would pile up."""
     outcome = run_and_explain(seed)
     gc.collect()
     return outcome

@@ -323,7 +323,7 @@ class SeedRun:
     async def _lose_a_partition(self, topic: str) -> None:
         """Loses the disks of all in-sync replicas of one partition at the same moment. This partition must stay without a
         leader, even when all brokers are healthy again. Every other partition that kept an in-sync replica must come
-        back. Below metadata.version 3.7-IV2 nobody can tell the controller that a disk is an empty one."""
+        back. Below metadata.version 3.7-IV2 no broker can report that a disk came back empty."""
         part = self._cluster.partition(topic, 0)
         self._is_refusing = True
         lost = {(member, part.directory(member)) for member in part.isr}

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + STORY
 
 
 class ZooKeeperNode(ApacheNode):
-    """A ZooKeeper server. Whoever needs it waits for it."""
+    """A ZooKeeper server. The nodes that need it wait for it."""
 
     def command(self) -> list[str]:
         return self.release.command("org.apache.zookeeper.server.quorum.QuorumPeerMain", self.files.config)
@@ -202,7 +202,7 @@ def migration(folder: Path, release: Release) -> Iterator[Migration]:
 
 def test_a_cluster_comes_from_zookeeper(older: Release, tmp_path: Path) -> None:
     """Brokers of both sides are in one ISR while one of them is in ZooKeeper mode. The controller of Diskraft keeps that one
-    fenced, because nobody knows where its replicas are, until it has left that mode and said so. Nothing is lost."""
+    fenced until it has left that mode and reported the directories of its replicas. Nothing is lost."""
     with migration(tmp_path, older) as cluster:
         cluster.zookeeper.start()
         cluster.start_in_zookeeper_mode(is_migrating=False)
@@ -231,7 +231,7 @@ def test_a_cluster_comes_from_zookeeper(older: Release, tmp_path: Path) -> None:
         cluster.until_isr({OURS})
         promises |= write_some(ours, TOPIC, partitions=PARTITIONS, count=COUNT, first=len(promises))
 
-        # It has served nobody since its start, and waits to be unfenced before it would stop in order.
+        # It is fenced, so it would not shut down in order before it is unfenced.
         cluster.theirs.kill()
         cluster.start_out_of_zookeeper_mode()
         cluster.controller.wait_for("broker_unfenced", broker_id=THEIRS, seconds=READY_SECONDS)

@@ -173,7 +173,7 @@ sys.exit(run_tool(main))
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_a_help_text_that_cannot_be_written_is_an_error(option: str, unbuffered: str) -> None:
-    """argparse itself takes no notice. A pipe that is closed is none, as elsewhere."""
+    """argparse itself ignores it. A closed pipe is not an error, as in every tool."""
     command = [sys.executable, "-m", "tools.kafka.topics", option]
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
