@@ -319,6 +319,30 @@ def test_no_downgrade_makes_a_lost_replica_a_leader() -> None:
     assert context.leader_and_isr(topic_id, 1) == (2, [2])
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_an_unclean_election_permits_the_downgrade_although_no_other_replica_is_there(is_gone: bool) -> None:
+    """No partition blocks a downgrade for ever. If every replica is LOST, an unclean election revives one of them. If their
+    brokers are gone, the partition is first reassigned to others."""
+    context = ControllerContext(level=21)
+    for broker_id in (1, 2, 3):
+        context.start(broker_id, [f"{broker_id}a", f"{broker_id}b"])
+    topic_id = context.topic("t", [[1, 2]])
+    context.alter(topic_id, 0, [1])
+    for broker_id in (2, 1):
+        context.assign(broker_id, {}, ids={LOST: [TopicIdPartition(topic_id, 0)]})
+    assert "t-0 is LOST" in refused(context, 16, UpgradeType.UNSAFE_DOWNGRADE)
+    if is_gone:
+        context.unregister(1)
+        context.unregister(2)
+        assert "t-0 is LOST" in refused(context, 16, UpgradeType.UNSAFE_DOWNGRADE)
+        context.reassign("t", {0: [3]})
+    context.elect({"t": [0]}, election_type=ElectionType.UNCLEAN)
+    leader = 3 if is_gone else 1
+    assert context.leader_and_isr(topic_id, 0) == (leader, [leader])
+    update(context, 16, UpgradeType.UNSAFE_DOWNGRADE)
+    assert context.leader_and_isr(topic_id, 0) == (leader, [leader])
+
+
 def test_directories_come_back_with_the_level() -> None:
     """After an unsafe downgrade and an upgrade, the brokers register again with their directories, and assign again."""
     context, topic_id = full_context(21)
