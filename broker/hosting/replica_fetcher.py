@@ -461,6 +461,7 @@ class ReplicaFetcher:
         return (
             wanted is not None
             and wanted.fetch_offset == followed.partition.log.log_end_offset
+            and not followed.is_troubled
             and self._is_current(followed)
         )
 

@@ -12,11 +12,12 @@ from broker.hosting import replica_fetcher
 from broker.hosting.partition import Partition
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.requests.fetch import FetchHandler
-from common.ids import Offset, TopicId, Uuid
+from common.ids import NO_LEADER, Offset, TopicId, Uuid
 from common.metadata.state import MetadataState
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from common.protocol.messages.produce import PartitionProduceResponse
 from common.records.batch import BatchHeader
 from common.records.metadata_records import PartitionChangeRecord
 from common.storage.log_syncs import ROLLED_AHEAD_MAX
@@ -639,6 +640,55 @@ def test_a_follower_behind_the_leaders_log_starts_where_the_leader_does() -> Non
         assert recovery_points == ["0\n1\nt 0 0\n"]
 
     run(scenario, log_retention_check_interval_ms="500")
+
+
+def test_a_log_is_emptied_once_if_two_answers_say_that_it_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader's retention has deleted records that the follower lacks. The leader answers late, so another request is
+    under way by then, and its answer says the same. What the follower gets after it has emptied its log stays."""
+    errors: list[PartitionData] = []
+    handle = FetchHandler.handle
+
+    async def late(self: FetchHandler, context: RequestContext, request: FetchRequest) -> FetchResponse:
+        answer = handle(self, context, request)
+        response = answer if isinstance(answer, FetchResponse) else await answer
+        if not errors and (found := [data for each in response.responses for data in each.partitions if data.error_code]):
+            errors.extend(found)
+            await asyncio.sleep(0.1)
+        return response
+
+    monkeypatch.setattr(FetchHandler, "handle", late)
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2])
+        cluster.controller.create_topic([1, 2], name="other", topic_id=TopicId(Uuid(b"O" * 16)))
+        await cluster.started()
+        await cluster.produce(1, "first")
+        await cluster.stop(2)
+        cluster.controller.change(isr=[1])
+        for number in range(5):
+            await cluster.produce(1, f"value-{number}")
+        cluster[1].partition().raise_log_start(Offset(3))
+        cluster.controller.change(leader=NO_LEADER)
+        await cluster.start(2)
+        await cluster.world.sleep(2)
+        cluster.world.network.set_latency(4_000_000, 4_000_000)
+        cluster.controller.change(leader=1)
+        await cluster.world.sleep(0.05)
+        cluster.controller.create_topic([1, 2], name="new", topic_id=TopicId(Uuid(b"N" * 16)))
+        await cluster.until(lambda: cluster.world.events_named("replica_restarted", "broker-2"))
+        producing: list[asyncio.Task[PartitionProduceResponse]] = []
+        for number in range(100):
+            producing.append(asyncio.ensure_future(cluster.produce(1, f"later-{number}")))
+            await cluster.world.sleep(0.002)
+        await asyncio.gather(*producing)
+        assert cluster.controller.partition().isr == (1, 2)
+        assert len(cluster.world.events_named("replica_restarted", "broker-2")) == 1
+        assert not cluster.world.events_named("replica_truncated", "broker-2")
+        assert not cluster.world.events_named("replica_fetch_delayed", "broker-2")
+
+    run(scenario)
 
 
 def test_a_new_follower_joins_a_leader_that_was_cut_in_a_gap() -> None:
