@@ -21,7 +21,7 @@ from common.environment.interface import ConnectFailed, Connection, Environment
 from common.net.frame_reader import FrameReader
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode
-from common.protocol.errors import ErrorCode, ProtocolError, error_name
+from common.protocol.errors import ErrorCode, RemoteProtocolError, error_name
 from common.protocol.framing import encode_request_frame, response_body, response_correlation_id
 from common.protocol.messages.api_versions import ApiVersionsRequest
 from common.protocol.messages.headers import RequestHeader
@@ -313,7 +313,7 @@ class _Link:
             # Whoever is answered may end the link.
             while self._end is None and (frame := reader.next_frame()) is not None:
                 self._handle_response(frame)
-        except ProtocolError as error:
+        except RemoteProtocolError as error:
             self._env.log.warning("response_malformed", peer=self._address, reason=str(error))
             self.abort(f"it answered with nonsense: {error}")
         reader.keep_rest()
@@ -403,11 +403,11 @@ class _Link:
         late.on_answer(ChannelError(f"{self._address}: {what}"))
 
     def _handle_response(self, frame: memoryview) -> None:
-        """Completes the request that the response belongs to. Raises ProtocolError."""
+        """Completes the request that the response belongs to. Raises RemoteProtocolError."""
         correlation_id = response_correlation_id(frame)
         answered = self._in_flight.get(correlation_id)
         if answered is None:
-            raise ProtocolError(f"a response with correlation id {correlation_id}, which no request has")
+            raise RemoteProtocolError(f"a response with correlation id {correlation_id}, which no request has")
         response = self._parse(answered, frame)
         del self._in_flight[correlation_id]
         answered.on_answer(response)

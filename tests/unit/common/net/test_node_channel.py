@@ -10,7 +10,7 @@ import pytest
 from common.net.node_channel import BACKOFF_MAX_NS, ChannelError, NotServed
 from common.net.request_context import RequestContext
 from common.protocol.api_keys import ApiKey
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import EncodeError, ErrorCode
 from common.protocol.framing import encode_response_frame
 from common.protocol.messages.api_versions import ApiVersion
 from common.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -255,6 +255,28 @@ def test_nothing_is_taken_from_a_connection_after_its_owner_has_dropped_it(run: 
         assert not world.logged("response_malformed")
 
     run(scenario)
+
+
+def test_what_an_owner_cannot_send_next_is_no_malformed_response() -> None:
+    # The owner sends its next request from the call that brings the answer, and that request does not fit its version. The
+    # error must not get lost with the connection: it ends the daemon.
+    async def scenario(world: World) -> None:
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context["exception"]))
+
+        def answered(answer: Any) -> None:
+            raise EncodeError("does not fit")
+
+        async with Server(world, METADATA) as server, Channel(world, server.port) as channel:
+            assert await channel.ask("connects") == "connects"
+            request = MetadataRequest(topics=[MetadataRequestTopic(name="a")])
+            deadline_ns = channel.env.now_ns() + 5 * NS_PER_S
+            channel.channel.post(request, version=12, deadline_ns=deadline_ns, on_answer=answered)
+            await world.until(lambda: failures)
+            assert isinstance(failures[0], EncodeError)
+        assert not world.logged("response_malformed")
+
+    run_simulated(scenario)
 
 
 def test_nobody_answering_the_handshake_is_an_error_at_the_deadline(run: Run) -> None:
