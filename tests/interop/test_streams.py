@@ -78,7 +78,9 @@ def word_count(tmp_path: Path) -> list[str]:
         pytest.skip(f"NOTHING WAS TESTED WITH KAFKA STREAMS: {error}")
     if shutil.which("javac") is None:
         pytest.skip("NOTHING WAS TESTED WITH KAFKA STREAMS: javac is missing (Debian: apt install openjdk-17-jdk-headless)")
-    return [java, "-Xmx256m", logging_option(tmp_path), "-cp", f"{jars}/*", str(SOURCE)]
+    # An instance that is killed leaves a library there.
+    temporary = f"-Djava.io.tmpdir={tmp_path}"
+    return [java, "-Xmx256m", temporary, logging_option(tmp_path), "-cp", f"{jars}/*", str(SOURCE)]
 
 
 @contextmanager
