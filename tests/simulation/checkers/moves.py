@@ -229,6 +229,7 @@ def _partition_folder(disk: SimulatedDisk, name: str) -> _Folder | None:
         return None
     try:
         topic_id = TopicId(uuid_from_text(topic_id_line(bytes(metadata.content))))
-    except UnreadableLog:
+    except (UnreadableLog, ValueError):
+        # No topic id, or zeros in its place.
         return None
     return _Folder(name, parsed["mark"] or "", TopicIdPartition(topic_id, int(parsed["index"])))
