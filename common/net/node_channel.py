@@ -310,7 +310,7 @@ class _Link:
         reader = self._reader
         reader.receive(view)
         try:
-            # Whoever is answered may end the link.
+            # An owner that gets an answer may close the channel.
             while self._end is None and (frame := reader.next_frame()) is not None:
                 self._handle_response(frame)
         except RemoteProtocolError as error:

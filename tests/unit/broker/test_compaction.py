@@ -278,21 +278,26 @@ def test_a_compacted_log_moves_with_its_checkpoint() -> None:
     run(scenario, log_cleaner_backoff_ms=SOON)
 
 
+async def compact_what_one_broker_has(cluster: Cluster) -> None:
+    """Broker 1 compacts records that broker 2 lacks, so an unclean election of broker 2 will cut them away."""
+    for broker_id in (1, 2):
+        await cluster.start(broker_id)
+    cluster.controller.create_topic([1, 2], configs=COMPACT)
+    await cluster.started()
+    await put(cluster, 1, ("k0", "both"))
+    cluster.crash(2)
+    cluster.controller.fence(2)
+    cluster.controller.change(isr=[1])
+    await fill(cluster)
+    await compacted(cluster)
+    await cluster.until(lambda: ("t", 0) in checkpoint(cluster))
+
+
 def test_a_truncation_lowers_the_first_dirty_offset() -> None:
     """An unclean election can cut a log below what was clean."""
 
     async def scenario(cluster: Cluster) -> None:
-        for broker_id in (1, 2):
-            await cluster.start(broker_id)
-        cluster.controller.create_topic([1, 2], configs=COMPACT)
-        await cluster.started()
-        await put(cluster, 1, ("k0", "both"))
-        cluster.crash(2)
-        cluster.controller.fence(2)
-        cluster.controller.change(isr=[1])
-        await fill(cluster)
-        await compacted(cluster)
-        await cluster.until(lambda: ("t", 0) in checkpoint(cluster))
+        await compact_what_one_broker_has(cluster)
         await cluster.start(2)
         cluster.controller.change(leader=2, isr=[2])
         await cluster.until(lambda: cluster[1].partition().log.log_end_offset == 1)
@@ -308,17 +313,7 @@ def test_a_kill_within_a_truncation_leaves_nothing_clean_that_is_not() -> None:
     that follow counted as clean, older values of their keys would stay, and come back once their tombstones are gone."""
 
     async def scenario(cluster: Cluster) -> None:
-        for broker_id in (1, 2):
-            await cluster.start(broker_id)
-        cluster.controller.create_topic([1, 2], configs=COMPACT)
-        await cluster.started()
-        await put(cluster, 1, ("k0", "both"))
-        cluster.crash(2)
-        cluster.controller.fence(2)
-        cluster.controller.change(isr=[1])
-        await fill(cluster)
-        await compacted(cluster)
-        await cluster.until(lambda: ("t", 0) in checkpoint(cluster))
+        await compact_what_one_broker_has(cluster)
         clean = checkpoint(cluster)["t", 0]
         await cluster.start(2)
         is_killed, is_cut = asyncio.Event(), asyncio.Event()

@@ -756,8 +756,8 @@ def test_a_bad_envelope_is_refused_and_the_controller_goes_on(name: str) -> None
 
 
 def test_a_forwarded_version_of_a_later_release_is_refused_as_such() -> None:
-    """As by Apache Kafka's controllers. The broker may be of a later release, and tells its client that the version is not
-    served; INVALID_REQUEST would blame the client."""
+    """As in Apache Kafka. The broker may be of a later release than the controller, and lets its client ask again which
+    versions are served. INVALID_REQUEST would blame the client."""
 
     async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
         request = envelope(create("t", [1]), 7)

@@ -321,7 +321,7 @@ def test_no_downgrade_makes_a_lost_replica_a_leader() -> None:
 
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_an_unclean_election_permits_the_downgrade_although_no_other_replica_is_there(is_gone: bool) -> None:
-    """No partition blocks a downgrade for ever. If every replica is LOST, an unclean election revives one of them. If their
+    """No partition blocks a downgrade forever. If every replica is LOST, an unclean election revives one of them. If their
     brokers are gone, the partition is first reassigned to others."""
     context = ControllerContext(level=21)
     for broker_id in (1, 2, 3):
