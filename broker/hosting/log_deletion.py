@@ -3,14 +3,16 @@
 Counterpart of Kafka's LogManager.asyncDelete. The folder becomes <name>.<unique>-delete and is removed after
 file.delete.delay.ms. The rename runs in the same lane as the creation of logs, and is retried within the same job while the
 process lacks file descriptors or memory. If another job ran between two attempts, it could create the log of a new topic of
-the same name, and the late rename would take away the new log's folder.
+the same name, and the late rename would take away the new log's folder. What a failed creation has left is removed in the
+same way.
 
 A folder is removed only if the metadata no longer places its replica here, or the replica has another log. The old log of a
 move becomes the only one again if the directory of the new log fails meanwhile. Then it stays, and this is looked at again
 from time to time: the replica may get another log, or be placed elsewhere.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from broker.core.future_at_start import is_deletion_due
 from broker.hosting.hosted import Hosted, HostedDirectory
@@ -21,6 +23,8 @@ from common.ids import TopicIdPartition, uuid_text
 from common.storage.empty_log import remove_empty_log, remove_folder
 from common.storage.log import Log
 from common.time_units import NS_PER_MS, NS_PER_S
+
+ResultT = TypeVar("ResultT")
 
 _RETRY_NS = NS_PER_S
 # How often a folder is looked at that is the only log of its replica.
@@ -49,22 +53,23 @@ class LogDeletion:
     async def delete(self, log: Log, key: TopicIdPartition, delay_ms: int, directory: HostedDirectory) -> None:
         """Deletes a log of this replica. Run it as a job of the directory's work lane. Raises LogDirError and LogClosed."""
         name = log.name
-        # Stay in this job however long it takes: the next job may create the log of a new topic of the same name.
-        while (folder := await self._rename(log)) is None:
+        folder = await self._retried(directory, lambda: log.delete_rename(self._env.uuid()))
+        if folder is not None:
+            self._env.log.info("log_deleted", partition=name, log_dir=directory.log_dir.path, folder=folder)
+            self.remove_later(directory, folder, key, delay_ms)
+
+    async def _retried(self, directory: HostedDirectory, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
+        """Repeats `attempt` while the process lacks file descriptors or memory, and returns its result. Returns None if the
+        broker stops or the directory goes offline meanwhile. Stays in the job however long that takes."""
+        while True:
+            try:
+                return await attempt()
+            except LogDirError as error:
+                if classify(error) is not Verdict.PROCESS_TROUBLE:
+                    raise
             await self._env.sleep_until(self._env.now_ns() + _RETRY_NS)
             if self._timers.is_stopped or self._hosted.online_directory(directory.directory_id) is None:
-                return
-        self._env.log.info("log_deleted", partition=name, log_dir=directory.log_dir.path, folder=folder)
-        self.remove_later(directory, folder, key, delay_ms)
-
-    async def _rename(self, log: Log) -> str | None:
-        """Returns the folder's new name, or None if the process lacks file descriptors or memory."""
-        try:
-            return await log.delete_rename(self._env.uuid())
-        except LogDirError as error:
-            if classify(error) is not Verdict.PROCESS_TROUBLE:
-                raise
-            return None
+                return None
 
     def remove_later(
         self,
@@ -107,6 +112,6 @@ class LogDeletion:
         """Removes what is left of a log whose creation failed."""
 
         async def remove() -> None:
-            await remove_empty_log(directory.log_dir, folder)
+            await self._retried(directory, lambda: remove_empty_log(directory.log_dir, folder))
 
         directory.work.submit(remove)

@@ -405,6 +405,33 @@ def test_a_creation_that_nobody_wants_any_more_leaves_nothing() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("is_created_again", [False, True])
+@pytest.mark.parametrize("operation", ["list", "remove"])
+def test_what_an_unwanted_creation_has_left_goes_although_files_are_short(operation: str, is_created_again: bool) -> None:
+    """If a topic of the same name comes meanwhile, its log is created only after the folder has gone."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        disk = cluster.world.disk(path(1, "a"))
+        disk.fail_with(errno.EMFILE, {"fsync_folders", operation})
+        cluster.controller.create_topic([1])
+        await cluster.until(lambda: disk.folders() == ["t-0"])
+        cluster.controller.remove_topic()
+        if is_created_again:
+            cluster.controller.create_topic([1], topic_id=OTHER)
+        await cluster.world.sleep(5)
+        assert disk.folders() == ["t-0"]
+        disk.heal()
+        if is_created_again:
+            await cluster.started(0, OTHER)
+            await cluster.world.sleep(5)
+            assert disk.folders() == ["t-0"]
+        else:
+            await cluster.until(lambda: disk.folders() == [])
+
+    run(scenario)
+
+
 def test_a_start_removes_what_an_unfinished_creation_has_left() -> None:
     """A folder without partition.metadata and without records is removed. If it has records, it is renamed to -stray and
     kept."""
