@@ -75,6 +75,7 @@ from common.records.metadata_records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     ZkMigrationRecord,
     ZkMigrationState,
 )
@@ -400,6 +401,12 @@ class MetadataState:
             ),
         )
 
+    def _replay_unregister_controller(
+        self, record: UnregisterControllerRecord, offset: Offset, _delta: MetadataDelta | None
+    ) -> None:
+        if self.controllers.pop(record.controller_id, None) is None:
+            _fail(offset, f"controller {record.controller_id} is unregistered and was never registered")
+
     def _replay_topic(self, record: TopicRecord, offset: Offset, delta: MetadataDelta | None) -> None:
         topic_id = TopicId(record.topic_id)
         if topic_id in self.topics:
@@ -709,6 +716,7 @@ _REPLAYERS: Final = MappingProxyType[type, _Replayer](
         FenceBrokerRecord: MetadataState._replay_fence_broker,
         UnfenceBrokerRecord: MetadataState._replay_unfence_broker,
         RegisterControllerRecord: MetadataState._replay_register_controller,
+        UnregisterControllerRecord: MetadataState._replay_unregister_controller,
         TopicRecord: MetadataState._replay_topic,
         RemoveTopicRecord: MetadataState._replay_remove_topic,
         PartitionRecord: MetadataState._replay_partition,

@@ -68,6 +68,7 @@ class MetadataRecordType(IntEnum):
     REMOVE_DELEGATION_TOKEN_RECORD = 26
     REGISTER_CONTROLLER_RECORD = 27
     CLEAR_ELR_RECORD = 28
+    UNREGISTER_CONTROLLER_RECORD = 29
 
 
 class FencingChange(IntEnum):
@@ -125,7 +126,7 @@ class BrokerFeature(Struct):
     max_supported_version: Int16 = 0
 
 
-@message(kind=Kind.RECORD, api_key=MetadataRecordType.REGISTER_BROKER_RECORD, versions="0-3", flexible="0+")
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.REGISTER_BROKER_RECORD, versions="0-4", flexible="0+")
 class RegisterBrokerRecord(Struct):
     """A broker was registered. A snapshot has one of these for each registered broker."""
 
@@ -139,6 +140,8 @@ class RegisterBrokerRecord(Struct):
     fenced: Bool = True
     in_controlled_shutdown: Bool = field(default=False, versions="1+")
     log_dirs: list[Uuid] = field(default_factory=list, versions="3+", tag=0)
+    # The directories that get no new replicas (KIP-1066, metadata.version 30). None before the broker has told.
+    cordoned_log_dirs: list[Uuid] | None = field(default=None, versions="4+", tag=1)
     # Our own field: the directories this incarnation registered and has lost since. Written in snapshots only.
     lost_log_dirs: list[Uuid] = field(default_factory=list, versions="3+", tag=10000)
 
@@ -151,7 +154,7 @@ class UnregisterBrokerRecord(Struct):
     broker_epoch: Int64 = 0
 
 
-@message(kind=Kind.RECORD, api_key=MetadataRecordType.BROKER_REGISTRATION_CHANGE_RECORD, versions="0-2", flexible="0+")
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.BROKER_REGISTRATION_CHANGE_RECORD, versions="0-3", flexible="0+")
 class BrokerRegistrationChangeRecord(Struct):
     """A registered broker was fenced or unfenced, began its controlled shutdown, or lost directories."""
 
@@ -162,6 +165,8 @@ class BrokerRegistrationChangeRecord(Struct):
     # The ids of the directories that are still online. Empty means "no change", so the loss of the last directory cannot be
     # expressed here. A broker that loses its last directory is fenced.
     log_dirs: list[Uuid] = field(default_factory=list, versions="2+", tag=2)
+    # None means "no change".
+    cordoned_log_dirs: list[Uuid] | None = field(default=None, versions="3+", tag=3)
 
 
 @message(kind=Kind.RECORD, api_key=MetadataRecordType.FENCE_BROKER_RECORD, versions="0", flexible="0+")
@@ -204,6 +209,13 @@ class RegisterControllerRecord(Struct):
     zk_migration_ready: Bool = False
     end_points: list[ControllerEndpoint] = field(default_factory=list)
     features: list[ControllerFeature] = field(default_factory=list)
+
+
+@message(kind=Kind.RECORD, api_key=MetadataRecordType.UNREGISTER_CONTROLLER_RECORD, versions="0", flexible="0+")
+class UnregisterControllerRecord(Struct):
+    """A controller was removed for good (Apache Kafka 4.4)."""
+
+    controller_id: Int32 = 0
 
 
 # --- topics and partitions --------------------------------------------------------------------------------------
@@ -445,6 +457,7 @@ KnownRecord = (
     | DelegationTokenRecord
     | RemoveDelegationTokenRecord
     | ClearElrRecord
+    | UnregisterControllerRecord
 )
 
 RECORD_CLASSES: Final = MappingProxyType[int, type[KnownRecord]](
@@ -475,5 +488,6 @@ RECORD_CLASSES: Final = MappingProxyType[int, type[KnownRecord]](
         MetadataRecordType.DELEGATION_TOKEN_RECORD: DelegationTokenRecord,
         MetadataRecordType.REMOVE_DELEGATION_TOKEN_RECORD: RemoveDelegationTokenRecord,
         MetadataRecordType.CLEAR_ELR_RECORD: ClearElrRecord,
+        MetadataRecordType.UNREGISTER_CONTROLLER_RECORD: UnregisterControllerRecord,
     }
 )

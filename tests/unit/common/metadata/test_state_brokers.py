@@ -16,6 +16,7 @@ from common.records.metadata_records import (
     RegisterControllerRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     ZkMigrationRecord,
     ZkMigrationState,
 )
@@ -195,6 +196,15 @@ def test_controllers_are_kept() -> None:
     controller = replay(RegisterControllerRecord(controller_id=3000), record).controllers[3000]
     assert controller.endpoints == (BrokerEndpoint("CONTROLLER", "c", 9093, 0),)
     assert controller.features == (SupportedFeature("metadata.version", 1, 22),)
+
+
+def test_an_unregistered_controller_is_gone() -> None:
+    """Only a registered controller can be unregistered."""
+    state = replay(RegisterControllerRecord(controller_id=3000), RegisterControllerRecord(controller_id=3001))
+    replay(UnregisterControllerRecord(controller_id=3000), into=state)
+    assert list(state.controllers) == [3001]
+    with pytest.raises(ReplayError):
+        replay(UnregisterControllerRecord(controller_id=3000), into=state)
 
 
 def test_delta_keeps_the_first_registration() -> None:

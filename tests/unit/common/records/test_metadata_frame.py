@@ -49,6 +49,7 @@ from common.records.metadata_records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     UserScramCredentialRecord,
     ZkMigrationRecord,
 )
@@ -192,6 +193,25 @@ GOLDEN: list[tuple[str, KnownRecord, int, str]] = [
           02 22 22 22 22 22 22 22 22 22 22 22 22 22 22 22 22
           90 4e 11            #   tag 10000 (0x4e * 128 + 0x10) of 17 bytes: lost log dirs
           02 33 33 33 33 33 33 33 33 33 33 33 33 33 33 33 33
+        """,
+    ),
+    (
+        "RegisterBroker v4",
+        RegisterBrokerRecord(broker_id=1, incarnation_id=ID_1, log_dirs=[ID_2], cordoned_log_dirs=[ID_2]),
+        4,
+        """
+        01 00 04              # frame version, type 0, version 4
+        00 00 00 01 00        # broker 1, is no migrating ZooKeeper broker
+        11 11 11 11 11 11 11 11 11 11 11 11 11 11 11 11   # incarnation id
+        00 00 00 00 00 00 00 00                           # broker epoch 0
+        01 01                 # no endpoints, no features
+        00                    # no rack
+        01 00                 # fenced, not in controlled shutdown
+        02                    # two tagged fields
+          00 11               #   tag 0 of 17 bytes: log dirs
+          02 22 22 22 22 22 22 22 22 22 22 22 22 22 22 22 22
+          01 11               #   tag 1 of 17 bytes: cordoned log dirs
+          02 22 22 22 22 22 22 22 22 22 22 22 22 22 22 22 22
         """,
     ),
     (
@@ -425,6 +445,18 @@ GOLDEN: list[tuple[str, KnownRecord, int, str]] = [
           22 22 22 22 22 22 22 22 22 22 22 22 22 22 22 22
         """,
     ),
+    (
+        "BrokerRegistrationChange v3",
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=2, cordoned_log_dirs=[]),
+        3,
+        """
+        01 11 03                    # frame version, type 17, version 3
+        00 00 00 01                 # broker 1
+        00 00 00 00 00 00 00 02     # broker epoch 2
+        01                          # one tagged field
+          03 01 01                  #   tag 3 of 1 byte: no directory is cordoned any more
+        """,
+    ),
     ("NoOp v0", NoOpRecord(), 0, "01 14 00   # frame version, type 20, version 0 \n 00   # no tagged fields"),
     (
         "ZkMigrationState v0",
@@ -604,6 +636,16 @@ GOLDEN: list[tuple[str, KnownRecord, int, str]] = [
         """
         01 1a 00      # frame version, type 26, version 0
         02 69         # token id "i"
+        00            # no tagged fields
+        """,
+    ),
+    (
+        "UnregisterController v0",
+        UnregisterControllerRecord(controller_id=3000),
+        0,
+        """
+        01 1d 00      # frame version, type 29, version 0
+        00 00 0b b8   # controller 3000
         00            # no tagged fields
         """,
     ),
