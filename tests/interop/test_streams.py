@@ -73,7 +73,7 @@ class Instance:
 def word_count(tmp_path: Path) -> list[str]:
     """The command of the application, without its arguments."""
     try:
-        java, jars = find_java(), download(POM, ROOT / "build" / "kafka-streams-4.1.1")
+        java, jars = find_java(), download(POM, ROOT / "build" / "kafka-streams-4.4.0")
     except NoJars as error:
         pytest.skip(f"NOTHING WAS TESTED WITH KAFKA STREAMS: {error}")
     if shutil.which("javac") is None:

@@ -13,7 +13,7 @@ from tests.interop.our_tools import ROOT, Done
 from tools.lab.local_cluster import LocalNode, NodeFiles
 
 POM = Path(__file__).with_name("releases_pom.xml")
-NEWEST = "4.1.1"
+NEWEST = "4.4.0"
 # The last release with ZooKeeper, and the first one's level 3.9-IV0 that Diskraft has by default.
 OLDER = "3.9.1"
 # KIP-858 came with 3.7, so this one does not know directory.id.
@@ -55,7 +55,8 @@ def find_release(version: str, folder: Path) -> Release:
     """Returns the release, which logs from the level WARN on to stderr. `folder` gets its configuration of logging.
 
     Raises NoJars."""
-    jars = download(POM, ROOT / "build" / f"apache-kafka-releases-{version}", f"-Dkafka.version={version}")
+    options = [f"-Dkafka.version={version}", *(["-Dshell"] if version == OLDER else [])]
+    jars = download(POM, ROOT / "build" / f"apache-kafka-releases-{version}", *options)
     if not any(jars.glob(f"kafka_2.*-{version}.jar")):
         raise NoJars(f"{jars} holds no kafka_2.*-{version}.jar")
     return Release(version, (find_java(), *JAVA_OPTIONS, *_logging_options(folder)), f"{jars}/*")

@@ -21,7 +21,7 @@ from tests.interop.mixed.releases import Release
 from tests.interop.our_tools import Done, run_diskraft, run_tool
 from tests.interop.topics import create_topic
 
-NEWEST_LEVEL = "4.1"
+NEWEST_LEVEL = "4.4"
 TOPIC = "t"
 # Frame version 1, type 99, version 0, and no tagged fields.
 UNKNOWN = bytes((1, 99, 0, 0))
@@ -88,7 +88,7 @@ def read_their_metadata(release: Release, metadata: Path, copy: Path) -> None:
     """Both kafka-dump-log print the same. The records are there for whose sake the cluster has the newest level."""
     files = copy_metadata(metadata, copy)
     arguments = ("--cluster-metadata-decoder", "--files", ",".join(map(str, files)))
-    theirs, ours = release.run("kafka.tools.DumpLogSegments", *arguments), run_tool("dump_log", *arguments)
+    theirs, ours = release.run("org.apache.kafka.tools.DumpLogSegments", *arguments), run_tool("dump_log", *arguments)
     assert (theirs.status, ours.status) == (0, 0), (theirs, ours)
     assert ours.lines == theirs.lines
     text = "\n".join(theirs.lines)
@@ -122,7 +122,7 @@ def export(metadata: Path, folder: Path) -> None:
         assert report.status == 0, report
 
 
-def test_their_tools_on_our_cluster(newest: Release, tmp_path: Path) -> None:
+def test_their_tools_on_our_cluster(newest: Release, older: Release, tmp_path: Path) -> None:
     """Apache Kafka's metadata shell reads our snapshot, and its tools find the quorum, the features and the directories."""
     nodes = [Node(101, "controller", disks=0), Node(1, "broker", disks=2)]
     with mixed_cluster(tmp_path, nodes, overrides=ALONE) as cluster:
@@ -144,9 +144,9 @@ def test_their_tools_on_our_cluster(newest: Release, tmp_path: Path) -> None:
         # The shell locks the folder of the snapshot's folder, which a running controller holds.
         (tmp_path / "copy" / folder.name).mkdir(parents=True)
         snapshot = Path(shutil.copy(written, tmp_path / "copy" / folder.name))
-        ask_the_shell(newest, snapshot, f"cat /image/topics/byName/{TOPIC}/0", "PartitionRegistration(replicas=[1]")
+        ask_the_shell(older, snapshot, f"cat /image/topics/byName/{TOPIC}/0", "PartitionRegistration(replicas=[1]")
         for path in cluster.nodes[1].files.data_dirs:
-            ask_the_shell(newest, snapshot, "cat /image/cluster/brokers/1", directory_id(path))
+            ask_the_shell(older, snapshot, "cat /image/cluster/brokers/1", directory_id(path))
 
 
 def ask_the_shell(release: Release, snapshot: Path, command: str, expected: str) -> None:
