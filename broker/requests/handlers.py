@@ -17,6 +17,7 @@ from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.transaction_verifier import TransactionVerifier
 from broker.core.replica_selector import replica_selector
 from broker.hosting.replicas import Replicas
+from broker.requests.acls import refuse_acls
 from broker.requests.alter_configs import AlterConfigsRequests
 from broker.requests.alter_replica_log_dirs import AlterReplicaLogDirsRequests
 from broker.requests.consumer_groups import ConsumerGroupRequests
@@ -116,6 +117,9 @@ def request_handlers(
         ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequests(state).handle,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentialsRequests(state).handle,
         ApiKey.LIST_CONFIG_RESOURCES: ListConfigResourcesRequests(state).handle,
+        ApiKey.DESCRIBE_ACLS: refuse_acls,
+        ApiKey.CREATE_ACLS: refuse_acls,
+        ApiKey.DELETE_ACLS: refuse_acls,
         ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequests(state, resolver).handle,
         ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle,
         ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirsRequests(replicas.log_dir_alteration.alter).handle,

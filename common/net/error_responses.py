@@ -41,12 +41,14 @@ from common.protocol.messages.consumer_group_describe import (
 )
 from common.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from common.protocol.messages.controller_registration import ControllerRegistrationResponse
+from common.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from common.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
 from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from common.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from common.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from common.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -55,6 +57,7 @@ from common.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from common.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from common.protocol.messages.describe_acls import DescribeAclsResponse
 from common.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from common.protocol.messages.describe_cluster import DescribeClusterResponse
 from common.protocol.messages.describe_configs import (
@@ -531,6 +534,16 @@ def _describe_transactions(
     )
 
 
+def _create_acls(request: CreateAclsRequest, code: ErrorCode, message: str | None) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(error_code=code, error_message=message) for _ in request.creations])
+
+
+def _delete_acls(request: DeleteAclsRequest, code: ErrorCode, message: str | None) -> DeleteAclsResponse:
+    return DeleteAclsResponse(
+        filter_results=[DeleteAclsFilterResult(error_code=code, error_message=message) for _ in request.filters]
+    )
+
+
 def _top_level(response_class: Callable[..., Any]) -> Build:
     """Makes a builder for responses with a top-level code but no message."""
     return lambda request, code, message: response_class(error_code=code)
@@ -571,6 +584,9 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.LIST_TRANSACTIONS: _top_level(ListTransactionsResponse),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
         ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
+        ApiKey.DESCRIBE_ACLS: _top_level_with_text(DescribeAclsResponse),
+        ApiKey.CREATE_ACLS: _create_acls,
+        ApiKey.DELETE_ACLS: _delete_acls,
         ApiKey.DESCRIBE_CONFIGS: _describe_configs,
         ApiKey.ALTER_CONFIGS: _alter_configs,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,

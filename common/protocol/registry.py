@@ -27,11 +27,14 @@ from common.protocol.messages.broker_registration import BrokerRegistrationReque
 from common.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from common.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from common.protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
+from common.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from common.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from common.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from common.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from common.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from common.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from common.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from common.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -130,6 +133,9 @@ _ALL = (
     _api(EndTxnRequest, EndTxnResponse),
     _api(WriteTxnMarkersRequest, WriteTxnMarkersResponse),
     _api(TxnOffsetCommitRequest, TxnOffsetCommitResponse),
+    _api(DescribeAclsRequest, DescribeAclsResponse),
+    _api(CreateAclsRequest, CreateAclsResponse),
+    _api(DeleteAclsRequest, DeleteAclsResponse),
     _api(DescribeConfigsRequest, DescribeConfigsResponse),
     _api(AlterConfigsRequest, AlterConfigsResponse),
     _api(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),

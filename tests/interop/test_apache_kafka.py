@@ -211,6 +211,13 @@ def test_kafka_configs_finds_no_quotas_and_no_client_metrics(kafka: Kafka, boots
     assert (done.status, done.lines) == (0, [])
 
 
+def test_kafka_acls_hears_that_there_is_no_authorizer(kafka: Kafka, bootstrap: str) -> None:
+    """MirrorMaker, which copies ACLs by default, goes on after this error and only this one."""
+    done = kafka.run("org.apache.kafka.tools.AclCommand", "--bootstrap-server", bootstrap, "--list")
+    assert done.status == 1
+    assert any("SecurityDisabledException" in line for line in [*done.lines, *done.errors]), done
+
+
 def test_kafka_topics_adds_partitions_as_ours_does(kafka: Kafka, bootstrap: str, topic: str) -> None:
     """Neither tool prints anything when it adds partitions. If the controller refuses, both print its reason."""
     alter = ("--bootstrap-server", bootstrap, "--alter", "--topic", topic, "--partitions")

@@ -46,8 +46,8 @@ FATAL = {
     "unknown api": frame(header(999, 0)),
     "negative api": frame(b"\xff\xff" + header(3, 1)[2:]),
     "api of controllers": frame(header(ApiKey.BROKER_HEARTBEAT, 0) + bytes(50)),
-    # CreateAcls: a real request, which is not served.
-    "access control": frame(header(30, 1) + bytes(4)),
+    # DescribeDelegationToken: a real request, which is not served.
+    "delegation tokens": frame(header(41, 1) + bytes(4)),
     "unknown version": frame(header(ApiKey.METADATA, 99)),
     "negative version": frame(header(ApiKey.METADATA, -1)),
     "body that ends early": frame(header(ApiKey.METADATA, 1) + b"\x00\x00\x00\x05\x00"),

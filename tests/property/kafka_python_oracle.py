@@ -16,13 +16,14 @@ with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.protocol import api_header
-    from kafka.protocol.admin import client_quotas, cluster, configs, groups, topics, transactions, users
+    from kafka.protocol.admin import acl, client_quotas, cluster, configs, groups, topics, transactions, users
     from kafka.protocol.consumer import fetch, group, offsets
     from kafka.protocol.consumer import metadata as consumer_protocol
     from kafka.protocol.metadata import api_versions, find_coordinator, metadata
     from kafka.protocol.producer import produce, transaction
 
 _MODULES = (
+    acl,
     api_header,
     api_versions,
     client_quotas,

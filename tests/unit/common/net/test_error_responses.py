@@ -16,8 +16,10 @@ from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from common.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from common.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from common.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from common.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from common.protocol.messages.delete_groups import DeleteGroupsRequest
 from common.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -118,6 +120,15 @@ PER_ENTRY: dict[ApiKey, tuple[Any, Any]] = {
         CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t")]),
         lambda response: [(entry.name, entry) for entry in response.results],
     ),
+    # These entries have no names.
+    ApiKey.CREATE_ACLS: (
+        CreateAclsRequest(creations=[AclCreation()]),
+        lambda response: [("t", entry) for entry in response.results],
+    ),
+    ApiKey.DELETE_ACLS: (
+        DeleteAclsRequest(filters=[DeleteAclsFilter()]),
+        lambda response: [("t", entry) for entry in response.filter_results],
+    ),
     ApiKey.DESCRIBE_CONFIGS: (
         DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="t")]),
         lambda response: [(entry.resource_name, entry) for entry in response.results],
@@ -194,12 +205,14 @@ def test_the_text_goes_where_there_is_room_for_it() -> None:
         ApiKey.ALTER_CONFIGS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.CREATE_PARTITIONS,
-        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
     ):
         request, entries_of = PER_ENTRY[api_key]
         ((_, entry),) = entries_of(error_response(request, api_key, CODE, "because"))
         assert entry.error_message == "because"
     for api_key in (
+        ApiKey.DESCRIBE_ACLS,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.UNREGISTER_BROKER,
