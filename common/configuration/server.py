@@ -27,6 +27,7 @@ from common.configuration.settings import (
     INT_MAX,
     LONG_MAX,
     REQUIRED,
+    SHORT_MAX,
     ConfigError,
     ConfigType,
     boolean,
@@ -227,9 +228,7 @@ class ServerConfig:
     )
     controller_listener_names: tuple[str, ...] = words(())
     inter_broker_listener_name: str | None = text(None)
-    listener_security_protocol_map: tuple[tuple[str, str], ...] = custom(
-        parse_protocol_map, "NAME:PROTOCOL,…", (), ConfigType.LIST
-    )
+    listener_security_protocol_map: tuple[tuple[str, str], ...] = custom(parse_protocol_map, "NAME:PROTOCOL,…", ())
     controller_quorum_voters: tuple[Voter, ...] = custom(
         parse_voters, "id@host:port separated by commas", (), ConfigType.LIST
     )
@@ -357,7 +356,7 @@ class ServerConfig:
     offsets_retention_check_interval_ms: int = integer(600_000, at_least=1)
     offsets_retention_minutes: int = integer(10_080, at_least=1, at_most=INT_MAX)
     offsets_topic_num_partitions: int = integer(50, at_least=1, at_most=INT_MAX)
-    offsets_topic_replication_factor: int = integer(3, at_least=1, at_most=2**15 - 1)
+    offsets_topic_replication_factor: int = integer(3, at_least=1, at_most=SHORT_MAX)
     offsets_topic_segment_bytes: int = integer(104_857_600, at_least=14, at_most=INT_MAX)
 
     # Transactions. The first two are about leaders that add their partitions to transactions.
@@ -368,7 +367,7 @@ class ServerConfig:
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(3_600_000, at_least=1, at_most=INT_MAX)
     transaction_state_log_min_isr: int = integer(2, at_least=1, at_most=INT_MAX)
     transaction_state_log_num_partitions: int = integer(50, at_least=1, at_most=INT_MAX)
-    transaction_state_log_replication_factor: int = integer(3, at_least=1, at_most=2**15 - 1)
+    transaction_state_log_replication_factor: int = integer(3, at_least=1, at_most=SHORT_MAX)
     transaction_state_log_segment_bytes: int = integer(104_857_600, at_least=14, at_most=INT_MAX)
     transactional_id_expiration_ms: int = integer(604_800_000, at_least=1, at_most=INT_MAX)
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 ConfigurationClass = TypeVar("ConfigurationClass")
 
+SHORT_MAX = 2**15 - 1
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
@@ -52,6 +53,7 @@ class ConfigType(IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
@@ -79,7 +81,7 @@ def _field(parse: Callable[[str], object], allowed: str, default: object, type_:
 
 def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most: int = LONG_MAX) -> Any:
     """Declares a key that takes an integer within bounds. The error message gives the bounds. A key that Kafka reads as an
-    int takes at most INT_MAX."""
+    int takes at most INT_MAX, one that it reads as a short SHORT_MAX."""
 
     def parse(text: str) -> int:
         # Check the form first, because int() would also accept underscores and the digits of other scripts.
@@ -92,8 +94,13 @@ def integer(default: int | Required | None, *, at_least: int = -(2**63), at_most
 
     low = "" if at_least == -(2**63) else f" of at least {at_least}"
     high = "" if at_most == LONG_MAX else f"{' and' if low else ' of'} at most {at_most}"
-    type_ = ConfigType.INT if at_most <= INT_MAX else ConfigType.LONG
-    return _field(parse, f"a whole number{low}{high}", default, type_)
+    return _field(parse, f"a whole number{low}{high}", default, _integer_type(at_most))
+
+
+def _integer_type(at_most: int) -> ConfigType:
+    if at_most == SHORT_MAX:
+        return ConfigType.SHORT
+    return ConfigType.INT if at_most <= INT_MAX else ConfigType.LONG
 
 
 def decimal(default: float, *, at_least: float, at_most: float | None = None) -> Any:

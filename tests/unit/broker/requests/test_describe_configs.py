@@ -236,6 +236,7 @@ def test_types_of_values_are_kafkas() -> None:
     assert broker.topic_entry("leader.replication.throttled.replicas").config_type == ConfigType.LIST
     assert broker.broker_entry("log.retention.ms").config_type == ConfigType.LONG
     assert broker.broker_entry("log.dirs").config_type == ConfigType.LIST
+    assert broker.broker_entry("offsets.topic.replication.factor").config_type == ConfigType.SHORT
     assert broker.broker_entry("metadata.log.dir").config_type == ConfigType.STRING
 
 
