@@ -229,9 +229,14 @@ class SimulatedDisk:
         return is_dead or self._reads_fail or self.is_hung or not self._is_mounted
 
     @property
+    def is_catching_up(self) -> bool:
+        """Whether it was slow a moment ago, so that the deadline of an operation may still pass."""
+        return self.loop.now_ns < self._catches_up_until_ns
+
+    @property
     def is_well(self) -> bool:
         """Whether every operation would succeed, and soon."""
-        is_slow = self._slowness != 1.0 or self.loop.now_ns < self._catches_up_until_ns
+        is_slow = self._slowness != 1.0 or self.is_catching_up
         return not self.is_unusable and not is_slow and not self._shortage and self.room_bytes() is None
 
     # --- how an operation ends -----------------------------------------------------------------------------------

@@ -408,11 +408,21 @@ class SeedRun:
 
     async def _heal(self) -> None:
         """Ends all network cuts and restarts the brokers that have directories offline. The faults of the schedule are
-        mended by now."""
+        mended by now, but a directory may still fail for what its disk was slow to do."""
         self.world.network.mend()
+        while self._is_a_disk_catching_up():
+            await self.world.sleep(LOOK_SECONDS)
         for broker_id in self._cluster.broker_ids:
             if self._lab.is_alive(broker_id) and self._cluster.has_lost_directories(broker_id):
                 await self._lab.stop(broker_id)
+
+    def _is_a_disk_catching_up(self) -> bool:
+        cluster = self._cluster
+        return any(
+            cluster.disk(broker_id, number).is_catching_up
+            for broker_id in cluster.broker_ids
+            for number in cluster.disk_numbers(broker_id)
+        )
 
     async def _converge(self) -> None:
         began_ns = self.world.now_ns()
