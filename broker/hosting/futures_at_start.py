@@ -19,6 +19,7 @@ from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.partition import PlacedLog
 from common.environment.interface import Environment, LogDirError
 from common.ids import DirectoryId, TopicIdPartition, uuid_text
+from common.storage.names import FolderKind, marked_partition_folder
 
 
 class FuturesAtStart:
@@ -46,6 +47,8 @@ class FuturesAtStart:
         self._current: dict[TopicIdPartition, DirectoryId] = {}
         self._futures: dict[TopicIdPartition, dict[FutureFound, LoadedFuture]] = {}
         self._deleted: dict[TopicIdPartition, dict[str, DirectoryId]] = {}
+        # The unique parts of the names of all -delete folders, also of those whose replica is not known.
+        self._taken: set[str] = set()
         # The future logs of the unfinished moves that go on.
         self._resumed: dict[TopicIdPartition, PlacedLog] = {}
 
@@ -63,6 +66,7 @@ class FuturesAtStart:
             found = FutureFound(directory_id, future.unique, future.log.log_end_offset)
             self._futures.setdefault(future.key, {})[found] = future
         for folder in content.deleted_folders:
+            self._taken.add(folder.unique)
             if folder.key is not None:
                 self._deleted.setdefault(folder.key, {})[folder.unique] = directory_id
 
@@ -129,6 +133,11 @@ class FuturesAtStart:
             self._on_failure(directory, error)
 
     async def _resume(self, directory: HostedDirectory, future: LoadedFuture) -> None:
+        if future.unique in self._taken:
+            # A crash between the renames has left the log that was the current one then. At its end the move would rename
+            # the one of today to the same folder, and the error would count as one of the disk.
+            unique = self._env.uuid()
+            await future.log.rename(marked_partition_folder(future.topic, future.index, FolderKind.FUTURE, unique))
         self._resumed[future.key] = PlacedLog(directory.directory_id, future.log)
         self._report("future_replica_resumed", directory, future)
 

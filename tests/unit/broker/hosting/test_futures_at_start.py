@@ -127,6 +127,32 @@ def test_a_future_log_at_the_start(source: str, in_isr: bool, names: str) -> Non
     run(scenario, log_segment_delete_delay_ms=DELETE_DELAY_MS)
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_resumed_move_finds_what_its_interrupted_swap_has_left(is_known: bool) -> None:
+    """A crash between the renames of a swap has left a -delete folder. Then the replica got a new log beside it, while the
+    disk with the copy was away. The move goes on and ends, although that folder still has its name. Known or not, the folder
+    is kept until its time."""
+
+    async def scenario(cluster: Cluster) -> None:
+        put_log(cluster, "a", DELETED, 3)
+        if not is_known:
+            cluster.world.disk(path(1, "a")).write(f"{DELETED}/partition.metadata", b"no topic id")
+        put_log(cluster, "a", "t-0", 5)
+        put_log(cluster, "b", FUTURE, 3)
+        create_topic(cluster, names="a", in_isr=True)
+        await cluster.start(1, "ab")
+        await cluster.until(lambda: cluster[1].replicas.wished_assignments().get(KEY) == directory(1, "b"))
+        cluster.controller.change(directories=[directory(1, "b"), directory(2, "a")])
+        await cluster.until(lambda: cluster[1].replicas.hosted_directories().get(KEY) == directory(1, "b"))
+        assert cluster[1].partition().log.log_end_offset == 5
+        assert folders(cluster, "b") == ["t-0"]
+        assert DELETED in folders(cluster, "a")
+        await cluster.until(lambda: folders(cluster, "a") == [], within_seconds=200)
+        assert not cluster[1].directories.any_offline
+
+    run(scenario, log_segment_delete_delay_ms=DELETE_DELAY_MS)
+
+
 @pytest.mark.parametrize("in_isr", [True, False])
 def test_future_logs_of_no_use(in_isr: bool) -> None:
     """Three future logs become strays: one has another topic's id, one belongs to a partition that has no replica here, and
