@@ -134,8 +134,8 @@ class FuturesAtStart:
 
     async def _resume(self, directory: HostedDirectory, future: LoadedFuture) -> None:
         if future.unique in self._taken:
-            # A crash between the renames has left the log that was the current one then. At its end the move would rename
-            # the one of today to the same folder, and the error would count as one of the disk.
+            # A crash between the two renames of the swap has left that folder, and the replica has got a new log since. The
+            # next swap would rename the new log to the same name, and ENOTEMPTY would take the directory offline.
             unique = self._env.uuid()
             await future.log.rename(marked_partition_folder(future.topic, future.index, FolderKind.FUTURE, unique))
         self._resumed[future.key] = PlacedLog(directory.directory_id, future.log)
