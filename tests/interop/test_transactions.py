@@ -8,6 +8,8 @@ import asyncio
 import contextlib
 import itertools
 import signal
+import socket
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,17 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient as ClusterAdmin
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from common.configuration.endpoints import HostPort
+from common.protocol.api_keys import ApiKey
+from common.protocol.codec import joined
+from common.protocol.errors import ErrorCode
+from common.protocol.framing import encode_request_frame, parse_response
+from common.protocol.messages.headers import RequestHeader
+from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from common.records.batch import TRANSACTIONAL_BIT, Record, encode_batch
 from tests.blocking_admin import BlockingAdmin
 from tests.integration.cluster import until
 from tests.interop.apache_kafka_tools import Kafka
@@ -26,6 +38,8 @@ from tools.lab.local_cluster import LocalCluster
 SECONDS_MAX = 60
 PARTITIONS = 3
 FENCED = -144
+# The newest that does not add partitions to transactions.
+PRODUCE_VERSION = 11
 _numbers = itertools.count()
 
 
@@ -246,6 +260,86 @@ def test_apache_kafkas_producer_begins_one_transaction_after_the_other(
     )
     assert (done.status, done.errors) == (0, [])
     assert len(read(bootstrap, topic, count)) == count
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_kafka_transactions_finds_and_aborts_a_hanging_transaction(
+    kafka: Kafka, bootstrap: str, topic: str, transactional_id: str
+) -> None:
+    """Leaders that do not ask the coordinator take a batch of a transaction that the coordinator does not know, like the
+    late batch of a producer that was given up (KIP-890). Nothing ends such a transaction, and readers wait for ever, until
+    an operator looks for it and aborts it."""
+    librdkafka_producer(bootstrap, transactional_id)
+    with BlockingAdmin(bootstrap) as admin:
+        leader = admin.metadata([topic]).topics[0].partitions[0].leader_id
+        address = admin.brokers()[leader]
+    tool, server = "org.apache.kafka.tools.TransactionsCommand", ("--bootstrap-server", bootstrap)
+    described = kafka.run(tool, *server, "describe", "--transactional-id", transactional_id)
+    columns = dict(zip(described.lines[-2].split(), described.lines[-1].split(), strict=False))
+    batch = encode_batch(
+        [Record(key=None, value=b"late", timestamp_ms=1_700_000_000_000)],
+        attributes=TRANSACTIONAL_BIT,
+        producer_id=int(columns["ProducerId"]),
+        producer_epoch=int(columns["ProducerEpoch"]),
+        base_sequence=0,
+    )
+    with verification_turned_off(bootstrap, leader):
+        produce_once(address, topic, transactional_id, batch)
+    values = write(Producer({"bootstrap.servers": bootstrap}), topic, "after")
+    assert read(bootstrap, topic, 0) == sorted(values)[1:]
+
+    found = kafka.run(tool, *server, "find-hanging", "--broker-id", str(leader), "--topic", topic)
+    assert found.status == 0, found.errors
+    hanging = dict(zip(found.lines[0].split(), found.lines[1].split(), strict=False))
+    aborted = kafka.run(
+        *(tool, *server, "abort", "--topic", topic, "--partition", "0"),
+        *("--start-offset", hanging["StartOffset"]),
+    )
+    assert (aborted.status, aborted.errors) == (0, []), aborted
+    assert read(bootstrap, topic, PARTITIONS) == sorted(values)
+    again = kafka.run(tool, *server, "find-hanging", "--broker-id", str(leader), "--topic", topic)
+    assert (again.status, len(again.lines)) == (0, 1), again
+
+
+@contextlib.contextmanager
+def verification_turned_off(bootstrap: str, broker_id: int) -> Iterator[None]:
+    """Lets the broker take transactional batches without a question to the coordinator."""
+    admin, key = ClusterAdmin({"bootstrap.servers": bootstrap}), "transaction.partition.verification.enable"
+
+    def change(value: str | None) -> None:
+        operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        entry = ConfigEntry(key, value or "", incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, str(broker_id), incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(SECONDS_MAX)
+
+    change("false")
+    try:
+        yield
+    finally:
+        change(None)
+
+
+def produce_once(address: HostPort, topic: str, transactional_id: str, batch: bytearray) -> None:
+    """Writes the batch to partition 0 in a version of Produce that does not add the partition to the transaction. The broker
+    may not have heard yet that it need not ask."""
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])]
+    request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=30_000, topic_data=data)
+    header = RequestHeader(
+        request_api_key=ApiKey.PRODUCE, request_api_version=PRODUCE_VERSION, correlation_id=1, client_id="late"
+    )
+    frame = joined(encode_request_frame(header, request, PRODUCE_VERSION))
+
+    def is_taken() -> bool:
+        with socket.create_connection((address.host, address.port)) as connection, connection.makefile("rb") as answers:
+            connection.sendall(frame)
+            (size,) = struct.unpack(">i", answers.read(4))
+            _, response = parse_response(ProduceResponse, answers.read(size), PRODUCE_VERSION)
+        [[answer]] = [each.partition_responses for each in response.responses]
+        assert answer.error_code in (ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE), answer
+        return answer.error_code == ErrorCode.NONE
+
+    until(is_taken, "the leader takes a batch that no transaction has")
 
 
 # --- a coordinator that is killed ------------------------------------------------------------------------------------
