@@ -137,7 +137,9 @@ def ask(connection: socket.socket, kind: Kind, count: int, depth: int) -> None:
     send(started)
     answered = 0
     while answered < count:
-        arrived = answers.receive(connection.recv(RECEIVE_BYTES))
+        received = connection.recv(RECEIVE_BYTES)
+        assert received, f"the broker has closed the connection after {answered} of {count} answers"
+        arrived = answers.receive(received)
         now = time.perf_counter()
         for _ in range(arrived):
             kind.latency_ms.append((now - sent_at.popleft()) * 1000)
