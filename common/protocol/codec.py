@@ -22,6 +22,7 @@ from common.protocol.errors import (
     UnsupportedVersion,
 )
 from common.protocol.numbering import Numbering
+from common.protocol.quick_produce import quick_decoder, quick_encoder
 from common.protocol.schema import AnyStruct, MessageSchema, Primitive, Struct, message_schema
 from common.protocol.source import contains
 
@@ -175,6 +176,7 @@ def _new_encoder(message_class: type[Struct], version: int, slot: int) -> Callab
         encoder = encoders[0].get(version) or _new_encoder(message_class, version, 0)
     else:
         encoder = compile_encoder(schema, version, Numbering.APACHE if slot else Numbering.KIP858)
+        encoder = quick_encoder(message_class, version, encoder)
     encoders[slot][version] = encoder
     return encoder
 
@@ -187,6 +189,7 @@ def _new_decoder(message_class: type[Struct], version: int, slot: int) -> Callab
         decoder = decoders[0].get(version) or _new_decoder(message_class, version, 0)
     else:
         decoder = compile_decoder(schema, version, Numbering.APACHE if slot else Numbering.KIP858)
+        decoder = quick_decoder(message_class, version, decoder)
     decoders[slot][version] = decoder
     return decoder
 
