@@ -170,7 +170,7 @@ class HeldDirectory:
         content = os.urandom(_PROBE_SIZE)
         fd = _open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644, dir_fd=dir_fd)
         try:
-            write_all(fd, 0, (content,))
+            write_all(fd, 0, (content,), len(content))
             sync_all(fd)
             os.rename(temporary, PROBE_FILE, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
             if self._read_around_cache(fd) != content:
@@ -243,7 +243,7 @@ class HeldDirectory:
         temporary = name + ".tmp"
         fd = _open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644, dir_fd=dir_fd)
         try:
-            write_all(fd, 0, (content,))
+            write_all(fd, 0, (content,), len(content))
             sync_all(fd)
         finally:
             os.close(fd)
@@ -277,7 +277,7 @@ class HeldDirectory:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
                 fd = _open(f"{folder.name}/{name}", flags, 0o644, dir_fd=dir_fd)
                 try:
-                    write_all(fd, 0, (content,))
+                    write_all(fd, 0, (content,), len(content))
                 finally:
                     os.close(fd)
         return []
@@ -333,35 +333,42 @@ def write_all(
     fd: int,
     position: int,
     buffers: Sequence[bytes | bytearray | memoryview],
+    size: int,
     on_progress: Callable[[], None] | None = None,
 ) -> None:
-    """Writes all buffers at `position`. If a call fails after others wrote something, truncates the file to `position`.
+    """Writes all buffers, `size` bytes in total, at `position`. If a call fails after others wrote something, truncates the
+    file to `position`.
 
     With `on_progress`, writes at most WRITE_BYTES_MAX at a time, and calls it each time when that much has been written."""
-    start = position
-    pending = list(buffers)
-    first = 0
+    start, end = position, position + size
     try:
-        while first < len(pending):
-            group = pending[first : first + BUFFERS_PER_WRITE_MAX]
+        while position < end:
+            group = buffers if len(buffers) <= BUFFERS_PER_WRITE_MAX else buffers[:BUFFERS_PER_WRITE_MAX]
             written = _pwritev(fd, group if on_progress is None else _first_part(group), position)
             position += written
-            if not written and any(memoryview(buffer).nbytes for buffer in pending[first:]):
+            if not written:
                 raise DescribedError(errno.EIO, "the write took nothing and gave no error")
-            if on_progress is not None and written:
+            if on_progress is not None:
                 on_progress()
-            # Drop the written bytes from `pending`. One call may write less than requested: a nearly full disk takes part of
-            # a write without an error, and only the next write gets ENOSPC.
-            while first < len(pending) and written >= (size := memoryview(pending[first]).nbytes):
-                written -= size
-                first += 1
-            if written:
-                pending[first] = memoryview(pending[first]).cast("B")[written:]
+            if position < end:
+                # One call may write less than requested: a nearly full disk takes part of a write without an error, and only
+                # the next write gets ENOSPC.
+                buffers = _after(buffers, written)
     except OSError:
         if position > start:
             with contextlib.suppress(OSError):
                 _ftruncate(fd, start)
         raise
+
+
+def _after(buffers: Sequence[bytes | bytearray | memoryview], size: int) -> list[bytes | bytearray | memoryview]:
+    """Returns the buffers without the first `size` bytes."""
+    for number, buffer in enumerate(buffers):
+        view = memoryview(buffer).cast("B")
+        if size < view.nbytes:
+            return [view[size:], *buffers[number + 1 :]]
+        size -= view.nbytes
+    return []
 
 
 def _first_part(buffers: Sequence[bytes | bytearray | memoryview]) -> list[bytes | bytearray | memoryview]:

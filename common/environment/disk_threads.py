@@ -252,8 +252,9 @@ class _Group:
             error = None
             file.broken = None
             try:
-                is_large = self.end - self.start > WRITE_BYTES_MAX
-                disk_operations.write_all(file.fd, self.start, self.buffers, on_progress if is_large else None)
+                size = self.end - self.start
+                is_large = size > WRITE_BYTES_MAX
+                disk_operations.write_all(file.fd, self.start, self.buffers, size, on_progress if is_large else None)
             except OSError as failure:
                 error = failure
                 file.broken = failure
