@@ -88,6 +88,10 @@ class FetchSession:
         item = self._items.get(key)
         if item is None:
             item = self._items[key] = FetchedPartition(self.watched, topic.topic, topic.topic_id, wanted)
+        elif wanted.current_leader_epoch != item.wanted.current_leader_epoch:
+            # A client that has learned of a new epoch may have ignored the answer to what it asked in the old one. It has to
+            # hear of the high watermark again, even if nothing is written any more.
+            item.told = None
         item.wanted = wanted
         item.note_change()
 

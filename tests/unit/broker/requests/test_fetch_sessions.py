@@ -73,8 +73,8 @@ def wanted(index: int = 0, offset: int = 0, *, max_bytes: int = 1 << 20) -> Fetc
     return FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
 
 
-def in_epoch(leader_epoch: int) -> FetchPartition:
-    return FetchPartition(current_leader_epoch=leader_epoch, partition_max_bytes=1 << 20)
+def in_epoch(leader_epoch: int, offset: int = 0) -> FetchPartition:
+    return FetchPartition(current_leader_epoch=leader_epoch, fetch_offset=offset, partition_max_bytes=1 << 20)
 
 
 def named(response: FetchResponse) -> dict[int, list[str]]:
@@ -225,6 +225,23 @@ def test_a_new_leader_epoch_is_told_until_the_client_knows_it() -> None:
             assert errors(await session.fetch()) == {0: ErrorCode.FENCED_LEADER_EPOCH}
             assert errors(await session.fetch(in_epoch(1))) == {0: 0}
             assert errors(await session.fetch()) == {}
+
+    run(scenario)
+
+
+def test_the_high_watermark_is_told_again_in_a_new_leader_epoch() -> None:
+    """The client hears of a leader epoch while an answer of the old one is on its way, and ignores that answer. In the new
+    epoch nothing is written, and the high watermark stays the same."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        await cluster.produce(1, "a")
+        async with client(cluster) as session:
+            await session.fetch(in_epoch(0, offset=1), wanted(1))
+            cluster.controller.change(leader=1)
+            await cluster.world.sleep(1)
+            response = await session.fetch(in_epoch(1, offset=1), max_wait_ms=30_000, min_bytes=1)
+            assert response.responses[0].partitions[0].high_watermark == 1
 
     run(scenario)
 
