@@ -23,6 +23,7 @@ from broker.coordinator.broker_channels import BrokerChannels
 from broker.coordinator.coordinator_partition import CoordinatorSettings
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.transactions.settings import TransactionSettings
 from broker.coordinator.core.transactions.shard import TransactionShard
 from broker.coordinator.core.transactions.verification import AddRetries
@@ -137,6 +138,7 @@ class BrokerDaemon:
             broker_epoch=self._registered_epoch,
             topic_name=self._name_of_topic,
         )
+        self._key_partitions = KeyPartitions(self.state)
         self.groups = self._make_groups()
         self.follower = self._make_follower()
         self.transactions = self._make_transactions()
@@ -254,6 +256,7 @@ class BrokerDaemon:
     # --- metadata ------------------------------------------------------------------------------------------------
 
     async def _publish(self, delta: MetadataDelta) -> None:
+        self._key_partitions.metadata_changed()
         self._log_changed_configuration(self.configuration.metadata_changed(delta))
         await in_slices(self.replicas.apply(delta))
         self.groups.metadata_changed(delta)
@@ -399,6 +402,7 @@ class BrokerDaemon:
                 commit_timeout_ns=self._config.offsets_commit_timeout_ms * NS_PER_MS,
                 expiry_interval_ns=self._config.offsets_retention_check_interval_ms * NS_PER_MS,
             ),
+            key_partitions=self._key_partitions,
             new_shard=lambda: GroupShard(settings, self.state, self.configuration.group),
             task_group=self._task_group,
         )
@@ -418,6 +422,7 @@ class BrokerDaemon:
                 commit_timeout_ns=TRANSACTION_COMMIT_TIMEOUT_NS,
                 expiry_interval_ns=config.transaction_remove_expired_transaction_cleanup_interval_ms * NS_PER_MS,
             ),
+            key_partitions=self._key_partitions,
             new_shard=lambda: TransactionShard(settings, lambda: self.state.features.get(TRANSACTION_VERSION_FEATURE, 0)),
             task_group=self._task_group,
         )
@@ -439,6 +444,7 @@ class BrokerDaemon:
             self._env,
             self.state,
             broker_id=self._broker_id,
+            key_partitions=self._key_partitions,
             channels=self._make_channels(),
             is_enabled=lambda: self.configuration.server.transaction_partition_verification_enable,
             retries=_add_retries(self._config),
@@ -526,6 +532,7 @@ class BrokerDaemon:
             fetch_sessions=self.fetch_sessions,
             groups=self.groups,
             transactions=self.transactions,
+            key_partitions=self._key_partitions,
             markers=self._markers,
             verifier=self.verifier,
             serving=self._serving,

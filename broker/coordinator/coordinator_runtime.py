@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from broker.coordinator.coordinator_partition import CoordinatorPartition, CoordinatorSettings, LoadCounts
-from broker.coordinator.core.group_partition import group_partition
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.result import MarkersDue
 from broker.coordinator.shard import Operation, S
 from broker.coordinator.waiting_request import WaitingRequest
@@ -40,6 +40,7 @@ class CoordinatorRuntime(Generic[S]):
         settings: CoordinatorSettings,
         *,
         topic: str,
+        key_partitions: KeyPartitions,
         new_shard: Callable[[], S],
         task_group: asyncio.TaskGroup,
     ) -> None:
@@ -48,6 +49,7 @@ class CoordinatorRuntime(Generic[S]):
         self._state = state
         self._settings = settings
         self._topic = topic
+        self._key_partitions = key_partitions
         self._new_shard = new_shard
         self._task_group = task_group
         # The partitions that this broker leads. Changes only in `role_changed`.
@@ -103,21 +105,18 @@ class CoordinatorRuntime(Generic[S]):
         return sorted(self._partitions.values(), key=lambda each: each.partition.index)
 
     def _partition_of(self, key: str) -> CoordinatorPartition[S] | None:
-        topic = self._state.topic_named(self._topic)
-        if topic is None or not topic.partitions:
-            return None
-        return self._partitions.get(TopicIdPartition(topic.id, group_partition(key, len(topic.partitions))))
+        found = self._key_partitions.find(self._topic, key)
+        return None if found is None else self._partitions.get(found)
 
     def _refusal_of(self, key: str) -> ErrorCode:
         """Returns the error for a key whose partition is not led here. While the replica of a new leader is still being
         made, NOT_COORDINATOR would send the client away from the right broker (and crashes librdkafka's AdminClient). It is
         right if this broker has led in this very epoch: then its disk is lost, and another leader will be elected."""
-        topic = self._state.topic_named(self._topic)
-        if topic is None or not topic.partitions:
+        found = self._key_partitions.find(self._topic, key)
+        partition = None if found is None else self._state.partition(*found)
+        if found is None or partition is None:
             return ErrorCode.NOT_COORDINATOR
-        index = group_partition(key, len(topic.partitions))
-        partition = topic.partitions[index]
-        has_led = self._former.get(TopicIdPartition(topic.id, index)) == partition.leader_epoch
+        has_led = self._former.get(found) == partition.leader_epoch
         if partition.leader != self._settings.broker_id or has_led:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -11,6 +11,7 @@ from broker.coordinator.coordinator_partition import CoordinatorSettings
 from broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from broker.coordinator.core.group_partition import OFFSETS_TOPIC
 from broker.coordinator.core.group_shard import GroupShard
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.transactions.verification import RETRIABLE, Question, offset_commit_error
 from broker.coordinator.transaction_verifier import TransactionVerifier
 from broker.coordinator.waiting_request import WaitingRequest
@@ -37,10 +38,19 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         state: MetadataState,
         settings: CoordinatorSettings,
         *,
+        key_partitions: KeyPartitions,
         new_shard: Callable[[], GroupShard],
         task_group: asyncio.TaskGroup,
     ) -> None:
-        super().__init__(env, state, settings, topic=OFFSETS_TOPIC, new_shard=new_shard, task_group=task_group)
+        super().__init__(
+            env,
+            state,
+            settings,
+            topic=OFFSETS_TOPIC,
+            key_partitions=key_partitions,
+            new_shard=new_shard,
+            task_group=task_group,
+        )
 
     # --- transactions --------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from broker.coordinator.coordinator_partition import CoordinatorPartition, CoordinatorSettings
 from broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.result import MarkersDue
 from broker.coordinator.core.transactions.shard import TransactionShard
 from common.environment.interface import Environment
@@ -28,10 +29,19 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         state: MetadataState,
         settings: CoordinatorSettings,
         *,
+        key_partitions: KeyPartitions,
         new_shard: Callable[[], TransactionShard],
         task_group: asyncio.TaskGroup,
     ) -> None:
-        super().__init__(env, state, settings, topic=TRANSACTION_STATE_TOPIC, new_shard=new_shard, task_group=task_group)
+        super().__init__(
+            env,
+            state,
+            settings,
+            topic=TRANSACTION_STATE_TOPIC,
+            key_partitions=key_partitions,
+            new_shard=new_shard,
+            task_group=task_group,
+        )
         self._send_markers: SendMarkers | None = None
         self._drop_markers: DropMarkers | None = None
 

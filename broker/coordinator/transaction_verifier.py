@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from broker.coordinator.broker_channels import BrokerChannels
-from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC, group_partition
+from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.transactions.verification import (
     AddRetries,
     Question,
@@ -45,6 +46,7 @@ class TransactionVerifier:
         state: MetadataState,
         *,
         broker_id: BrokerId,
+        key_partitions: KeyPartitions,
         channels: BrokerChannels,
         is_enabled: Callable[[], bool],
         retries: AddRetries,
@@ -53,6 +55,7 @@ class TransactionVerifier:
         self._env = env
         self._state = state
         self._broker_id = broker_id
+        self._key_partitions = key_partitions
         self._channels = channels
         self._is_enabled = is_enabled
         self._task_group = task_group
@@ -100,12 +103,10 @@ class TransactionVerifier:
         self._channels.close()
 
     def _coordinator(self, transactional_id: str) -> BrokerId | None:
-        topic = self._state.topic_named(TRANSACTION_STATE_TOPIC)
-        if topic is None or not topic.partitions:
-            return None
-        leader = topic.partitions[group_partition(transactional_id, len(topic.partitions))].leader
-        registration = self._state.brokers.get(leader)
-        return None if registration is None or registration.fenced else leader
+        found = self._key_partitions.find(TRANSACTION_STATE_TOPIC, transactional_id)
+        partition = None if found is None else self._state.partition(*found)
+        registration = None if partition is None else self._state.brokers.get(partition.leader)
+        return None if partition is None or registration is None or registration.fenced else partition.leader
 
     async def _send_all(self, coordinator: BrokerId) -> None:
         try:

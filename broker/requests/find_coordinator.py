@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Protocol
 
-from broker.coordinator.core.group_partition import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, group_partition
+from broker.coordinator.core.group_partition import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.coordinator.core.key_partitions import KeyPartitions
 from common.metadata.state import MetadataState
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
@@ -42,8 +43,9 @@ class InternalTopicCreation(Protocol):
 class FindCoordinatorHandler:
     """Handles FindCoordinator; the request server calls `handle`."""
 
-    def __init__(self, state: MetadataState, topics: InternalTopicCreation) -> None:
+    def __init__(self, state: MetadataState, key_partitions: KeyPartitions, topics: InternalTopicCreation) -> None:
         self._state = state
+        self._key_partitions = key_partitions
         self._topics = topics
 
     def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -66,11 +68,11 @@ class FindCoordinatorHandler:
         name = _TOPICS.get(key_type)
         if name is None:
             return _refused(key, ErrorCode.INVALID_REQUEST, f"This cluster has no coordinators of type {key_type}.")
-        topic = self._state.topic_named(name)
-        if topic is None or not topic.partitions:
+        found = self._key_partitions.find(name, key)
+        if found is None:
             self._topics.create_internal(name)
             return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being created.")
-        partition = topic.partitions.get(group_partition(key, len(topic.partitions)))
+        partition = self._state.partition(*found)
         registration = None if partition is None else self._state.brokers.get(partition.leader)
         endpoint = None if registration is None else registration.endpoint(listener_name)
         if partition is None or registration is None or registration.fenced or endpoint is None:

@@ -12,6 +12,7 @@ from broker.controller_link.forwarding import Forwarding
 from broker.controller_link.metadata_follower import MetadataFollower
 from broker.controller_link.producer_ids import ProducerIds
 from broker.coordinator.core.group_partition import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.transaction_verifier import TransactionVerifier
@@ -64,6 +65,7 @@ def request_handlers(
     fetch_sessions: FetchSessions,
     groups: GroupCoordinator,
     transactions: TransactionCoordinator,
+    key_partitions: KeyPartitions,
     markers: WriteTxnMarkersRequests,
     verifier: TransactionVerifier,
     serving: Serving,
@@ -92,7 +94,7 @@ def request_handlers(
     log_dirs = DescribeLogDirsRequests(
         directories.known, describe=replicas.descriptions.current, describe_future=replicas.descriptions.future
     )
-    transactional = TransactionRequests(state, transactions, auto_topics, producer_ids.take)
+    transactional = TransactionRequests(state, transactions, key_partitions, auto_topics, producer_ids.take)
     verifier.attach(transactional.add_or_verify)
     has_consumer_groups = CONSUMER_PROTOCOL in config.group_coordinator_rebalance_protocols
     forwarding = Forwarding(env, channel=controller, follower=follower)
@@ -109,7 +111,7 @@ def request_handlers(
         ApiKey.DELETE_RECORDS: DeleteRecordsHandler(env, replicas).handle,
         ApiKey.INIT_PRODUCER_ID: InitProducerIdRequests(producer_ids.take, transactional.init_producer).handle,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(replicas).handle,
-        ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(state, auto_topics).handle,
+        ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(state, key_partitions, auto_topics).handle,
         ApiKey.METADATA: metadata.handle_metadata,
         ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_partitions.handle,

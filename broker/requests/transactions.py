@@ -8,7 +8,8 @@ themselves (KIP-890).
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from broker.coordinator.core.group_partition import OFFSETS_TOPIC, group_partition
+from broker.coordinator.core.group_partition import OFFSETS_TOPIC
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.transactions.partitions import partition_results
 from broker.coordinator.core.transactions.queries import unknown_states
 from broker.coordinator.core.transactions.shard import TransactionShard
@@ -52,12 +53,14 @@ class TransactionRequests:
         self,
         state: MetadataState,
         coordinator: TransactionCoordinator,
+        key_partitions: KeyPartitions,
         topics: InternalTopicCreation,
         take_id: Callable[[], Awaitable[int]],
     ) -> None:
         self._state = state
         self._topics = topics
         self._coordinator = coordinator
+        self._key_partitions = key_partitions
         self._take_id = take_id
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -144,17 +147,17 @@ class TransactionRequests:
     def handle_add_offsets(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> Any:
         """Adds the partition of `__consumer_offsets` that holds the group's offsets."""
         waiting = waiting_for(context, request)
-        topic = self._state.topic_named(OFFSETS_TOPIC)
+        found = self._key_partitions.find(OFFSETS_TOPIC, request.group_id)
         if not request.transactional_id:
             waiting.refuse(ErrorCode.INVALID_REQUEST)
         elif not request.group_id:
             waiting.refuse(ErrorCode.INVALID_GROUP_ID)
-        elif topic is None or not topic.partitions:
+        elif found is None:
             # aiokafka looks for the group's coordinator only after this request, so it may be the first to need the topic.
             self._topics.create_internal(OFFSETS_TOPIC)
             waiting.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
-            partition = (OFFSETS_TOPIC, group_partition(request.group_id, len(topic.partitions)))
+            partition = (OFFSETS_TOPIC, found.partition)
             producer = (request.producer_id, request.producer_epoch)
             knows_fencing = context.api_version >= _FENCING_FIRST_VERSION
             self._coordinator.perform(

@@ -20,6 +20,7 @@ from common.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from common.protocol.messages.elect_leaders import ElectionType, ElectLeadersRequest, ElectLeadersResponse
+from common.protocol.messages.find_coordinator import FindCoordinatorRequest
 from common.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -192,6 +193,29 @@ def test_partitions_are_added_and_served() -> None:
         await client.assert_nothing_lost()
 
     run(scenario, disks=2)
+
+
+def test_a_broker_finds_the_coordinators_of_before_its_topic_grew() -> None:
+    """Broker 2 knows the first number of partitions, although nobody asked it while that was the present one."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        async def coordinators(broker_id: int) -> list[int]:
+            groups = [f"group-{number}" for number in range(6)]
+            found = await client.ask(broker_id, FindCoordinatorRequest(coordinator_keys=groups))
+            return [each.node_id for each in found.coordinators]
+
+        while -1 in (before := await coordinators(1)):
+            await cluster.world.sleep(0.1)
+        await cluster.until_in_sync("__consumer_offsets")
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name="__consumer_offsets", count=3, assignments=None)], timeout_ms=10_000
+        )
+        response: CreatePartitionsResponse = await client.ask(2, request)
+        assert [result.error_code for result in response.results] == [ErrorCode.NONE]
+        assert len(cluster.partitions("__consumer_offsets")) == 3
+        assert await coordinators(2) == await coordinators(1) == before
+
+    run(scenario, offsets_topic_num_partitions="2", offsets_topic_replication_factor="1")
 
 
 def test_the_preferred_leader_is_elected() -> None:

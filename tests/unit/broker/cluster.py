@@ -16,6 +16,7 @@ from broker.coordinator.broker_channels import BrokerChannels
 from broker.coordinator.coordinator_partition import CoordinatorSettings
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.transactions.verification import AddRetries
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.transaction_verifier import AskHere, TransactionVerifier
@@ -170,6 +171,7 @@ class TestBroker:
                 broker_epoch=lambda: self.epoch,
                 topic_name=lambda topic_id: self.state.topics[topic_id].name,
             )
+            self.key_partitions = KeyPartitions(self.state)
             self.groups = GroupCoordinator(
                 env,
                 self.state,
@@ -178,6 +180,7 @@ class TestBroker:
                     commit_timeout_ns=self.config.offsets_commit_timeout_ms * NS_PER_MS,
                     expiry_interval_ns=self.config.offsets_retention_check_interval_ms * NS_PER_MS,
                 ),
+                key_partitions=self.key_partitions,
                 new_shard=self.cluster.new_shard or (lambda: GroupShard(GroupSettings())),
                 task_group=group,
             )
@@ -247,6 +250,7 @@ class TestBroker:
             env,
             self.state,
             broker_id=self.broker_id,
+            key_partitions=self.key_partitions,
             channels=BrokerChannels(self.state, listener_name=LISTENER, connect=connect),
             is_enabled=lambda: (
                 self.cluster.coordinate is not None and self.configuration.server.transaction_partition_verification_enable
@@ -297,6 +301,7 @@ class TestBroker:
         delta = MetadataDelta()
         for offset, record in enumerate(records, first_offset):
             self.state.replay(record, offset=Offset(offset), delta=delta)
+        self.key_partitions.metadata_changed()
         self.configuration.metadata_changed(delta)
         at_once(self.replicas.apply(delta))
         self.groups.topics_removed([topic.name for topic in delta.removed_topics.values()])

@@ -12,6 +12,7 @@ import pytest
 
 from broker.coordinator import log_replay
 from broker.coordinator.coordinator_partition import CoordinatorPartition
+from broker.coordinator.core.group_partition import group_partition
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.group_metrics import group_samples
 from common.environment.interface import LogDirError
@@ -540,15 +541,18 @@ def test_the_offsets_of_a_topic_that_is_deleted_during_a_load_are_dropped_after_
 
 
 def test_a_partition_added_to_the_topic_is_coordinated_too() -> None:
-    """The broker leads a second partition from then on, and the first keeps its shard."""
+    """The broker leads a second partition from then on, and the first keeps its shard and its groups."""
 
     async def scenario(cluster: Cluster) -> None:
         await start(cluster, [1])
         first = coordinated(cluster, 1)[0].shard
+        assert await commit(cluster, 1, 7) is ErrorCode.NONE
         added = PartitionRecord(partition_id=1, topic_id=OFFSETS, replicas=[1], isr=[1], leader=1, directories=[UNASSIGNED])
         cluster.controller.commit(added)
         await until_loaded(cluster, 1, 1)
         assert coordinated(cluster, 1)[0].shard is first
+        assert group_partition("g", 2) == 1
+        assert await committed(cluster, 1) == 7
 
     run(scenario)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from broker.coordinator.broker_channels import BrokerChannels
 from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.transactions.partitions import partition_results
 from broker.coordinator.core.transactions.verification import AddRetries, Question, VerificationCounts
 from broker.coordinator.transaction_verifier import TransactionVerifier
@@ -112,6 +113,7 @@ def run(script: Callable[[Asking], Any], state: MetadataState, **failures: list[
                 world.node("broker-1"),
                 state,
                 broker_id=BrokerId(1),
+                key_partitions=KeyPartitions(state),
                 channels=BrokerChannels(
                     state, listener_name="PLAINTEXT", connect=lambda host, _port: FakeChannel(brokers, host)
                 ),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from broker.coordinator.core.group_partition import group_partition, java_string_hash
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.requests.find_coordinator import FindCoordinatorHandler
 from common.ids import NO_LEADER
 from common.metadata.directory_ids import UNASSIGNED
@@ -55,7 +56,7 @@ def ask(
     if version < 4:
         (key,) = keys
         request = FindCoordinatorRequest(key=key, key_type=key_type)
-    handler = FindCoordinatorHandler(state, topics)
+    handler = FindCoordinatorHandler(state, KeyPartitions(state), topics)
     answer = handler.handle(context(ApiKey.FIND_COORDINATOR, version, listener_name=listener), request)
     received = over_the_wire(answer, version)
     assert isinstance(received, FindCoordinatorResponse)
@@ -84,6 +85,21 @@ def test_the_leader_of_the_groups_partition_is_its_coordinator(version: int) -> 
         ((found,), _) = ask(image(), group, version=version, listener="OUTSIDE")
         assert (found.key, found.node_id, found.host, found.port) == (group, node_id, "outside", 19092)
         assert found.error_code == ErrorCode.NONE
+
+
+def test_a_topic_that_grows_does_not_move_the_groups() -> None:
+    """As in Kafka: what is in the log of the old partition would be lost to the group."""
+    state = image()
+    known = KeyPartitions(state)
+    known.metadata_changed()
+    handler = FindCoordinatorHandler(state, known, Topics())
+    asked = context(ApiKey.FIND_COORDINATOR, NEWEST, listener_name="PLAINTEXT")
+    groups = [f"group-{number}" for number in range(6)]
+    request = FindCoordinatorRequest(coordinator_keys=groups)
+    before = handler.handle(asked, request).coordinators
+    replay(partition(1, 2, [1, 2], directories=[UNASSIGNED] * 2, leader=1), into=state)
+    assert any(group_partition(each, 3) != group_partition(each, 2) for each in groups)
+    assert handler.handle(asked, request).coordinators == before
 
 
 def test_several_keys_are_answered_each() -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.result import Now
 from broker.coordinator.core.transactions.settings import TransactionSettings
 from broker.coordinator.core.transactions.shard import TransactionShard
@@ -132,7 +133,7 @@ class Broker:
         self.no_id: ErrorCode | None = None
         state = image(has_offsets_topic=has_offsets_topic)
         coordinator = cast(TransactionCoordinator, self.coordinator)
-        requests = TransactionRequests(state, coordinator, self.topics, self._take_id)
+        requests = TransactionRequests(state, coordinator, KeyPartitions(state), self.topics, self._take_id)
         self._handlers: dict[ApiKey, Callable[..., Any]] = {
             **requests.handlers(),
             ApiKey.INIT_PRODUCER_ID: InitProducerIdRequests(self._take_id, requests.init_producer).handle,
