@@ -296,6 +296,9 @@ class Partition:
         self.log.on_offsets_changed = self._note_log_offsets
         # The topic's configuration may have changed while the log was being created or loaded.
         self.log.config = self.config
+        if self.log.failure is not None:
+            # It has failed since it was loaded, when there was nobody to tell.
+            self._on_log_failed(self)
 
     def _remove_later(self, log: Log, names: list[str]) -> None:
         """Removes the files of deleted segments after file.delete.delay.ms."""

@@ -264,6 +264,28 @@ def test_a_log_that_fails_behind_its_last_append_is_loaded_again() -> None:
     run(scenario)
 
 
+def test_a_log_that_fails_before_its_partition_has_it_is_loaded_again() -> None:
+    """After a kill, the leader epochs of the batches are stored as soon as a log is loaded. That write fails while other
+    logs of the directory are still being loaded."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic(*([[1]] * 4))
+        for index in range(4):
+            await cluster.started(index)
+        await write(cluster, 1, ["before"])
+        cluster.crash(1)
+        cluster.world.disk(path(1, "a")).fail_next("replace_file", errno.EMFILE)
+        await cluster.start(1)
+        await cluster.started()
+        assert cluster[1].partition().log.failure is not None
+        await cluster.world.event("log_reloaded")
+        await write(cluster, 1, ["after"])
+        assert await cluster.read_all(1) == ["before", "after"]
+
+    run(scenario)
+
+
 def test_a_follower_whose_log_failed_behind_its_last_append_is_cut_all_the_same() -> None:
     async def scenario(cluster: Cluster) -> None:
         await start_with_a_topic(cluster, 1, 2, segment_bytes="200")
