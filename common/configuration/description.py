@@ -189,17 +189,16 @@ class _Description:
             yield entry
         own = self._state.config(ConfigResourceType.BROKER, self._resolver.node_name)
         everywhere = self._state.config(ConfigResourceType.BROKER, CLUSTER_DEFAULT_NAME)
-        yield from _unknown(own, ConfigSource.DYNAMIC_BROKER_CONFIG)
-        yield from _unknown(
-            {key: value for key, value in everywhere.items() if key not in own}, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-        )
+        yield from _unknown(own, ConfigSource.DYNAMIC_BROKER_CONFIG, read_only=True)
+        others = {key: value for key, value in everywhere.items() if key not in own}
+        yield from _unknown(others, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, read_only=True)
 
     def _cluster_default_entries(self) -> Iterator[DescribeConfigsResourceResult]:
         configs = self._state.config(ConfigResourceType.BROKER, CLUSTER_DEFAULT_NAME)
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
         for key in sorted(configs.keys() & _SERVER_SETTINGS.keys()):
             yield _entry(key, configs[key], _SERVER_SETTINGS[key].type, [ConfigSynonym(key, configs[key], source)])
-        yield from _unknown(configs, source)
+        yield from _unknown(configs, source, read_only=True)
 
     def _group_entries(self, name: str) -> Iterator[DescribeConfigsResourceResult]:
         overrides = self._state.config(ConfigResourceType.GROUP, name)
@@ -215,7 +214,7 @@ class _Description:
             synonym = ConfigSynonym(key, others[key], ConfigSource.DYNAMIC_GROUP_CONFIG)
             yield _entry(key, others[key], UNKNOWN_TYPE, [synonym])
         unknown = {key: value for key, value in others.items() if key not in GROUP_KEYS_WITHOUT_EFFECT}
-        yield from _unknown(unknown, ConfigSource.DYNAMIC_GROUP_CONFIG)
+        yield from _unknown(unknown, ConfigSource.DYNAMIC_GROUP_CONFIG, read_only=False)
 
     @cached_property
     def _group_defaults(self) -> GroupConfig:
@@ -230,9 +229,11 @@ def _asked_for(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]
     return asked.resource_type, asked.resource_name, frozenset(asked.configuration_keys or ())
 
 
-def _unknown(configs: Mapping[str, str], source: ConfigSource) -> Iterator[DescribeConfigsResourceResult]:
+def _unknown(
+    configs: Mapping[str, str], source: ConfigSource, *, read_only: bool
+) -> Iterator[DescribeConfigsResourceResult]:
     for key in sorted(configs.keys() - _SERVER_SETTINGS.keys()):
-        entry = _entry(key, None, UNKNOWN_TYPE, [ConfigSynonym(key, None, source)])
+        entry = _entry(key, None, UNKNOWN_TYPE, [ConfigSynonym(key, None, source)], read_only=read_only)
         yield dataclasses.replace(entry, is_sensitive=True)
 
 

@@ -378,8 +378,8 @@ def test_both_names_of_the_move_rate_show_the_rate_that_counts() -> None:
 
 
 def test_a_key_that_the_broker_does_not_know_may_be_a_secret() -> None:
-    """The key may hold a secret, so it is listed without its value. If both this broker and all brokers set the key, the
-    broker's description shows only the broker's own entry."""
+    """The key may hold a secret, so it is listed without its value, and as read-only, as in Kafka. If both this broker and
+    all brokers set the key, the broker's description shows only the broker's own entry."""
     broker = Broker(own={"a.secret": "x"}, everywhere={"a.secret": "y", "another": "z"})
     for name, key, source in (
         ("1", "a.secret", BROKER_SOURCE),
@@ -387,7 +387,7 @@ def test_a_key_that_the_broker_does_not_know_may_be_a_secret() -> None:
         ("", "a.secret", CLUSTER_SOURCE),
     ):
         entry = broker.broker_entry(key, name=name, synonyms=True)
-        assert (entry.value, entry.is_sensitive, entry.config_source) == (None, True, source)
+        assert (entry.value, entry.is_sensitive, entry.read_only, entry.config_source) == (None, True, True, source)
         assert (entry.config_type, [each.value for each in entry.synonyms]) == (UNKNOWN_TYPE, [None])
 
 
@@ -454,6 +454,7 @@ def test_what_is_set_for_a_group() -> None:
         "plug.in.password": (None, GROUP_SOURCE),
     }
     assert [key for key, entry in entries.items() if entry.is_sensitive] == ["plug.in.password"]
+    assert not any(entry.read_only for entry in entries.values())
     synonyms = [(each.name, each.value, each.source) for each in entries[HEARTBEAT].synonyms]
     assert synonyms == [(HEARTBEAT, "6000", GROUP_SOURCE)]
     assert [entry.value for entry in broker.describe(GROUP, "g", SESSION).configs] == ["45000"]
