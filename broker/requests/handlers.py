@@ -41,6 +41,7 @@ from broker.requests.list_offsets import ListOffsetsHandler
 from broker.requests.metadata import MetadataRequests
 from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.requests.produce import ProduceHandler
+from broker.requests.sasl import refuse_sasl
 from broker.requests.transactions import TransactionRequests
 from broker.requests.write_txn_markers import WriteTxnMarkersRequests
 from broker.serving import Serving
@@ -119,6 +120,7 @@ def request_handlers(
         ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequests(state).handle,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: DescribeUserScramCredentialsRequests(state).handle,
         ApiKey.LIST_CONFIG_RESOURCES: ListConfigResourcesRequests(state).handle,
+        ApiKey.SASL_HANDSHAKE: refuse_sasl,
         ApiKey.DESCRIBE_ACLS: refuse_acls,
         ApiKey.CREATE_ACLS: refuse_acls,
         ApiKey.DELETE_ACLS: refuse_acls,

@@ -137,6 +137,7 @@ from common.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from common.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from common.protocol.messages.sync_group import SyncGroupResponse
 from common.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -569,6 +570,7 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.SYNC_GROUP: _top_level(SyncGroupResponse),
         ApiKey.DESCRIBE_GROUPS: _describe_groups,
         ApiKey.LIST_GROUPS: _top_level(ListGroupsResponse),
+        ApiKey.SASL_HANDSHAKE: _top_level(SaslHandshakeResponse),
         ApiKey.DELETE_GROUPS: _delete_groups,
         ApiKey.OFFSET_DELETE: _top_level(OffsetDeleteResponse),
         ApiKey.API_VERSIONS: _top_level(ApiVersionsResponse),

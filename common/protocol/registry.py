@@ -79,6 +79,7 @@ from common.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDe
 from common.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from common.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from common.protocol.messages.produce import ProduceRequest, ProduceResponse
+from common.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from common.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from common.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -122,6 +123,7 @@ _ALL = (
     _api(SyncGroupRequest, SyncGroupResponse),
     _api(DescribeGroupsRequest, DescribeGroupsResponse),
     _api(ListGroupsRequest, ListGroupsResponse),
+    _api(SaslHandshakeRequest, SaslHandshakeResponse),
     _api(ApiVersionsRequest, ApiVersionsResponse),
     _api(CreateTopicsRequest, CreateTopicsResponse),
     _api(DeleteTopicsRequest, DeleteTopicsResponse),

@@ -15,7 +15,7 @@ from tests.property.protocol_strategies import oracle_version
 with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.protocol import api_header
+    from kafka.protocol import api_header, sasl
     from kafka.protocol.admin import acl, client_quotas, cluster, configs, groups, topics, transactions, users
     from kafka.protocol.consumer import fetch, group, offsets
     from kafka.protocol.consumer import metadata as consumer_protocol
@@ -37,6 +37,7 @@ _MODULES = (
     metadata,
     offsets,
     produce,
+    sasl,
     topics,
     transaction,
     transactions,
