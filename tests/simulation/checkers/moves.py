@@ -61,16 +61,20 @@ class MoveChecker:
         self._disk_at = disk_at
         self._moves: dict[Replica, _Move] = {}
         self._wrong_since: dict[tuple[BrokerDaemon, TopicIdPartition], int] = {}
-        # The -delete folders that the brokers have begun to remove: the path of the directory, and the folder.
-        self._begun: set[tuple[str, str]] = set()
+        # The -delete folders whose removal is not looked at, because it has begun before or the replica had left the broker:
+        # the path of the directory, and the folder.
+        self._unwatched: set[tuple[str, str]] = set()
 
     # --- acknowledgement and swap --------------------------------------------------------------------------------
 
     def happened(self, event: SimulatedEvent, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
         """Checks a move when its copy has caught up, and again when it has finished. Raises InvariantViolated."""
-        if event.name not in ("move_caught_up", "move_finished"):
+        if event.name not in ("move_caught_up", "move_finished", "log_deleted"):
             return
         broker_id = int(event.node.rpartition("-")[2])
+        if event.name == "log_deleted":
+            self._note_deleted(event.fields["log_dir"], event.fields["folder"], broker_id, image)
+            return
         broker = brokers[broker_id]
         key = next(key for key, each in broker.replicas._partitions.items() if each.name == event.fields["partition"])
         target = uuid_from_text(event.fields["directory_id"])
@@ -165,12 +169,19 @@ class MoveChecker:
 
     # --- deletion of the only copy -------------------------------------------------------------------------------
 
+    def _note_deleted(self, path: str, name: str, broker_id: int, image: ImageModel) -> None:
+        """Notes the folder of a replica that has left the broker. If the replica comes back, it gets a new log, perhaps only
+        after the files of the old one are gone."""
+        folder = _partition_folder(self._disk_at(path), name)
+        if folder is not None and not _is_placed(image, broker_id, folder.key):
+            self._unwatched.add((path, name))
+
     def removed(self, path: str, name: str, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
         """Checks that the file or folder `name` may be removed from the disk at `path`. Raises InvariantViolated."""
         folder = _partition_folder(self._disk_at(path), name.partition("/")[0])
-        if folder is None or folder.mark != "delete" or (path, folder.name) in self._begun:
+        if folder is None or folder.mark != "delete" or (path, folder.name) in self._unwatched:
             return
-        self._begun.add((path, folder.name))
+        self._unwatched.add((path, folder.name))
         for broker_id, broker in brokers.items():
             online = _online(broker)
             if path not in online or not _is_placed(image, broker_id, folder.key):
