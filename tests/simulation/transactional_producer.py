@@ -45,7 +45,7 @@ from common.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from common.records.batch import Record, encode_batch, iterate_records, split_batches
+from common.records.batch import CorruptBatch, Record, encode_batch, iterate_records, split_batches, validate_integrity
 from tests.simulation.history import CommittedRead, Outcome, Transaction
 
 if TYPE_CHECKING:
@@ -376,7 +376,7 @@ def _leads_group(client: "WorkloadClient", broker_id: int, group: str) -> bool:
 
 async def read_committed(client: "WorkloadClient", topic: str, index: int, offset: int) -> CommittedRead | None:
     """Fetches once with isolation.level=read_committed, leaves out what is aborted as a consumer does, and records the rest
-    in the history. Returns None without an answer."""
+    in the history. Returns None without an answer, and if a batch is damaged: its head may name another producer then."""
     found = client._leader(topic, index)
     if found is None:
         await client.refresh(topic)
@@ -398,10 +398,13 @@ async def read_committed(client: "WorkloadClient", topic: str, index: int, offse
         return None
     next_offset = offset
     values = []
-    for at, value, end_offset in _committed(data, offset):
-        next_offset = end_offset
-        if value is not None:
-            values.append((at, value))
+    try:
+        for at, value, end_offset in _committed(data, offset):
+            next_offset = end_offset
+            if value is not None:
+                values.append((at, value))
+    except CorruptBatch:
+        return None
     read = CommittedRead(
         client=client.name,
         at_ns=client._env.now_ns(),
@@ -418,10 +421,12 @@ async def read_committed(client: "WorkloadClient", topic: str, index: int, offse
 
 
 def _committed(data: Any, from_offset: int) -> Iterator[tuple[int, bytes | None, int]]:
-    """Yields (offset, value, end of the batch) for each record; the value is None where there is nothing to see."""
+    """Yields (offset, value, end of the batch) for each record; the value is None where there is nothing to see. Raises
+    CorruptBatch."""
     aborted = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())
     being_aborted: set[int] = set()
     for header, view in split_batches(memoryview(data.records or b"")):
+        validate_integrity(header, view)
         while aborted and aborted[0][0] <= header.last_offset:
             being_aborted.add(aborted.pop(0)[1])
         if header.is_control:
