@@ -297,7 +297,7 @@ class Partition:
         # The topic's configuration may have changed while the log was being created or loaded.
         self.log.config = self.config
         if self.log.failure is not None:
-            # It has failed since it was loaded, when there was nobody to tell.
+            # The log failed after it was loaded, before `on_failed` was set.
             self._on_log_failed(self)
 
     def _remove_later(self, log: Log, names: list[str]) -> None:

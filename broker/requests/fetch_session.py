@@ -89,8 +89,7 @@ class FetchSession:
         if item is None:
             item = self._items[key] = FetchedPartition(self.watched, topic.topic, topic.topic_id, wanted)
         elif wanted.current_leader_epoch != item.wanted.current_leader_epoch:
-            # A client that has learned of a new epoch may have ignored the answer to what it asked in the old one. It has to
-            # hear of the high watermark again, even if nothing is written any more.
+            # The client may have ignored an answer of the old epoch. Send the high watermark again, even if it is unchanged.
             item.told = None
         item.wanted = wanted
         item.note_change()

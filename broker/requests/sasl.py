@@ -1,8 +1,8 @@
 """Refuses SASL in the way of a Kafka broker on a PLAINTEXT listener (shell without I/O; KIP-43).
 
-SaslHandshake is served, not left out, because a client that is configured for SASL takes a broker without it for one that is
-very old or out of reach: franz-go sends its credentials without a frame, and retries for ever when the connection is closed.
-ILLEGAL_SASL_STATE tells the user at once. No client sends SaslAuthenticate after that.
+Without SaslHandshake, a client that is configured for SASL takes the broker for a very old or unreachable one. franz-go, for
+example, sends its credentials as raw bytes and keeps retrying when the connection is closed. ILLEGAL_SASL_STATE shows the
+user at once what is wrong.
 """
 
 from typing import NoReturn

@@ -46,7 +46,8 @@ _new: Final = object.__new__
 
 
 def quick_decoder(message_class: type[Struct], version: int, general: Decoder) -> Decoder:
-    """Returns `general`, behind the quick decoder if there is one for this class and version."""
+    """Returns a decoder that leaves to `general` only what is not of the usual form, or `general` itself if this class and
+    version have no quick decoder."""
     if message_class is not ProduceRequest or version not in message_schema(message_class).flexible:
         return general
 
@@ -90,7 +91,8 @@ def quick_decoder(message_class: type[Struct], version: int, general: Decoder) -
 
 
 def quick_encoder(message_class: type[Struct], version: int, general: Encoder) -> Encoder:
-    """Returns `general`, behind the quick encoder if there is one for this class and version."""
+    """Returns an encoder that leaves to `general` only what is not of the usual form, or `general` itself if this class and
+    version have no quick encoder."""
     if message_class is not ProduceResponse or version not in message_schema(message_class).flexible:
         return general
 

@@ -267,9 +267,9 @@ def test_apache_kafkas_producer_begins_one_transaction_after_the_other(
 def test_kafka_transactions_finds_and_aborts_a_hanging_transaction(
     kafka: Kafka, bootstrap: str, topic: str, transactional_id: str
 ) -> None:
-    """Leaders that do not ask the coordinator take a batch of a transaction that the coordinator does not know, like the
-    late batch of a producer that was given up (KIP-890). Nothing ends such a transaction, and readers wait for ever, until
-    an operator looks for it and aborts it."""
+    """A leader that does not ask the coordinator accepts a batch that belongs to no transaction there, such as a batch that
+    arrives late (KIP-890). Nothing ever completes that transaction, so read_committed consumers are stuck until an operator
+    finds and aborts it."""
     librdkafka_producer(bootstrap, transactional_id)
     with BlockingAdmin(bootstrap) as admin:
         leader = admin.metadata([topic]).topics[0].partitions[0].leader_id

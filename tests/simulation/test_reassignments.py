@@ -196,7 +196,7 @@ def test_partitions_are_added_and_served() -> None:
 
 
 def test_a_broker_finds_the_coordinators_of_before_its_topic_grew() -> None:
-    """Broker 2 knows the first number of partitions, although nobody asked it while that was the present one."""
+    """Broker 2 was not asked for a coordinator before the topic grew, and still uses the old number of partitions."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         async def coordinators(broker_id: int) -> list[int]:

@@ -68,7 +68,8 @@ class MoveChecker:
     # --- acknowledgement and swap --------------------------------------------------------------------------------
 
     def happened(self, event: SimulatedEvent, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
-        """Checks a move when its copy has caught up, and again when it has finished. Raises InvariantViolated."""
+        """Checks a move when its copy has caught up, and again when it has finished. Notes which logs are deleted because
+        their replica has left the broker. Raises InvariantViolated."""
         if event.name not in ("move_caught_up", "move_finished", "log_deleted"):
             return
         broker_id = int(event.node.rpartition("-")[2])

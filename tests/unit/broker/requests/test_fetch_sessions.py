@@ -230,8 +230,8 @@ def test_a_new_leader_epoch_is_told_until_the_client_knows_it() -> None:
 
 
 def test_the_high_watermark_is_told_again_in_a_new_leader_epoch() -> None:
-    """The client hears of a leader epoch while an answer of the old one is on its way, and ignores that answer. In the new
-    epoch nothing is written, and the high watermark stays the same."""
+    """The client may have ignored the answer of the old epoch. In the new epoch nothing is written, so the high watermark is
+    unchanged."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
