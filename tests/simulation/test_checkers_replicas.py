@@ -13,7 +13,7 @@ from broker.core.partition_replica import Role
 from common.environment.interface import LogDirError
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, PartitionEpoch, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
-from common.records.metadata_records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
+from common.records.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord, RegisterBrokerRecord
 from common.time_units import NS_PER_S
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.quiescence import problems
@@ -203,6 +203,15 @@ def test_wrong_assignments_dead_leaders_and_empty_replicas_are_found() -> None:
         image.partitions[planted.key] = part
         checker.committed_batch([RegisterBrokerRecord(broker_id=leader_id)], planted.brokers)
         image.partitions[planted.key] = replace(part, directories=moved)
+        checker.committed_batch([unfence], planted.brokers)
+        # It is the directory of the registration, but the replica has been elsewhere since then (seed 14443).
+        checker.committed_batch([RegisterBrokerRecord(broker_id=leader_id)], planted.brokers)
+        with pytest.raises(InvariantViolated, match="I11"):
+            checker.committed_batch([unfence], planted.brokers)
+        change = PartitionChangeRecord(topic_id=planted.key.topic_id, partition_id=planted.key.partition)
+        for there in (part, replace(part, directories=moved)):
+            image.partitions[planted.key] = there
+            checker.committed_batch([change], planted.brokers)
         checker.committed_batch([unfence], planted.brokers)
         image.partitions[planted.key] = part
         known = planted.brokers[leader_id]._directories.known

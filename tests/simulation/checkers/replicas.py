@@ -17,7 +17,13 @@ from broker.hosting.partition import Partition
 from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST
 from common.protocol.errors import ErrorCode
-from common.records.metadata_records import BrokerRegistrationChangeRecord, FencingChange, KnownRecord, RegisterBrokerRecord
+from common.records.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    FencingChange,
+    KnownRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
 from common.time_units import NS_PER_MS
 from tests.simulation.checkers.image import ImageChecker, ModelPartition
 from tests.simulation.environment import SimulatedEvent
@@ -90,8 +96,9 @@ class ReplicaChecker:
         # For each offline directory from which its broker still leads partitions: the time of the look that first found
         # this.
         self._led_offline_since: dict[Place, int] = {}
-        # The directories that the metadata named for the replicas of each broker when the broker last registered.
-        self._registered_with: dict[int, dict[TopicIdPartition, Uuid]] = {}
+        # The directories that the metadata named for the replicas of each broker when the broker last registered. None for a
+        # replica that has been assigned to another directory since then.
+        self._registered_with: dict[int, dict[TopicIdPartition, Uuid | None]] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon]) -> None:
         """Checks every replica of these live brokers. Raises InvariantViolated."""
@@ -290,7 +297,8 @@ class ReplicaChecker:
         """I11: when a broker is unfenced, the metadata must name the directory of each replica whose partition is older than
         the broker's registration. Only the replicas that the broker hosts now are compared: it cannot report the directory
         of a replica that it no longer has. An assignment that this incarnation has made does not count either: the broker
-        may take it back and be unfenced meanwhile, for example when a move is cancelled."""
+        may take it back and be unfenced meanwhile, for example when a move is cancelled. This also holds for a replica that
+        has come back to the directory that it was in at the registration."""
         for record in records:
             if isinstance(record, RegisterBrokerRecord):
                 self._registered_with[record.broker_id] = {
@@ -298,10 +306,20 @@ class ReplicaChecker:
                     for key, part in self._image.image.partitions.items()
                     if record.broker_id in part.replicas
                 }
+            elif isinstance(record, PartitionChangeRecord):
+                self._note_assigned(TopicIdPartition(TopicId(record.topic_id), record.partition_id))
             elif isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FencingChange.UNFENCE:
                 broker = brokers.get(record.broker_id)
                 if broker is not None and broker.lifecycle.broker_epoch == record.broker_epoch:
                     self._check_unfenced(record.broker_id, broker)
+
+    def _note_assigned(self, key: TopicIdPartition) -> None:
+        part = self._image.image.partitions.get(key)
+        for broker_id, registered_with in self._registered_with.items():
+            if part is not None and broker_id in part.replicas:
+                directory_id = part.directory(BrokerId(broker_id))
+                if registered_with.get(key, directory_id) != directory_id:
+                    registered_with[key] = None
 
     def _check_unfenced(self, broker_id: int, broker: BrokerDaemon) -> None:
         image = self._image.image
