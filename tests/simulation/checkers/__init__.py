@@ -235,14 +235,15 @@ class Checkers:
         self.detection.look(brokers, now_ns)
         self.detection.look_at_suspicions(brokers, now_ns)
         self._undisturbed.look_at_creations(brokers, now_ns)
-        self._undisturbed.look_at_failures(brokers, self.image.image, now_ns, is_controller_well=self._is_controller_well())
-        metadata_disk = self._cluster.world.disk(self._metadata_dir)
+        # A slow metadata disk may take longer to commit a record than the rules allow.
+        is_controller_well = self._is_controller_well() and self._cluster.world.disk(self._metadata_dir).is_well
+        self._undisturbed.look_at_failures(brokers, self.image.image, now_ns, is_controller_well=is_controller_well)
         self._undisturbed.look_at_sessions(
             [broker_id for broker_id in self._cluster.broker_ids if self._cluster.env(broker_id).is_dead],
             self.image.image,
             now_ns,
             session_timeout_ns=self._session_timeout_ns,
-            is_controller_well=self._is_controller_well() and metadata_disk.is_well,
+            is_controller_well=is_controller_well,
         )
 
     def _look_at_platters(self) -> None:
