@@ -18,7 +18,7 @@ from common.time_units import NS_PER_S
 from tests.simulation.checkers import Checkers
 from tests.simulation.checkers.quiescence import problems
 from tests.simulation.checkers.undisturbed import UndisturbedChecker
-from tests.simulation.cluster import SimulatedClient, SimulatedCluster
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.history import History
 from tests.simulation.test_checkers_raw_logs import batch
@@ -230,6 +230,25 @@ def test_wrong_assignments_dead_leaders_and_empty_replicas_are_found() -> None:
         created = SimulatedEvent(0, f"broker-{planted.follower_id}", "info", "log_created", fields)
         with pytest.raises(InvariantViolated, match="I14"):
             checker.happened(created)
+
+    run_planted(plant)
+
+
+def test_the_time_in_which_a_leader_cannot_learn_of_its_isr_is_noted() -> None:
+    """The link between the controller and one broker is cut, in either direction (seeds 15034 and 16023)."""
+
+    async def plant(planted: Planted) -> None:
+        checkers, network = planted.checkers, planted.cluster.world.network
+        controller, leader = map(planted.cluster.name, (CONTROLLER_ID, planted.part.leader))
+        before = list(checkers._without_controller)
+        checkers._look_at_bounds()
+        assert checkers._without_controller == before
+        for way in ((controller, leader), (leader, controller)):
+            network.cut(*way)
+            checkers._look_at_bounds()
+            network.mend(*way)
+        checkers._look_at_bounds()
+        assert checkers._without_controller == [*before, *[planted.cluster.world.now_ns()] * 2]
 
     run_planted(plant)
 

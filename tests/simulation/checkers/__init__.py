@@ -92,7 +92,7 @@ class Checkers:
         self._directory_ids = DirectoryIds()
         self._power_cuts = random.Random(f"{cluster.world.seed}/checkers")
         self._unjudged: deque[tuple[int, SimulatedEvent]] = deque()
-        # The times, in ascending order, at which a look found no active, running controller.
+        # The times, in ascending order, at which a look found that a broker could not learn from the controller.
         self._without_controller: list[int] = []
         self._is_over = False
 
@@ -227,7 +227,7 @@ class Checkers:
         if self._requests.violation is not None:
             raise self._requests.violation
         now_ns = self._cluster.world.now_ns()
-        if not self._is_controller_well():
+        if not self._is_controller_well() or self._is_a_broker_cut_off():
             self._without_controller.append(now_ns)
         self._requests.check_open(now_ns, self._running())
         brokers = {id_: each for id_, each in self.brokers().items() if not self._cluster.env(id_).is_paused}
@@ -359,6 +359,11 @@ class Checkers:
     def _is_controller_well(self) -> bool:
         controller = self.controller()
         return controller is not None and controller.is_active and self._cluster.name(CONTROLLER_ID) in self._running()
+
+    def _is_a_broker_cut_off(self) -> bool:
+        network, controller = self._cluster.world.network, self._cluster.name(CONTROLLER_ID)
+        brokers = map(self._cluster.name, self._cluster.broker_ids)
+        return any(network.is_cut(controller, broker) or network.is_cut(broker, controller) for broker in brokers)
 
     def brokers(self) -> dict[int, BrokerDaemon]:
         """Returns the brokers that are alive."""

@@ -165,7 +165,7 @@ def check_isr_sizes(
 
     For a short time a leader may not know that the controller has shrunk its ISR. Time without a controller that could
     inform the leader does not count: `without_controller` lists, in ascending order, the times at which a look found no
-    active, running controller."""
+    active, running controller, or a broker that was cut off from it."""
     minimum = {change.topic: change.min_insync_replicas for change in history.topic_changes if change.is_creation}
     for produce in history.acknowledged(acks=ALL):
         sizes = isr_sizes.get((produce.topic, produce.index), ())
