@@ -230,17 +230,19 @@ class _Group:
         self.start = first.position
         self.end = first.position + first.size
 
-    def takes(self, append: Append) -> bool:
-        return (
-            append.position == self.end
-            and len(self.buffers) + len(append.buffers) <= BUFFERS_PER_WRITE_MAX
-            and self.end - self.start + append.size <= GROUP_BYTES_MAX
-        )
-
-    def add(self, append: Append) -> None:
+    def add(self, append: Append) -> bool:
+        """Returns False if the append does not continue the group, or makes it too large. Then it is not added."""
+        end = append.position + append.size
+        if (
+            append.position != self.end
+            or len(self.buffers) + len(append.buffers) > BUFFERS_PER_WRITE_MAX
+            or end - self.start > GROUP_BYTES_MAX
+        ):
+            return False
         self.appends.append(append)
-        self.buffers.extend(append.buffers)
-        self.end += append.size
+        self.buffers += append.buffers
+        self.end = end
+        return True
 
     def write(self, on_progress: Callable[[], None]) -> None:
         """Writes the whole group. If that fails, tries to leave none of it in the file. All its appends get the same
@@ -438,10 +440,9 @@ class DiskThreads:
         for queued in batch:
             if isinstance(queued, Append):
                 group = groups.get(queued.file.fd)
-                if group is not None and group.takes(queued):
-                    group.add(queued)
-                    continue
                 if group is not None:
+                    if group.add(queued):
+                        continue
                     self._write([group], finished)
                 groups[queued.file.fd] = _Group(queued)
                 continue

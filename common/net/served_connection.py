@@ -373,7 +373,7 @@ class ServedConnection:
         if version not in api.versions:
             self._refuse_version(api.key, version, correlation_id)
             return
-        client_id, body = request_body(api.request, frame, version)
+        client_id, body = request_body(frame, is_flexible=version in api.flexible)
         request, memory = decode_request(api.request, body, version, numbering=self._server.numbering())
         frame_size = len(frame)
         size, response_size = frame_size + memory, 0
@@ -474,16 +474,17 @@ class ServedConnection:
         self._answer(exchange, response)
 
     def _future_is_done(self, exchange: _Exchange, done: "asyncio.Future[Any]") -> None:
-        if done.cancelled():
+        try:
+            response = done.result()
+        except asyncio.CancelledError:
             # Only the shutdown of the daemon cancels a handler's future.
             return
-        error = done.exception()
-        if isinstance(error, ApiError):
+        except ApiError as error:
             self._fail(exchange, error)
-        elif error is not None:
+        except BaseException as error:  # noqa: BLE001 (raised again where it ends the daemon)
             self._server.task_group.create_task(_raise(error))
         else:
-            self._answer(exchange, done.result())
+            self._answer(exchange, response)
 
     def _fail(self, exchange: _Exchange, error: ApiError) -> None:
         assert exchange.request is not None

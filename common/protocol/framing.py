@@ -62,10 +62,9 @@ def parse_request(frame: bytes | memoryview) -> tuple[RequestHeader, memoryview]
     return header, memoryview(frame)[position:]
 
 
-def request_body(message_class: type[Struct], frame: memoryview, version: int) -> tuple[str | None, memoryview]:
+def request_body(frame: memoryview, *, is_flexible: bool) -> tuple[str | None, memoryview]:
     """Returns the client id in a request's header, and the bytes of its message. The caller has read the start of the
-    header, and knows that the version is declared. Raises RemoteProtocolError."""
-    is_flexible = version in message_schema(message_class).flexible
+    header, and knows that the version is declared (`Api.flexible`). Raises RemoteProtocolError."""
     if len(frame) >= _CLIENT_ID_START:
         (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, _REQUEST_START.size)
         end = _CLIENT_ID_START + max(length, 0)

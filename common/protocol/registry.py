@@ -98,6 +98,8 @@ class Api:
     versions: VersionRange
     advertised: VersionRange
     """The range that ApiVersions reports; wider than `versions` for Produce only."""
+    flexible: frozenset[int]
+    """Those of `versions` in which requests and their headers have tagged fields."""
 
 
 def _api(request: type[Struct], response: type[Struct]) -> Api:
@@ -106,7 +108,8 @@ def _api(request: type[Struct], response: type[Struct]) -> Api:
         raise SchemaError(f"{asked.name} and {answered.name} do not belong together")
     key = ApiKey(asked.api_key)
     first = 0 if key is ApiKey.PRODUCE else asked.versions.first
-    return Api(key, request, response, asked.versions, VersionRange(first, asked.versions.last))
+    flexible = frozenset(version for version in asked.versions if version in asked.flexible)
+    return Api(key, request, response, asked.versions, VersionRange(first, asked.versions.last), flexible)
 
 
 _ALL = (

@@ -86,6 +86,7 @@ class Segment:
 
     __slots__ = (
         "_bytes_since_index",
+        "_index_entries_max",
         "_resume_points",
         "_stored_indexes",
         "aborted",
@@ -152,6 +153,9 @@ class Segment:
         self._stored_indexes: tuple[int, int, int] | None = None
         # Bytes in batches since the last index entry. The next batch gets an entry once this exceeds the index interval.
         self._bytes_since_index = 0
+        # Neither the offset nor the time index has more entries than this. Appends look at this number instead of the
+        # lengths.
+        self._index_entries_max = 0
         # The points where sequential readers will continue: maps the first offset of a batch to its position. Holds at most
         # RESUME_POINTS_MAX entries; the oldest is dropped first.
         self._resume_points: dict[int, int] = {}
@@ -179,6 +183,7 @@ class Segment:
         if self._bytes_since_index > index_interval:
             self.index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self._index_entries_max += 1
             self._bytes_since_index = 0
         self._bytes_since_index += size
         if self.tail is not None:
@@ -209,6 +214,8 @@ class Segment:
             return True
         if self.first_timestamp is not None and max_timestamp - self.first_timestamp > config.roll_ms:
             return True
+        if self._index_entries_max < config.segment_index_bytes // TIME_ENTRY_SIZE:
+            return False
         assert self.index is not None
         assert self.time_index is not None
         return (
@@ -247,6 +254,7 @@ class Segment:
         """Fills this new object: takes over the indexes of its first part, and scans the batches from the last indexed one
         on."""
         self.index, self.time_index = index, times
+        self._index_entries_max = max(len(index), len(times))
         self.size = index.last_position
         scan = self._scan(index.last_position, size)
         found = await scan.next()

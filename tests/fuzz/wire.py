@@ -142,8 +142,8 @@ def _check_request(data: bytes) -> None:
     except RemoteProtocolError:
         _check_header_is_refused(data)
         return
-    request_class = APIS[ApiKey(header.request_api_key)].request
-    assert request_body(request_class, memoryview(data), header.request_api_version) == (header.client_id, body)
+    is_flexible = header.request_api_version in APIS[ApiKey(header.request_api_key)].flexible
+    assert request_body(memoryview(data), is_flexible=is_flexible) == (header.client_id, body)
     assert header.request_api_key == int.from_bytes(data[:2], "big")
     assert len(body) < len(data)
     message_class = APIS[ApiKey(header.request_api_key)].request
@@ -164,7 +164,7 @@ def _check_header_is_refused(data: bytes) -> None:
     if api is None or version not in api.versions:
         return
     try:
-        request_body(api.request, memoryview(data), version)
+        request_body(memoryview(data), is_flexible=version in api.flexible)
     except RemoteProtocolError:
         return
     raise AssertionError("a header that cannot be decoded was accepted")

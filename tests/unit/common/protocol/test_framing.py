@@ -124,10 +124,10 @@ def test_the_short_cut_through_a_header(client_id: str | None, tagged: list[tupl
     (frame,) = encode_request_frame(sent, MetadataRequest(topics=None), version)
     assert isinstance(frame, bytes)
     view = memoryview(frame)[4:]
-    assert request_body(MetadataRequest, view, version) == (client_id, parse_request(view)[1])
+    assert request_body(view, is_flexible=version == 9) == (client_id, parse_request(view)[1])
     end = 10 + len((client_id or "").encode())
     with pytest.raises(BufferUnderflow):
-        request_body(MetadataRequest, view[: end if version == 9 else end - 1], version)
+        request_body(view[: end if version == 9 else end - 1], is_flexible=version == 9)
 
 
 def test_header_of_another_message() -> None:
