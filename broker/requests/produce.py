@@ -59,6 +59,8 @@ _ABORTABLE_FIRST_VERSION = 11
 _ADDS_PARTITIONS_FIRST_VERSION = 12
 # Like in Kafka, a client of this name may write to the brokers' own topics.
 _ADMIN_CLIENT_ID = "__admin_client"
+# What every answer says first. Never changed: another leader is a new object.
+_NO_LEADER = LeaderIdAndEpoch()
 
 
 @dataclass(slots=True)
@@ -259,7 +261,7 @@ class _Produce:
             answers = TopicProduceResponse(name=topic.name)
             self._response.responses.append(answers)
             for data in topic.partition_data:
-                answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+                answer = PartitionProduceResponse(index=data.index, base_offset=-1, current_leader=_NO_LEADER)
                 answers.partition_responses.append(answer)
                 try:
                     self._begin(topic.name, data.records, answer)

@@ -8,6 +8,7 @@ with such a value is stored like any other and changes nothing. Counterpart of K
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -57,9 +58,10 @@ def _parse_throttled_replicas(value: str) -> tuple[str, ...]:
 THROTTLED_REPLICAS = "* or a list of PARTITION:BROKER separated by commas"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TopicConfig:
-    """The settings of one topic's logs. Durations are in milliseconds, sizes in bytes."""
+    """The settings of one topic's logs. Durations are in milliseconds, sizes in bytes. No slots, because what every append
+    asks for is computed once and kept."""
 
     cleanup_policy: tuple[str, ...] = words((DELETE,), among=CLEANUP_POLICIES)
     compression_gzip_level: int = custom(parse_gzip_level, GZIP_LEVELS_ALLOWED, GZIP_LEVELS[0], ConfigType.INT)
@@ -91,7 +93,7 @@ class TopicConfig:
     segment_ms: int = integer(604_800_000, at_least=1)
     unclean_leader_election_enable: bool = boolean(False)
 
-    @property
+    @cached_property
     def is_compacted(self) -> bool:
         """Whether the log keeps only the latest record of each key."""
         return COMPACT in self.cleanup_policy
@@ -101,7 +103,7 @@ class TopicConfig:
         """Whether old segments are deleted by retention.ms and retention.bytes."""
         return DELETE in self.cleanup_policy
 
-    @property
+    @cached_property
     def stored_compression(self) -> tuple[int, int | None] | None:
         """The code and the level of the codec with which the leader stores batches; None if it stores them as they are
         sent. The level is None if the codec has no levels."""
@@ -114,12 +116,12 @@ class TopicConfig:
         }
         return COMPRESSION_CODES[self.compression_type], levels.get(self.compression_type)
 
-    @property
+    @cached_property
     def has_log_append_time(self) -> bool:
         """Whether the broker sets the timestamps."""
         return self.message_timestamp_type == LOG_APPEND_TIME
 
-    @property
+    @cached_property
     def roll_ms(self) -> int:
         """How long a segment takes appends. A compacted log rolls in time to be compacted within max.compaction.lag.ms."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms

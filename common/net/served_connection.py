@@ -474,17 +474,16 @@ class ServedConnection:
         self._answer(exchange, response)
 
     def _future_is_done(self, exchange: _Exchange, done: "asyncio.Future[Any]") -> None:
-        try:
-            response = done.result()
-        except asyncio.CancelledError:
+        if done.cancelled():
             # Only the shutdown of the daemon cancels a handler's future.
             return
-        except ApiError as error:
+        error = done.exception()
+        if isinstance(error, ApiError):
             self._fail(exchange, error)
-        except BaseException as error:  # noqa: BLE001 (raised again where it ends the daemon)
+        elif error is not None:
             self._server.task_group.create_task(_raise(error))
         else:
-            self._answer(exchange, response)
+            self._answer(exchange, done.result())
 
     def _fail(self, exchange: _Exchange, error: ApiError) -> None:
         assert exchange.request is not None
