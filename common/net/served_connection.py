@@ -370,10 +370,11 @@ class ServedConnection:
         handler = self._server.handlers.get(api_number)
         if api is None or handler is None:
             raise RemoteProtocolError(f"api key {api_number} is not served here")
-        if version not in api.versions:
+        is_flexible = api.flexible.get(version)
+        if is_flexible is None:
             self._refuse_version(api.key, version, correlation_id)
             return
-        client_id, body = request_body(frame, is_flexible=version in api.flexible)
+        client_id, body = request_body(frame, is_flexible=is_flexible)
         request, memory = decode_request(api.request, body, version, numbering=self._server.numbering())
         frame_size = len(frame)
         size, response_size = frame_size + memory, 0

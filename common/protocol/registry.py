@@ -98,8 +98,8 @@ class Api:
     versions: VersionRange
     advertised: VersionRange
     """The range that ApiVersions reports; wider than `versions` for Produce only."""
-    flexible: frozenset[int]
-    """Those of `versions` in which requests and their headers have tagged fields."""
+    flexible: Mapping[int, bool]
+    """Whether requests and their headers have tagged fields, for each of `versions`."""
 
 
 def _api(request: type[Struct], response: type[Struct]) -> Api:
@@ -108,7 +108,7 @@ def _api(request: type[Struct], response: type[Struct]) -> Api:
         raise SchemaError(f"{asked.name} and {answered.name} do not belong together")
     key = ApiKey(asked.api_key)
     first = 0 if key is ApiKey.PRODUCE else asked.versions.first
-    flexible = frozenset(version for version in asked.versions if version in asked.flexible)
+    flexible = {version: version in asked.flexible for version in asked.versions}
     return Api(key, request, response, asked.versions, VersionRange(first, asked.versions.last), flexible)
 
 

@@ -164,8 +164,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise WrongMagic(f"record batch has magic {buffer[position + _MAGIC_POSITION]}, only {CURRENT_MAGIC} is served")
     if available < BATCH_OVERHEAD:
         raise TruncatedBatch(f"a record batch header needs {BATCH_OVERHEAD} bytes, {available} are left")
-    # Less work than `_make`, which counts the fields again.
-    header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
     if header.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD:
         raise CorruptBatch(f"record batch claims a length of {header.batch_length}")
     return header

@@ -142,7 +142,7 @@ def _check_request(data: bytes) -> None:
     except RemoteProtocolError:
         _check_header_is_refused(data)
         return
-    is_flexible = header.request_api_version in APIS[ApiKey(header.request_api_key)].flexible
+    is_flexible = APIS[ApiKey(header.request_api_key)].flexible[header.request_api_version]
     assert request_body(memoryview(data), is_flexible=is_flexible) == (header.client_id, body)
     assert header.request_api_key == int.from_bytes(data[:2], "big")
     assert len(body) < len(data)
@@ -164,7 +164,7 @@ def _check_header_is_refused(data: bytes) -> None:
     if api is None or version not in api.versions:
         return
     try:
-        request_body(memoryview(data), is_flexible=version in api.flexible)
+        request_body(memoryview(data), is_flexible=api.flexible[version])
     except RemoteProtocolError:
         return
     raise AssertionError("a header that cannot be decoded was accepted")
