@@ -1,7 +1,8 @@
 """Answers ListOffsets: the offset for a timestamp, or for either end of the log (shell).
 
 Counterpart of KafkaApis.handleListOffsetRequest and Partition.fetchOffsetForTimestamp. A consumer sees the log up to the
-high watermark, with isolation.level=read_committed up to the last stable offset, and a follower up to the written end.
+high watermark, with isolation.level=read_committed up to the last stable offset, and a follower up to the written end. A
+request with the debugging replica id gets what this replica has up to its written end, even if it does not lead.
 
 A newly elected leader may still have a lower high watermark than clients saw at its predecessor. Until its high watermark
 reaches the start of its epoch, the new leader answers OFFSET_NOT_AVAILABLE. Otherwise a consumer could jump back (KIP-207),
@@ -17,6 +18,8 @@ from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import READ_COMMITTED
 from common.protocol.messages.list_offsets import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
     EARLIEST,
     EARLIEST_LOCAL,
     LATEST,
@@ -75,6 +78,8 @@ class ListOffsetsHandler:
         if isinstance(partition, ErrorCode):
             return partition
         error = partition.leader_error(wanted.current_leader_epoch)
+        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and request.replica_id == DEBUGGING_REPLICA_ID:
+            error = ErrorCode.NONE
         if error is not ErrorCode.NONE:
             return error
         isolation = _isolation(request)
@@ -100,7 +105,7 @@ class ListOffsetsHandler:
 
 
 def _isolation(request: ListOffsetsRequest) -> ReadIsolation:
-    if request.replica_id >= 0:
+    if request.replica_id != CONSUMER_REPLICA_ID:
         return ReadIsolation.LOG_END
     return ReadIsolation.TXN_COMMITTED if request.isolation_level == READ_COMMITTED else ReadIsolation.HIGH_WATERMARK
 

@@ -6,6 +6,9 @@ If there is no record at or after the timestamp, the response has offset -1 and 
 from common.protocol.api_keys import ApiKey
 from common.protocol.schema import Int8, Int16, Int32, Int64, Kind, Struct, field, message, struct
 
+# Special values of the request's replica id. The second asks any replica for what it has itself.
+CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
 # The values of the request's timestamp that ask for a special point of the log.
 LATEST = -1
 EARLIEST = -2

@@ -23,7 +23,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 
 
 async def offset_at(
-    cluster: Cluster, timestamp: int, *, version: int | None = None, replica_id: int = -1, **fields: Any
+    cluster: Cluster, timestamp: int, *, version: int | None = None, replica_id: int = -1, broker: int = 1, **fields: Any
 ) -> ListOffsetsPartitionResponse:
     request = ListOffsetsRequest(
         replica_id=replica_id,
@@ -31,7 +31,7 @@ async def offset_at(
             ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp, **fields)])
         ],
     )
-    response = await cluster.request(1, request, version=version)
+    response = await cluster.request(broker, request, version=version)
     answer: ListOffsetsPartitionResponse = response.topics[0].partitions[0]
     return answer
 
@@ -165,6 +165,26 @@ def test_a_fresh_leader_does_not_deny_a_record_that_may_be_committed(version: in
         cluster.controller.fence(2)
         assert (await offset_at(cluster, 500, version=version)).offset == 5
         assert (await offset_at(cluster, 1000, version=version)).offset == -1
+
+    run(scenario)
+
+
+def test_the_debugging_replica_id_asks_a_replica_for_its_own_end() -> None:
+    """A follower answers it too, and the leader answers with its written end."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await some_records(cluster, (1, 2))
+        for broker in (1, 2):
+            for timestamp, expected in ((EARLIEST, 0), (LATEST, 5), (201, 2)):
+                answer = await offset_at(cluster, timestamp, replica_id=-2, broker=broker)
+                assert (answer.error_code, answer.offset) == (ErrorCode.NONE, expected)
+        assert (await offset_at(cluster, LATEST, broker=2)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (
+            await offset_at(cluster, LATEST, replica_id=-2, broker=2, current_leader_epoch=99)
+        ).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        cluster.crash(2)
+        await cluster.produce(1, records=batch("x"), acks=1)
+        assert (await offset_at(cluster, LATEST, replica_id=-2)).offset == 6
 
     run(scenario)
 
