@@ -130,7 +130,15 @@ class Replicas:
             directories=directories,
             log_dirs=log_dirs,
         )
-        self._upkeep = Upkeep(env, config, self._hosted, self._timers, suspected=self.suspected, task_group=task_group)
+        self._upkeep = Upkeep(
+            env,
+            config,
+            self._hosted,
+            self._timers,
+            producer_expiration_ms=lambda: configuration.server.producer_id_expiration_ms,
+            suspected=self.suspected,
+            task_group=task_group,
+        )
         self._cleaner = Cleaner(
             env,
             lambda: configuration.server,

@@ -37,6 +37,7 @@ class Upkeep:
         hosted: Hosted,
         timers: NamedTimers,
         *,
+        producer_expiration_ms: Callable[[], int],
         suspected: SuspectedDirectories,
         task_group: asyncio.TaskGroup,
     ) -> None:
@@ -44,6 +45,7 @@ class Upkeep:
         self._config = config
         self._hosted = hosted
         self._timers = timers
+        self._producer_expiration_ms = producer_expiration_ms
         self._suspected = suspected
         self._task_group = task_group
 
@@ -127,7 +129,7 @@ class Upkeep:
         self._task_group.create_task(in_slices(walk()))
 
     def _expire_producers(self) -> Iterator[None]:
-        now_ms, expiration_ms = self._env.wall_ms(), self._config.producer_id_expiration_ms
+        now_ms, expiration_ms = self._env.wall_ms(), self._producer_expiration_ms()
         for partition in list(self._hosted.partitions.values()):
             partition.log.producers.state.remove_expired(now_ms=now_ms, expiration_ms=expiration_ms)
             partition.verification_guards.remove_expired(now_ns=self._env.now_ns(), expiration_ns=expiration_ms * NS_PER_MS)

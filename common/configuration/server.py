@@ -112,6 +112,7 @@ DYNAMIC_KEYS = frozenset(
     log.retention.bytes log.retention.ms log.roll.ms
     log.segment.bytes
     log.segment.delete.delay.ms message.max.bytes min.insync.replicas num.replica.alter.log.dirs.threads
+    producer.id.expiration.ms
     replica.alter.log.dirs.io.max.bytes.per.second transaction.partition.verification.enable unclean.leader.election.enable
     """.split()
 )

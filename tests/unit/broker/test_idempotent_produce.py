@@ -323,3 +323,21 @@ def test_a_silent_producer_expires() -> None:
         assert await produce(cluster, 1, sent(9, "again")) == (ErrorCode.NONE, 2)
 
     run(scenario, producer_id_expiration_ms="60000", producer_id_expiration_check_interval_ms="500")
+
+
+def test_the_time_until_a_producer_expires_changes_while_the_broker_runs() -> None:
+    """The next check uses the new value, without a restart."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        old = sent(0, "old", timestamp_ms=cluster[1].env.wall_ms() - 60_000)
+        assert await produce(cluster, 1, old) == (ErrorCode.NONE, 0)
+        state = cluster[1].partition().log.producers.state
+        await asyncio.sleep(2)
+        assert list(state.entries) == [ID]
+        cluster.controller.configure_broker("", "producer.id.expiration.ms", "60000")
+        await cluster.until(lambda: not state.entries)
+
+    run(scenario, producer_id_expiration_ms="3600000", producer_id_expiration_check_interval_ms="500")
