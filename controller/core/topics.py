@@ -130,9 +130,9 @@ def _validate_name(state: MetadataState, name: str, taken: Mapping[str, str]) ->
     except InvalidTopicName as error:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
     if name == METADATA_TOPIC_NAME:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"'{name}' is not for clients to create")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in state.topic_ids:
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists already")
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     other = taken.get(collision_key(name))
     if other is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{name}' would share its metric names with '{other}'")

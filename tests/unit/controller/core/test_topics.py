@@ -197,6 +197,20 @@ def test_illegal_or_taken_names_are_refused_and_write_nothing(name: str, code: E
 
 
 @pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("taken", "Topic 'taken' already exists."),
+        ("__cluster_metadata", "Creation of internal topic __cluster_metadata is prohibited."),
+    ],
+)
+def test_refused_names_get_kafkas_message(name: str, message: str) -> None:
+    """Scripts that create topics look for these words in the output of kafka-topics."""
+    controller = cluster()
+    controller.topic("taken", [[1]])
+    assert controller.create(name, [[1]]).topics[0].error_message == message
+
+
+@pytest.mark.parametrize(
     "configs",
     [{"no.such.key": "1"}, {"retention.ms": "soon"}, {"retention.ms": None}, {"preallocate": "true"}],
 )
