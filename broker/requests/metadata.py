@@ -33,6 +33,7 @@ from common.protocol.messages.metadata import (
 )
 
 _NO_TOPICS_FIRST_VERSION = 1
+_ALL_REPLICAS_FIRST_VERSION = 1
 _LISTENER_NOT_FOUND_FIRST_VERSION = 6
 _NULL_NAME_FIRST_VERSION = 12
 
@@ -172,13 +173,20 @@ class MetadataRequests:
             is_hidden = leader in self._state.brokers and api_version >= _LISTENER_NOT_FOUND_FIRST_VERSION
             error = ErrorCode.LISTENER_NOT_FOUND if is_hidden else ErrorCode.LEADER_NOT_AVAILABLE
             leader = NO_LEADER
+        replicas: list[int] = list(partition.replicas)
+        isr: list[int] = list(partition.isr)
+        if api_version < _ALL_REPLICAS_FIRST_VERSION:
+            replicas = [id_ for id_ in partition.replicas if id_ in serving]
+            isr = [id_ for id_ in partition.isr if id_ in serving]
+            if error is ErrorCode.NONE and (len(replicas), len(isr)) != (len(partition.replicas), len(partition.isr)):
+                error = ErrorCode.REPLICA_NOT_AVAILABLE
         return MetadataResponsePartition(
             error_code=error,
             partition_index=index,
             leader_id=leader,
             leader_epoch=partition.leader_epoch,
-            replica_nodes=list(partition.replicas),
-            isr_nodes=list(partition.isr),
+            replica_nodes=replicas,
+            isr_nodes=isr,
             offline_replicas=offline_replicas(partition, serving),
         )
 

@@ -302,6 +302,20 @@ def test_replicas_of_fenced_brokers_are_offline() -> None:
     assert broker.partition().offline_replicas == [2]
 
 
+def test_version_0_leaves_out_the_replicas_that_clients_cannot_reach() -> None:
+    """Clients of version 0 know no replica without its broker. The partition has REPLICA_NOT_AVAILABLE instead."""
+    fenced, hidden = register(2, fenced=True), on_listeners(3, "INTERNAL")
+    broker = Broker(
+        register(1), fenced, hidden, topic(1), partition(1, 0, [3, 1, 2], isr=[1, 3], leader=1), partition(1, 1, [1])
+    )
+    first, second = broker.topic("topic-1", version=0).partitions
+    assert (first.error_code, first.leader_id) == (ErrorCode.REPLICA_NOT_AVAILABLE, 1)
+    assert (first.replica_nodes, first.isr_nodes) == ([1], [1])
+    assert (second.error_code, second.replica_nodes) == (ErrorCode.NONE, [1])
+    later, _ = broker.topic("topic-1", version=1).partitions
+    assert (later.error_code, later.replica_nodes, later.isr_nodes) == (ErrorCode.NONE, [3, 1, 2], [1, 3])
+
+
 @pytest.mark.parametrize(
     ("directory_id", "is_offline"),
     [(D1, False), (D2, True), (UNASSIGNED, False), (MIGRATING, False), (LOST, True)],
