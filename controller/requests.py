@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from common.configuration.description import describe_configs
 from common.environment.interface import Environment
 from common.ids import BrokerId, Offset, Uuid
-from common.net.api_versions import advertised_versions, api_versions_response, supported_features
+from common.net.api_versions import advertised_versions, api_versions_response, invalid_request_response, supported_features
 from common.net.endpoint_types import check_endpoint_type
 from common.net.error_responses import error_response
 from common.net.request_context import Authorize, Handler, Principal, RequestContext, allow_all
@@ -251,7 +251,10 @@ class ControllerRequests:
 
     # --- the cluster --------------------------------------------------------------------------------------------
 
-    def handle_api_versions(self, context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+    def handle_api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        refusal = invalid_request_response(request, context.api_version)
+        if refusal is not None:
+            return refusal
         response = api_versions_response(self._advertised)
         response.supported_features = supported_features(context.api_version)
         response.finalized_features = [

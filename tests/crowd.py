@@ -99,7 +99,7 @@ def opened(address: str, count: int) -> Iterator[list[PlainConnection]]:
     try:
         for _ in range(count):
             connections.append(PlainConnection(address))
-            connections[-1].ask(ApiVersionsRequest())
+            connections[-1].ask(ApiVersionsRequest(client_software_name="crowd", client_software_version="1"))
         yield connections
     finally:
         for connection in connections:

@@ -10,7 +10,7 @@ release than this broker, and decodes the client's request itself.
 from collections.abc import Callable, Iterable, Mapping
 
 from common.metadata.state import MetadataState
-from common.net.api_versions import advertised_versions, api_versions_response, supported_features
+from common.net.api_versions import advertised_versions, api_versions_response, invalid_request_response, supported_features
 from common.net.request_context import RequestContext
 from common.protocol.api_keys import FORWARDABLE, ApiKey
 from common.protocol.messages.api_versions import (
@@ -35,8 +35,11 @@ class ApiVersionsRequests:
         self._seen: Mapping[int, VersionRange] = {}
         self._api_keys = api_versions_response(self._own).api_keys
 
-    def handle(self, context: RequestContext, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+    def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
         """Answers every client alike, even while the broker is starting."""
+        refusal = invalid_request_response(request, context.api_version)
+        if refusal is not None:
+            return refusal
         theirs = self._controller_versions()
         if theirs is not self._seen:
             self._seen = theirs

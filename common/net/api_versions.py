@@ -2,20 +2,29 @@
 
 Counterpart of Kafka's `ApiVersionManager`. A listener advertises the APIs that have a handler, in the version ranges of the
 registry. An ApiVersions request in an unknown version gets a response in version 0; any other request in an unknown version
-closes the connection. A feature whose lowest level is 0 must not be listed before version 4 (KIP-1022), because older
-clients reject such a response as malformed.
+closes the connection. A client that does not name its software properly is refused (KIP-511). A feature whose lowest level
+is 0 must not be listed before version 4 (KIP-1022), because older clients reject such a response as malformed.
 """
 
+import re
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from common.metadata.metadata_version import SUPPORTED_FEATURES
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
-from common.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, SupportedFeatureKey
+from common.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
 from common.protocol.registry import APIS
 from common.protocol.schema import VersionRange
 
 LEVEL_ZERO_FIRST_VERSION = 4
+_SOFTWARE_FIRST_VERSION = 3
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def advertised_versions(served: Iterable[ApiKey]) -> dict[ApiKey, VersionRange]:
@@ -35,6 +44,14 @@ def supported_features(api_version: int) -> list[SupportedFeatureKey]:
         for name, levels in SUPPORTED_FEATURES.items()
         if levels.minimum > 0 or api_version >= LEVEL_ZERO_FIRST_VERSION
     ]
+
+
+def invalid_request_response(request: ApiVersionsRequest, api_version: int) -> ApiVersionsResponse | None:
+    """Returns the refusal of a client that does not name its software and its version in the form that KIP-511 asks for."""
+    names = (request.client_software_name, request.client_software_version)
+    if api_version < _SOFTWARE_FIRST_VERSION or all(_SOFTWARE.fullmatch(name) for name in names):
+        return None
+    return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
 
 def unsupported_version_response(advertised: Mapping[ApiKey, VersionRange]) -> ApiVersionsResponse:

@@ -558,6 +558,7 @@ def test_versions_features_and_cluster() -> None:
             (METADATA_VERSION_FEATURE, 21),
         ]
         assert response.finalized_features_epoch >= 0
+        assert (await client.send(ApiVersionsRequest())).error_code == ErrorCode.INVALID_REQUEST
         cluster = await client.send(DescribeClusterRequest(endpoint_type=2))
         assert (cluster.cluster_id, cluster.controller_id) == (CLUSTER_ID, 100)
         assert cluster.endpoint_type == 2

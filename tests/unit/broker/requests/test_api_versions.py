@@ -7,6 +7,7 @@ from common.ids import Offset
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE
 from common.metadata.state import MetadataState
 from common.protocol.api_keys import ApiKey
+from common.protocol.errors import ErrorCode
 from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from common.protocol.registry import APIS
 from common.protocol.schema import VersionRange
@@ -14,12 +15,13 @@ from common.records.metadata_records import FeatureLevelRecord
 from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import level, replay
 
+CLIENT = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 SERVED = (ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.DESCRIBE_LOG_DIRS)
 
 
-def ask(state: MetadataState, version: int) -> ApiVersionsResponse:
+def ask(state: MetadataState, version: int, request: ApiVersionsRequest = CLIENT) -> ApiVersionsResponse:
     requests = ApiVersionsRequests(state, SERVED, dict)
-    response = requests.handle(context(ApiKey.API_VERSIONS, version), ApiVersionsRequest())
+    response = requests.handle(context(ApiKey.API_VERSIONS, version), request)
     received = over_the_wire(response, version)
     assert isinstance(received, ApiVersionsResponse)
     return received
@@ -35,6 +37,29 @@ def test_exactly_what_is_served_is_advertised() -> None:
     assert advertised[ApiKey.DESCRIBE_LOG_DIRS] == (0, 4)
 
 
+@pytest.mark.parametrize(
+    ("name", "software_version", "is_accepted"),
+    [
+        ("apache-kafka-java", "4.1.1", True),
+        ("a", "1", True),
+        ("", "1", False),
+        ("a", "", False),
+        ("-a", "1", False),
+        ("a.", "1", False),
+        ("a client", "1", False),
+        ("a", "1\n", False),
+    ],
+)
+def test_a_client_has_to_name_its_software(name: str, software_version: str, is_accepted: bool) -> None:
+    """Others get INVALID_REQUEST and nothing else (KIP-511). Before version 3 clients could not name it."""
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
+    for version in (3, 4):
+        response = ask(MetadataState(), version, request)
+        assert response.error_code == (ErrorCode.NONE if is_accepted else ErrorCode.INVALID_REQUEST)
+        assert bool(response.api_keys) is is_accepted
+    assert ask(MetadataState(), 2, request).error_code == ErrorCode.NONE
+
+
 def test_what_is_forwarded_is_offered_only_as_far_as_the_controller_serves_it() -> None:
     """Before any controller has answered, the broker offers what it knows itself. Requests that are not forwarded do not
     depend on the controller, and a forwarded one that the controller does not serve at all is not offered."""
@@ -43,7 +68,7 @@ def test_what_is_forwarded_is_offered_only_as_far_as_the_controller_serves_it() 
     requests = ApiVersionsRequests(MetadataState(), served, lambda: controller)
 
     def advertised() -> dict[int, VersionRange]:
-        response = requests.handle(context(ApiKey.API_VERSIONS, 4), ApiVersionsRequest())
+        response = requests.handle(context(ApiKey.API_VERSIONS, 4), CLIENT)
         return {each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys}
 
     own = advertised()
