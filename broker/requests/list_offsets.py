@@ -78,7 +78,11 @@ class ListOffsetsHandler:
         if isinstance(partition, ErrorCode):
             return partition
         error = partition.leader_error(wanted.current_leader_epoch)
-        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and request.replica_id == DEBUGGING_REPLICA_ID:
+        if (
+            error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            and request.replica_id == DEBUGGING_REPLICA_ID
+            and (partition.is_swapping or not partition.is_restructuring)
+        ):
             error = ErrorCode.NONE
         if error is not ErrorCode.NONE:
             return error

@@ -182,6 +182,10 @@ def test_the_debugging_replica_id_asks_a_replica_for_its_own_end() -> None:
         assert (
             await offset_at(cluster, LATEST, replica_id=-2, broker=2, current_leader_epoch=99)
         ).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        # While the follower's log is cut, nothing is read there.
+        cluster[2].partition().begin_restructuring()
+        assert (await offset_at(cluster, LATEST, replica_id=-2, broker=2)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster[2].partition().end_restructuring()
         cluster.crash(2)
         await cluster.produce(1, records=batch("x"), acks=1)
         assert (await offset_at(cluster, LATEST, replica_id=-2)).offset == 6
