@@ -4,7 +4,8 @@ Counterpart of Kafka's ConfigHelper, for the listeners of brokers and controller
 same resolver as the node's own settings.
 For a topic the answer lists the keys that have an effect, the keys for which we support only one value, and all other keys
 that the topic sets. The source of a value is where it was *set*, even if it was set to the default. For the empty broker
-name, which stands for all brokers, the answer lists only the keys that are set there.
+name, which stands for all brokers, the answer lists only the keys that are set there. A broker's own answer lists the keys
+that have an effect, but a throttle only where it is set, as in Kafka.
 For a group the answer lists the keys that have an effect, and all other keys that are set for it. The group need not exist.
 As in Kafka, what a group inherits counts as the default, even if server.properties sets it.
 
@@ -24,7 +25,7 @@ from common.configuration.documentation import GROUP_DOCUMENTATION, SERVER_DOCUM
 from common.configuration.group import WITHOUT_EFFECT as GROUP_KEYS_WITHOUT_EFFECT
 from common.configuration.group import GroupConfig, default_group_config, group_config
 from common.configuration.resolver import CLUSTER_DEFAULT_NAME, ConfigResolver, ConfigSource, ConfigSynonym
-from common.configuration.server import DYNAMIC_KEYS, ServerConfig
+from common.configuration.server import DYNAMIC_KEYS, THROTTLE_NAMES, ServerConfig
 from common.configuration.settings import ConfigType, field_of, is_readable, settings_of
 from common.configuration.topic import SERVED_ANYWAY, SERVED_TYPES, TopicConfig, default_topic_config, topic_config
 from common.configuration.value_text import value_text
@@ -186,7 +187,10 @@ class _Description:
             # whole configuration, changes it and writes it back would set both names.
             own_sources = [synonym.source for synonym in synonyms if synonym.name == key]
             entry.config_source = own_sources[0] if own_sources else ConfigSource.DEFAULT_CONFIG
-            yield entry
+            # Kafka lists a throttle only where it is set. To programs that add and remove throttles, a listed one is in
+            # force.
+            if key not in THROTTLE_NAMES or entry.config_source != ConfigSource.DEFAULT_CONFIG:
+                yield entry
         own = self._state.config(ConfigResourceType.BROKER, self._resolver.node_name)
         everywhere = self._state.config(ConfigResourceType.BROKER, CLUSTER_DEFAULT_NAME)
         yield from _unknown(own, ConfigSource.DYNAMIC_BROKER_CONFIG, read_only=True)

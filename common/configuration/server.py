@@ -121,6 +121,9 @@ DYNAMIC_KEYS = frozenset(
 # KIP-113. Where both are set, the first counts.
 MOVE_RATE_NAMES = ("replica.alter.log.dirs.io.max.bytes.per.second", "intra.broker.throttled.rate")
 
+# The keys that limit the replication between brokers and within one.
+THROTTLE_NAMES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate", *MOVE_RATE_NAMES)
+
 # The two names of the node's id. The second dates from clusters with ZooKeeper. Where both are set, they must agree.
 NODE_ID_NAMES = ("node.id", "broker.id")
 

@@ -30,6 +30,12 @@ from tests.unit.common.metadata.builders import replay, topic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, STATIC_BROKER_SOURCE, DEFAULT_SOURCE, GROUP_SOURCE = 1, 2, 3, 4, 5, 8
+THROTTLES = {
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+    "intra.broker.throttled.rate",
+}
 PROPERTIES = {
     "process.roles": "broker",
     "node.id": "1",
@@ -276,12 +282,13 @@ def test_topics_that_are_none(name: str, code: int) -> None:
 
 
 def test_the_brokers_own_configuration() -> None:
-    """The answer has every key, whether the broker's file sets it or not. Values are written as in a properties file."""
+    """The answer has every key, whether the broker's file sets it or not, except throttles that are not set. Values are
+    written as in a properties file."""
     broker = Broker({"num.partitions": "1", "controlled.shutdown.enable": "FALSE"})
     result = broker.describe(BROKER, "1")
     assert result.error_code == ErrorCode.NONE
-    assert [entry.name for entry in result.configs] == list(keys_of(ServerConfig))
-    assert {entry.name for entry in result.configs if not entry.read_only} == DYNAMIC_KEYS
+    assert [entry.name for entry in result.configs] == [key for key in keys_of(ServerConfig) if key not in THROTTLES]
+    assert {entry.name for entry in result.configs if not entry.read_only} == DYNAMIC_KEYS - THROTTLES
     entries = {entry.name: (entry.value, entry.config_source) for entry in result.configs}
     assert entries["log.dirs"] == ("/d1,/d2", STATIC_BROKER_SOURCE)
     assert entries["num.partitions"] == ("1", STATIC_BROKER_SOURCE)
@@ -295,6 +302,19 @@ def test_the_brokers_own_configuration() -> None:
     assert entries["listener.security.protocol.map"] == (protocols, STATIC_BROKER_SOURCE)
     assert entries["diskraft.prometheus.listener"] == (None, DEFAULT_SOURCE)
     assert entries["broker.rack"] == (None, DEFAULT_SOURCE)
+
+
+@pytest.mark.parametrize("throttle", sorted(THROTTLES))
+def test_a_throttle_is_listed_only_where_it_is_set(throttle: str) -> None:
+    """Set in each of the three places, alone. As in Kafka, a throttle that is set nowhere is not listed."""
+    assert Broker().describe(BROKER, "1", throttle).configs == []
+    for broker, source in (
+        (Broker({throttle: "5"}), STATIC_BROKER_SOURCE),
+        (Broker(own={throttle: "5"}), BROKER_SOURCE),
+        (Broker(everywhere={throttle: "5"}), CLUSTER_SOURCE),
+    ):
+        entries = [entry for entry in broker.describe(BROKER, "1").configs if entry.name in THROTTLES]
+        assert [(entry.name, entry.value, entry.config_source) for entry in entries] == [(throttle, "5", source)]
 
 
 def test_synonyms_of_the_brokers_own_configuration() -> None:
