@@ -24,6 +24,7 @@ from typing import Final, Protocol, TypeVar
 
 from common.configuration.group import GROUP_ID_BYTES_MAX, GroupConfig, validate_group_overrides
 from common.configuration.group import WITHOUT_EFFECT as GROUP_KEYS_WITHOUT_EFFECT
+from common.configuration.kafka_keys import KAFKA_KEYS
 from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
 from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting, settings_of
 from common.configuration.topic import WITHOUT_EFFECT as TOPIC_KEYS_WITHOUT_EFFECT
@@ -50,7 +51,7 @@ _SETTINGS: Final[Mapping[int, Mapping[str, Setting]]] = MappingProxyType(
         ConfigResourceType.GROUP: MappingProxyType(settings_of(GroupConfig)),
     }
 )
-_NOT_DYNAMIC: Final = (frozenset(_SERVER_SETTINGS) | KNOWN_WITHOUT_EFFECT) - DYNAMIC_KEYS
+_NOT_DYNAMIC: Final = (frozenset(_SERVER_SETTINGS) | KAFKA_KEYS | KNOWN_WITHOUT_EFFECT) - DYNAMIC_KEYS
 # Kafka's keys whose changes are refused here, but which a controller of Apache Kafka may have accepted (rule 2).
 _NOT_SERVED: Final[Mapping[int, Collection[str]]] = MappingProxyType(
     {

@@ -197,6 +197,12 @@ def test_bad_changes_of_a_topic(
             "Cannot update these configs dynamically: Set(log.dirs, node.id)",
         ),
         ("", [("num.io.threads", SET, "1")], ErrorCode.INVALID_REQUEST, "Set(num.io.threads)"),
+        (
+            "1",
+            [("security.inter.broker.protocol", SET, "PLAINTEXT"), ("ssl.truststore.type", SET, "PKCS12")],
+            ErrorCode.INVALID_REQUEST,
+            "Set(security.inter.broker.protocol, ssl.truststore.type)",
+        ),
         ("1", [("log.retention.ms", SET, "soon")], ErrorCode.INVALID_REQUEST, "log.retention.ms=soon is not valid"),
         ("1", [("num.replica.alter.log.dirs.threads", SET, "0")], ErrorCode.INVALID_REQUEST, "at least 1"),
         ("1", [("plug.in", SET, "x" * 32_768)], ErrorCode.INVALID_REQUEST, "too many"),
