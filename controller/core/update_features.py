@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from common.metadata.metadata_version import (
     DIRECTORY_NUMBERING_FEATURE,
     FURTHER_FEATURES_LEVEL,
-    LEVEL_NAMES,
     METADATA_VERSION_FEATURE,
     MINIMUM_BOOTSTRAP_LEVEL,
     TRANSACTION_VERSION_FEATURE,
@@ -57,7 +56,7 @@ def update_features(turn: Turn, request: UpdateFeaturesRequest) -> Sliced[Contro
     losses = Losses()
     levels = {update.feature: update.max_version_level for update in request.feature_updates}
     for update in request.feature_updates:
-        reason = _reason_refused(state, update, levels.get(METADATA_VERSION_FEATURE, state.metadata_version))
+        reason = _reason_refused(turn, update, levels.get(METADATA_VERSION_FEATURE, state.metadata_version))
         if reason is not None:
             raise _refusal(update, reason)
         if update.feature == METADATA_VERSION_FEATURE and update.max_version_level < state.metadata_version:
@@ -120,16 +119,16 @@ def _may_delete(level: int, losses: Losses) -> str:
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _reason_refused(state: MetadataState, update: FeatureUpdateKey, metadata_version: int) -> str | None:
+def _reason_refused(turn: Turn, update: FeatureUpdateKey, metadata_version: int) -> str | None:
     """Checks everything except what a downgrade would lose. The texts are Kafka's where Kafka has one. `metadata_version` is
     the level that the request leaves."""
-    level, current = update.max_version_level, _current_level(state, update.feature)
+    level, current = update.max_version_level, _current_level(turn.state, update.feature)
     kind = _upgrade_type(update)
     if kind is None:
         return "The controller does not support the given upgrade type."
     if level < 0:
         return "A feature version cannot be less than 0."
-    unsupported = _reason_not_supported(state, update.feature, level)
+    unsupported = _reason_not_supported(turn, update.feature, level)
     if unsupported is not None:
         return unsupported
     if level < current and kind is UpgradeType.UPGRADE:
@@ -148,10 +147,8 @@ def _reason_refused(state: MetadataState, update: FeatureUpdateKey, metadata_ver
     return None
 
 
-def _reason_not_supported(state: MetadataState, feature: str, level: int) -> str | None:
-    if feature == METADATA_VERSION_FEATURE and level not in LEVEL_NAMES:
-        return "Unknown metadata.version."
-    for who, levels in _nodes(state, feature):
+def _reason_not_supported(turn: Turn, feature: str, level: int) -> str | None:
+    for who, levels in _nodes(turn, feature):
         if level not in levels:
             if levels.maximum == 0:
                 return f"{who} does not support this feature."
@@ -159,12 +156,12 @@ def _reason_not_supported(state: MetadataState, feature: str, level: int) -> str
     return None
 
 
-def _nodes(state: MetadataState, feature: str) -> Iterator[tuple[str, SupportedLevels]]:
+def _nodes(turn: Turn, feature: str) -> Iterator[tuple[str, SupportedLevels]]:
     """Yields each node with the levels of the feature that it supports: 0 if it does not know the feature."""
-    yield "Local controller", supported_levels(feature)
-    for broker in state.brokers.values():
+    yield f"Local controller {turn.settings.resolver.node_name}", supported_levels(feature)
+    for broker in turn.state.brokers.values():
         yield f"Broker {broker.broker_id}", _registered_levels(broker.features, feature)
-    for controller in state.controllers.values():
+    for controller in turn.state.controllers.values():
         yield f"Controller {controller.controller_id}", _registered_levels(controller.features, feature)
 
 
