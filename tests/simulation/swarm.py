@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from common.ids import TopicIdPartition
-from common.metadata.directory_ids import is_reserved
+from common.metadata.directory_ids import LOST, is_reserved
 from common.metadata.metadata_version import (
     EPOCH_BUMP_TRANSACTION_VERSION,
     LATEST_LEVEL,
@@ -21,6 +21,7 @@ from common.metadata.metadata_version import (
     TRANSACTION_VERSION_FEATURE,
     is_directory_assignment_supported,
 )
+from common.metadata.registrations import PartitionRegistration, Topic
 from common.net.node_channel import ChannelError
 from common.protocol.messages.update_features import UpgradeType
 from common.time_units import NS_PER_MS, NS_PER_S
@@ -182,7 +183,7 @@ class SeedRun:
         if rise is not None:
             if rise.at_ns is None:
                 await levels.update(rise.level, UpgradeType.UPGRADE)
-                await self._converge()
+                await self._converge(levels)
             for _ in range(rise.further_disks):
                 await levels.add_disks(self._converge)
             if rise.falls:
@@ -414,6 +415,24 @@ class SeedRun:
         if env.exit_code != 1 or feature not in self._cluster.last_words(node_id):
             raise InvariantViolated("I5", f"{name} ended with status {env.exit_code} and does not name {feature}")
 
+    async def _elect_what_never_had_a_log(self, levels: LevelChanges) -> None:
+        """If every broker crashes between the creation of a partition and that of its logs, the last one in the ISR cannot
+        tell a log that was never created from a lost one, because the metadata knows no directories below
+        metadata.version 3.7-IV2. Above, it reports LOST, and an operator has to elect a leader (seed 16289)."""
+        for topic in [*self._cluster.state.topics.values()]:
+            for index, part in [*topic.partitions.items()]:
+                if not part.has_leader and self._has_never_had_a_log(topic, index, part):
+                    await levels.elect_uncleanly(topic.name, index)
+
+    def _has_never_had_a_log(self, topic: Topic, index: int, part: PartitionRegistration) -> bool:
+        members = {self._cluster.name(member) for member in part.isr if part.directory(member) == LOST}
+        return len(members) == len(part.isr) and not any(
+            event.name == "log_created"
+            and event.node in members
+            and (event.fields["topic_id"], event.fields["partition"]) == (topic.id.hex(), f"{topic.name}-{index}")
+            for event in self.world.events
+        )
+
     # --- heal and converge ---------------------------------------------------------------------------------------
 
     async def _heal(self) -> None:
@@ -434,12 +453,14 @@ class SeedRun:
             for number in cluster.disk_numbers(broker_id)
         )
 
-    async def _converge(self) -> None:
+    async def _converge(self, levels: LevelChanges | None = None) -> None:
         began_ns = self.world.now_ns()
         deadline_ns = began_ns + round(CONVERGENCE_BOUND_SECONDS * NS_PER_S)
         while (missing := self._what_is_missing()) is not None:
             if self.world.now_ns() > deadline_ns:
                 raise NotConverged(f"{CONVERGENCE_BOUND_SECONDS:.0f} s after the last repair: {missing}")
+            if levels is not None:
+                await self._elect_what_never_had_a_log(levels)
             await self.world.sleep(LOOK_SECONDS)
         taken = (self.world.now_ns() - began_ns) / NS_PER_S
         self.report.convergence_seconds = max(taken, self.report.convergence_seconds)

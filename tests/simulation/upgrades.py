@@ -8,13 +8,21 @@ then: it must end, because nobody else would move its leaders away.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from common.ids import BrokerId
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE
 from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.elect_leaders import ElectionType, ElectLeadersRequest, TopicPartitions
+from common.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from common.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
+from common.records.metadata_records import ConfigResourceType
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster
 from tests.simulation.faults import Fault, Lab
@@ -70,6 +78,17 @@ class LevelChanges:
         # A level that is reached already is no error: the answer to an earlier attempt was lost.
         assert answer.error_code not in (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.INVALID_REQUEST), answer.error_message
         return bool(answer.error_code == ErrorCode.NONE)
+
+    async def elect_uncleanly(self, topic: str, index: int) -> None:
+        """Asks a broker once for an unclean election of one partition, as an operator does for one whose replicas are all
+        lost. Allows such elections for the topic first, which the checkers go by."""
+        allowed = AlterableConfig(name="unclean.leader.election.enable", value="true")
+        resource = AlterConfigsResource(resource_type=ConfigResourceType.TOPIC, resource_name=topic, configs=[allowed])
+        partitions = [TopicPartitions(topic=topic, partitions=[index])]
+        election = ElectLeadersRequest(topic_partitions=partitions, election_type=ElectionType.UNCLEAN, timeout_ms=1000)
+        for request in (IncrementalAlterConfigsRequest(resources=[resource]), election):
+            with suppress(ChannelError):
+                await self._client.ask(self._cluster.broker_ids[0], request, seconds=ANSWER_SECONDS)
 
     async def add_disks(self, converge: Callable[[], Awaitable[None]]) -> None:
         """Gives each broker one more disk, one broker after the other."""
