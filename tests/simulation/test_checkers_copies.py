@@ -2,6 +2,7 @@
 found."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -16,8 +17,8 @@ from tests.simulation.workload import WorkloadClient
 
 
 def test_too_few_copies_and_a_proposal_that_comes_too_early() -> None:
-    """I1: a batch acknowledged with acks=all is missing on two of three replicas. I8: a proposed ISR member lacks a
-    committed record; a proposed broker that is not running is not checked."""
+    """I1: a batch acknowledged with acks=all is missing on two of three replicas, or on one of two that are left. I8: a
+    proposed ISR member lacks a committed record; a proposed broker that is not running is not checked."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, brokers=3, disks=1)
@@ -48,6 +49,16 @@ def test_too_few_copies_and_a_proposal_that_comes_too_early() -> None:
             check_proposal(proposal, brokers)
         check_proposal(proposal, {leader: brokers[leader]})
         history.produces.append(produced)
+        with pytest.raises(InvariantViolated, match=r"I1.*1 copies, min.insync.replicas is 2"):
+            checkers.copies.look(brokers, image, world.now_ns())
+        # One of the two with a copy was taken away after the batch had been sent (seed 15322).
+        gone, left = others
+        brokers[gone].replicas._partitions[key].log._appends.written_offset = Offset(1)
+        part = image.partitions[key]
+        image.partitions[key] = replace(part, replicas=(leader, left), directories=part.directories[:2])
+        history.produces.append(produced)
+        checkers.copies.look(brokers, image, world.now_ns())
+        history.produces.append(replace(produced, begin_ns=world.now_ns()))
         with pytest.raises(InvariantViolated, match=r"I1.*1 copies, min.insync.replicas is 2"):
             checkers.copies.look(brokers, image, world.now_ns())
 

@@ -2,7 +2,8 @@
 
 Shell of the tests. When a batch is acknowledged, min.insync.replicas replicas must have written it. When a leader proposes a
 new ISR member, that member must have written everything below the high watermark. A replica that died or lost its directory
-while the batch was in flight is counted as a copy, because it may have had the batch.
+while the batch was in flight is counted as a copy, because it may have had the batch. So is one that was taken away
+meanwhile, for example because a reassignment was cancelled.
 """
 
 from collections.abc import Mapping
@@ -30,10 +31,16 @@ class CopiesChecker:
         self._open: list[Produce] = []
         # When each broker was last seen alive.
         self._alive_at: dict[int, int] = {}
+        # The replicas of each partition, each time with the look from which on they were these.
+        self._replicas: dict[TopicIdPartition, list[tuple[int, tuple[int, ...]]]] = {}
 
     def look(self, brokers: Mapping[int, BrokerDaemon], image: ImageModel, now_ns: int) -> None:
         """Checks the batches that were acknowledged since the last look. Raises InvariantViolated."""
         self._alive_at.update(dict.fromkeys(brokers, now_ns))
+        for key, part in image.partitions.items():
+            known = self._replicas.setdefault(key, [])
+            if not known or known[-1][1] != part.replicas:
+                known.append((now_ns, part.replicas))
         self._open += self._history.produces[self._taken :]
         self._taken = len(self._history.produces)
         ended = [produce for produce in self._open if produce.end_ns is not None]
@@ -50,7 +57,8 @@ class CopiesChecker:
         if part is None:
             return
         end_offset = produce.offset + len(produce.values)
-        copies = sum(self._may_have(broker_id, key, produce, brokers.get(broker_id)) for broker_id in part.replicas)
+        replicas = self._replicas_since(key, produce.begin_ns)
+        copies = sum(self._may_have(broker_id, key, produce, brokers.get(broker_id)) for broker_id in replicas)
         hosted = [broker.replicas._partitions.get(key) for broker in brokers.values()]
         wanted = min((each.config.min_insync_replicas for each in hosted if each is not None), default=0)
         if copies < min(wanted, len(part.replicas)):
@@ -59,6 +67,12 @@ class CopiesChecker:
                 f"{produce.topic}-{produce.index}: offsets below {end_offset} are acknowledged with acks=all and have "
                 f"{copies} copies, min.insync.replicas is {wanted}",
             )
+
+    def _replicas_since(self, key: TopicIdPartition, begin_ns: int) -> set[int]:
+        """Returns the brokers that had a replica at this time or have got one since."""
+        known = self._replicas[key]
+        first = max((number for number, (at_ns, _) in enumerate(known) if at_ns <= begin_ns), default=0)
+        return {broker_id for _, replicas in known[first:] for broker_id in replicas}
 
     def _may_have(self, broker_id: int, key: TopicIdPartition, produce: Produce, broker: BrokerDaemon | None) -> bool:
         if broker is None:
