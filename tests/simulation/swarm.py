@@ -129,7 +129,7 @@ class SeedRun:
             self._lab.note("heal")
             await self._heal()
             self._lab.note("converge")
-            await self._converge()
+            await self._converge(levels)
             await self._rise_and_fall(levels)
             await workload.stop()
             # The workload may have created or deleted a topic just before it stopped.
@@ -416,9 +416,10 @@ class SeedRun:
             raise InvariantViolated("I5", f"{name} ended with status {env.exit_code} and does not name {feature}")
 
     async def _elect_what_never_had_a_log(self, levels: LevelChanges) -> None:
-        """If every broker crashes between the creation of a partition and that of its logs, the last one in the ISR cannot
-        tell a log that was never created from a lost one, because the metadata knows no directories below
-        metadata.version 3.7-IV2. Above, it reports LOST, and an operator has to elect a leader (seed 16289)."""
+        """If a broker crashes between the creation of a partition and that of its log, and is the last one in the ISR, it
+        cannot tell a log that was never created from a lost one, because the metadata knew no directories of this broker:
+        its registration was older than metadata.version 3.7-IV2. It reports LOST at that level, and an operator has to elect
+        a leader (seeds 16289 and 15557)."""
         for topic in [*self._cluster.state.topics.values()]:
             for index, part in [*topic.partitions.items()]:
                 if not part.has_leader and self._has_never_had_a_log(topic, index, part):

@@ -86,9 +86,12 @@ class LevelChanges:
         resource = AlterConfigsResource(resource_type=ConfigResourceType.TOPIC, resource_name=topic, configs=[allowed])
         partitions = [TopicPartitions(topic=topic, partitions=[index])]
         election = ElectLeadersRequest(topic_partitions=partitions, election_type=ElectionType.UNCLEAN, timeout_ms=1000)
-        for request in (IncrementalAlterConfigsRequest(resources=[resource]), election):
-            with suppress(ChannelError):
-                await self._client.ask(self._cluster.broker_ids[0], request, seconds=ANSWER_SECONDS)
+        broker_id = self._cluster.broker_ids[0]
+        with suppress(ChannelError):
+            request = IncrementalAlterConfigsRequest(resources=[resource])
+            answer = await self._client.ask(broker_id, request, seconds=ANSWER_SECONDS)
+            if answer.responses[0].error_code == ErrorCode.NONE:
+                await self._client.ask(broker_id, election, seconds=ANSWER_SECONDS)
 
     async def add_disks(self, converge: Callable[[], Awaitable[None]]) -> None:
         """Gives each broker one more disk, one broker after the other."""
