@@ -78,6 +78,7 @@ class ListOffsetsHandler:
         if isinstance(partition, ErrorCode):
             return partition
         error = partition.leader_error(wanted.current_leader_epoch)
+        # The end of a follower's log is unknown while it is cut. A swap does not change it.
         if (
             error is ErrorCode.NOT_LEADER_OR_FOLLOWER
             and request.replica_id == DEBUGGING_REPLICA_ID
