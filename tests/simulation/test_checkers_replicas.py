@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -249,6 +250,28 @@ def test_the_time_in_which_a_leader_cannot_learn_of_its_isr_is_noted() -> None:
             network.mend(*way)
         checkers._look_at_bounds()
         assert checkers._without_controller == [*before, *[planted.cluster.world.now_ns()] * 2]
+
+    run_planted(plant)
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_slow_metadata_disk_excuses_the_controller(is_slow: bool) -> None:
+    """I16: a failed directory must leave the registration in time, unless the metadata disk is slow (seed 14420)."""
+
+    async def plant(planted: Planted) -> None:
+        checkers, world = planted.checkers, planted.cluster.world
+        if is_slow:
+            world.disk(checkers._metadata_dir).slow_down(1000)
+        known = planted.brokers[planted.part.leader]._directories.known
+        known.step(LogDirError(planted.leader.log.log_dir.path, "planted", errno.EIO))
+        checkers._look_at_bounds()
+        untold = checkers._undisturbed._untold_since
+        assert bool(untold) is not is_slow
+        checkers._undisturbed._untold_since = {place: at_ns - 60 * NS_PER_S for place, at_ns in untold.items()}
+        # So that only the rule that is tested here can be broken.
+        checkers.replicas._led_offline_since.clear()
+        with nullcontext() if is_slow else pytest.raises(InvariantViolated, match="I16"):
+            checkers._look_at_bounds()
 
     run_planted(plant)
 

@@ -47,7 +47,8 @@ class Rise:
 
 
 class LevelChanges:
-    """Changes the level of a running cluster, and gives its brokers further disks."""
+    """What the operator of a running cluster does when its level changes: changes it, gives the brokers further disks, and
+    elects leaders where there are none."""
 
     def __init__(self, cluster: SimulatedCluster, lab: Lab, group: asyncio.TaskGroup) -> None:
         self._cluster = cluster
