@@ -60,18 +60,19 @@ class MetadataApplication:
         for resource_type, name in delta.changed_configs:
             if resource_type == ConfigResourceType.TOPIC:
                 yield from self._topic_config_changed(name)
+        # What goes comes first: a new topic may have the name of an old one, and a log is renamed by the name of its folder.
         for topic_id, topic in delta.removed_topics.items():
             for index in topic.partitions:
                 self._reconcile(TopicIdPartition(topic_id, index))
                 yield
+        if not self._has_applied:
+            self._has_applied = True
+            yield from self._forget_topics_that_went_during_the_start()
         for key in delta.changed_partitions:
             self._reconcile(key)
             yield
         if delta.changed_brokers:
             yield from self._brokers_changed(delta)
-        if not self._has_applied:
-            self._has_applied = True
-            yield from self._forget_topics_that_went_during_the_start()
 
     def _forget_topics_that_went_during_the_start(self) -> Iterator[None]:
         """Deletes the replicas that the metadata no longer places here, even if the first delta does not mention them. A

@@ -592,3 +592,34 @@ def test_a_topic_that_is_deleted_while_a_broker_loads_its_logs_is_not_hosted_the
         await world.until(lambda: not broker.replicas.hosted_directories())
 
     run(scenario, disks=2)
+
+
+def test_a_topic_that_is_deleted_and_created_anew_while_a_broker_loads_its_logs_has_new_logs_there() -> None:
+    """The logs of the old topic are renamed before those of the new one are created. The other way round, the rename would
+    take the folders of the new logs (seed 15794)."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        world = cluster.world
+        await client.create_topic("t", partitions=6)
+        await cluster.until_in_sync("t")
+        cluster.crash(2)
+        cluster.disk(2, 1).slow_down(2_000)
+        loads = len(world.events_named("logs_loaded", "broker-2"))
+        cluster.start_node(2)
+        await world.until(lambda: len(world.events_named("logs_loaded", "broker-2")) == loads + 1)
+        await client.delete_topic("t")
+        await client.create_topic("t", partitions=6)
+        assert len(world.events_named("logs_loaded", "broker-2")) == loads + 1
+        cluster.disk(2, 1).heal()
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+        node = cluster.nodes[2]
+        assert node.broker is not None
+        logs = [each.log for each in node.broker.replicas._partitions.values()]
+        assert len(logs) == 6
+        for log in logs:
+            folder = world.disk(log.log_dir.path).find(log.name)
+            assert folder is not None, f"the folder of {log.name} is gone"
+        assert not world.events_named("stray_log_put_aside", "broker-2")
+
+    run(scenario, disks=2)
