@@ -274,7 +274,8 @@ class Checkers:
 
     def _look_at_replicas(self) -> None:
         brokers = self.brokers()
-        self.replicas.look(brokers)
+        # A leader may have the answer of a new controller before the checkers have its first records (seed 17090).
+        self.replicas.look(brokers, is_image_complete=self.image.next_offset >= self._committed_offset())
         awake = {id_: each for id_, each in brokers.items() if not self._cluster.env(id_).is_paused}
         self.moves.look(awake, self.image.image, self._cluster.world.now_ns())
         self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())

@@ -100,13 +100,19 @@ class ReplicaChecker:
         # replica that has been assigned to another directory since then.
         self._registered_with: dict[int, dict[TopicIdPartition, Uuid | None]] = {}
 
-    def look(self, brokers: Mapping[int, BrokerDaemon]) -> None:
-        """Checks every replica of these live brokers. Raises InvariantViolated."""
+    def look(self, brokers: Mapping[int, BrokerDaemon], *, is_image_complete: bool = True) -> None:
+        """Checks every replica of these live brokers. What the leaders count on is compared with the image only if that has
+        everything that is committed; if not, in a later look. Raises InvariantViolated."""
         changed: dict[TopicIdPartition, None] = {}
         for broker_id, broker in brokers.items():
             for key, partition in hosted(broker):
                 if self._look_at(broker_id, key, partition):
                     changed[key] = None
+        if is_image_complete:
+            self._check_isrs(changed, brokers)
+        self._check_followers(brokers)
+
+    def _check_isrs(self, changed: dict[TopicIdPartition, None], brokers: Mapping[int, BrokerDaemon]) -> None:
         partitions = self._image.image.partitions
         if self._image.next_offset != self._seen_offset:
             self._seen_offset = self._image.next_offset
@@ -115,7 +121,6 @@ class ReplicaChecker:
             part = partitions.get(key)
             if part is not None and part.leader in brokers:
                 self._check_isr(key, part, brokers)
-        self._check_followers(brokers)
 
     def _check_followers(self, brokers: Mapping[int, BrokerDaemon]) -> None:
         """I3: what a follower has learned from its leader is not above what the leader has. A consumer may read the follower
