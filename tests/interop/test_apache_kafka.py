@@ -547,14 +547,14 @@ def test_kafka_dump_log_finds_our_segments_and_indexes_consistent(
 def test_kafka_dump_log_reads_our_producer_snapshots(kafka: Kafka, tmp_path: Path) -> None:
     """Apache Kafka finds the checksums right and prints what ours prints."""
     written = tmp_path / f"{21:020d}.snapshot"
-    last = ProducedBatch(2**31 - 2, 2, 16, 20, 4660)
-    entries = {258: ProducerEntry(3, [last], 4660, 6, 17), 9: ProducerEntry(1, [], 77, 2)}
+    batches = [ProducedBatch(2**31 - 3, 2**31 - 3, 15, 15, 4650), ProducedBatch(2**31 - 2, 2, 16, 20, 4660)]
+    entries = {258: ProducerEntry(3, batches, 4660, 6, 17), 9: ProducerEntry(1, [], 77, 2)}
     written.write_bytes(encode_producer_snapshot(entries))
     empty = tmp_path / f"{22:020d}.snapshot"
     empty.write_bytes(encode_producer_snapshot({}))
     arguments = ("--files", f"{written},{empty}")
     theirs = kafka.run("kafka.tools.DumpLogSegments", *arguments)
-    assert (theirs.status, theirs.errors, len(theirs.lines)) == (0, [], 4), theirs
+    assert (theirs.status, theirs.errors, len(theirs.lines)) == (0, [], 5), theirs
     assert run_tool("dump_log", *arguments) == theirs
 
 

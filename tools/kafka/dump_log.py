@@ -45,7 +45,7 @@ from common.storage.names import (
     parse_snapshot_file,
 )
 from common.storage.offset_index import OffsetIndex
-from common.storage.producers.snapshot import CorruptProducerSnapshot, decode_producer_snapshot
+from common.storage.producers.snapshot import CorruptProducerSnapshot, decode_producer_snapshot_entries
 from common.storage.producers.state import NO_OFFSET
 from common.storage.time_index import TimeIndex
 from common.storage.transaction_index import VERSION as ABORTED_VERSION
@@ -347,12 +347,12 @@ def _control_text(record: Record) -> str:
 # --- producer snapshots -------------------------------------------------------------------------------------------
 def _dump_producers(path: Path) -> None:
     try:
-        entries = decode_producer_snapshot(path.read_bytes())
+        entries = decode_producer_snapshot_entries(path.read_bytes())
     except CorruptProducerSnapshot as error:
         # Not an error of the tool, as in Kafka: the broker removes such a file and uses an older one.
         print(error, file=sys.stderr)
         return
-    for producer_id, entry in entries.items():
+    for producer_id, entry in entries:
         first = entry.transaction_first_offset
         transaction = "OptionalLong.empty" if first == NO_OFFSET else f"OptionalLong[{first}]"
         line = (

@@ -7,18 +7,21 @@ describes the same bytes. All numbers are big-endian:
     int64 producer id, int16 epoch, int32 last sequence, int64 last offset, int32 last minus first offset of the last batch,
     int64 timestamp, int32 coordinator epoch, int64 first offset of the current transaction or -1
 
-A snapshot has only the last batch of each producer. After a restart, a retry of an older batch is refused as out of order.
+Kafka writes one entry for each producer id, with the last batch only. After a restart it therefore refuses the retry of an
+older batch as out of order, which is fatal for a librdkafka producer. Here each of the older batches that a client may retry
+has an entry of its own, before the producer's last one. Kafka reads such a file as well: of the entries with one producer id
+it uses the last.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from crc32c import crc32c
 
 from common.records.batch import NO_SEQUENCE
 from common.storage.producers.sequences import sequence_before
-from common.storage.producers.state import NO_OFFSET, ProducedBatch, ProducerEntry
+from common.storage.producers.state import BATCHES_KEPT, NO_OFFSET, ProducedBatch, ProducerEntry
 
 VERSION: Final = 1
 
@@ -33,24 +36,54 @@ class CorruptProducerSnapshot(Exception):
 
 def encode_producer_snapshot(entries: Mapping[int, ProducerEntry]) -> bytes:
     """Returns the content of the file."""
-    body = bytearray(_COUNT.pack(len(entries)))
+    body = bytearray()
     for producer_id, entry in entries.items():
+        for batch in entry.batches[:-1]:
+            body += _encoded(producer_id, entry, batch, batch.timestamp, NO_OFFSET)
         last = entry.batches[-1] if entry.batches else None
-        body += _ENTRY.pack(
-            producer_id,
-            entry.epoch,
-            NO_SEQUENCE if last is None else last.last_sequence,
-            NO_OFFSET if last is None else last.last_offset,
-            0 if last is None else last.last_offset - last.first_offset,
-            entry.last_timestamp,
-            entry.coordinator_epoch,
-            entry.transaction_first_offset,
-        )
-    return _HEAD.pack(VERSION, crc32c(body)) + body
+        body += _encoded(producer_id, entry, last, entry.last_timestamp, entry.transaction_first_offset)
+    counted = _COUNT.pack(len(body) // _ENTRY.size) + body
+    return _HEAD.pack(VERSION, crc32c(counted)) + counted
+
+
+def _encoded(
+    producer_id: int, entry: ProducerEntry, batch: ProducedBatch | None, timestamp: int, transaction_first_offset: int
+) -> bytes:
+    return _ENTRY.pack(
+        producer_id,
+        entry.epoch,
+        NO_SEQUENCE if batch is None else batch.last_sequence,
+        NO_OFFSET if batch is None else batch.last_offset,
+        0 if batch is None else batch.last_offset - batch.first_offset,
+        timestamp,
+        entry.coordinator_epoch,
+        transaction_first_offset,
+    )
 
 
 def decode_producer_snapshot(content: bytes) -> dict[int, ProducerEntry]:
-    """Returns the entries by producer id. Raises CorruptProducerSnapshot."""
+    """Returns the state by producer id. Raises CorruptProducerSnapshot."""
+    entries: dict[int, ProducerEntry] = {}
+    for producer_id, entry in decode_producer_snapshot_entries(content):
+        earlier = entries.get(producer_id)
+        if earlier is not None:
+            if not _continues(earlier, entry):
+                raise CorruptProducerSnapshot(f"the producer snapshot has entries of producer {producer_id} that contradict")
+            entry.batches[:0] = earlier.batches[1 - BATCHES_KEPT :]
+        entries[producer_id] = entry
+    return entries
+
+
+def _continues(earlier: ProducerEntry, entry: ProducerEntry) -> bool:
+    return (
+        entry.epoch == earlier.epoch
+        and len(entry.batches) == 1
+        and NO_OFFSET < earlier.last_offset < entry.batches[0].first_offset
+    )
+
+
+def decode_producer_snapshot_entries(content: bytes) -> Iterator[tuple[int, ProducerEntry]]:
+    """Returns the entries as they are in the file, each with its producer id. Raises CorruptProducerSnapshot."""
     if len(content) < _HEAD.size + _COUNT.size:
         raise CorruptProducerSnapshot(f"a producer snapshot has at least 10 bytes, these are {len(content)}")
     version, crc = _HEAD.unpack_from(content)
@@ -63,7 +96,7 @@ def decode_producer_snapshot(content: bytes) -> dict[int, ProducerEntry]:
     start = _HEAD.size + _COUNT.size
     if len(content) - start != count * _ENTRY.size:
         raise CorruptProducerSnapshot(f"the producer snapshot counts {count} entries in {len(content) - start} bytes")
-    return dict(_decoded(*fields) for fields in _ENTRY.iter_unpack(content[start:]))
+    return (_decoded(*fields) for fields in _ENTRY.iter_unpack(content[start:]))
 
 
 def _decoded(

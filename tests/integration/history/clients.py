@@ -91,6 +91,7 @@ class ConfluentProducer(Client):
                 "message.timeout.ms": DELIVERY_MS,
                 "reconnect.backoff.max.ms": 1000,
                 "log_level": 0,
+                "error_cb": lambda error: print(f"{self.name}: {error}", file=sys.stderr, flush=True),
             }
         )
         send_steadily(self, lambda partition, value, number: send(producer, self, partition, value, number))
@@ -193,6 +194,10 @@ def send(producer: Producer, client: Client, partition: int, value: str, number:
         except BufferError:
             # The cluster has been unavailable for long: wait for room.
             producer.poll(0.1)
+        except KafkaException:
+            # Lets librdkafka say why first: the exception itself says no more than "Fatal error".
+            producer.poll(0)
+            raise
         else:
             break
     producer.poll(0)

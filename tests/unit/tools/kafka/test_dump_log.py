@@ -293,15 +293,19 @@ def test_indexes_that_contradict_their_segment(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_producer_snapshots_are_printed_as_kafka_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A producer in a transaction, and one whose only entry is a marker: nothing follows its timestamp but a space."""
+    """A producer in a transaction, which has an entry for each batch, and one whose only entry is a marker: nothing follows
+    its timestamp but a space."""
     path = tmp_path / f"{21:020d}.snapshot"
-    last = ProducedBatch(2**31 - 2, 2, 16, 20, 4660)
-    entries = {258: ProducerEntry(3, [last], 4660, 6, 17), 9: ProducerEntry(1, [], 77, 2)}
+    batches = [ProducedBatch(2**31 - 3, 2**31 - 3, 15, 15, 4650), ProducedBatch(2**31 - 2, 2, 16, 20, 4660)]
+    entries = {258: ProducerEntry(3, batches, 4660, 6, 17), 9: ProducerEntry(1, [], 77, 2)}
     path.write_bytes(encode_producer_snapshot(entries))
     assert dump(capsys, [path]) == (
         0,
         [
             f"Dumping {path.name}",
+            "producerId: 258 producerEpoch: 3 coordinatorEpoch: 6 currentTxnFirstOffset: OptionalLong.empty "
+            "lastTimestamp: 4650 firstSequence: 2147483645 lastSequence: 2147483645 lastOffset: 15 offsetDelta: 0 "
+            "timestamp: 4650",
             "producerId: 258 producerEpoch: 3 coordinatorEpoch: 6 currentTxnFirstOffset: OptionalLong[17] "
             "lastTimestamp: 4660 firstSequence: 2147483646 lastSequence: 2 lastOffset: 20 offsetDelta: 4 timestamp: 4660",
             "producerId: 9 producerEpoch: 1 coordinatorEpoch: 2 currentTxnFirstOffset: OptionalLong.empty "

@@ -269,7 +269,8 @@ def test_a_batch_of_the_group_coordinator_has_no_sequence_numbers() -> None:
     with pytest.raises(InvalidProducerEpoch):
         state.find_duplicate(transactional(-1, epoch=1))
     read = ProducerState(decode_producer_snapshot(encode_producer_snapshot(state.entries)), end_offset=4)
-    assert read.entries == {ID: ProducerEntry(2, [ProducedBatch(-1, -1, 2, 3, 1000)], 1000, -1, 0)}
+    batches = [ProducedBatch(-1, -1, 0, 1, 1000), ProducedBatch(-1, -1, 2, 3, 1000)]
+    assert read.entries == {ID: ProducerEntry(2, batches, 1000, -1, 0)}
     assert read.first_unstable_offset == 0
 
 
