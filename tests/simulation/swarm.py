@@ -15,6 +15,7 @@ from typing import TypeVar
 from common.ids import TopicIdPartition
 from common.metadata.directory_ids import LOST, is_reserved
 from common.metadata.metadata_version import (
+    DIRECTORY_ASSIGNMENT_LEVEL,
     EPOCH_BUMP_TRANSACTION_VERSION,
     LATEST_LEVEL,
     METADATA_VERSION_FEATURE,
@@ -40,6 +41,8 @@ from tests.simulation.workload import ALL, Workload, WorkloadClient
 
 # The time limit from the end of the repairs until the last replica is in sync.
 CONVERGENCE_BOUND_SECONDS = 60.0
+# After this time the operator looks at what has not converged.
+OPERATOR_PATIENCE_SECONDS = 20.0
 LAST_WRITES_BOUND_SECONDS = 10.0
 REFUSAL_SECONDS = 5.0
 REVIVED_TOPIC = "revived"
@@ -419,15 +422,19 @@ class SeedRun:
         """If a broker crashes between the creation of a partition and that of its log, and is the last one in the ISR, it
         cannot tell a log that was never created from a lost one, because the metadata knew no directories of this broker:
         its registration was older than metadata.version 3.7-IV2. It reports LOST at that level, and an operator has to elect
-        a leader (seeds 16289 and 15557)."""
+        a leader (seeds 16289 and 15557). Below that level the operator has to raise it first (seed 16703)."""
         for topic in [*self._cluster.state.topics.values()]:
             for index, part in [*topic.partitions.items()]:
-                if not part.has_leader and self._has_never_had_a_log(topic, index, part):
+                if not self._has_never_had_a_log(topic, index, part):
+                    continue
+                if not is_directory_assignment_supported(self._cluster.state.metadata_version):
+                    await levels.update(DIRECTORY_ASSIGNMENT_LEVEL, UpgradeType.UPGRADE)
+                elif not part.has_leader and all(part.directory(member) == LOST for member in part.isr):
                     await levels.elect_uncleanly(topic.name, index)
 
     def _has_never_had_a_log(self, topic: Topic, index: int, part: PartitionRegistration) -> bool:
-        members = {self._cluster.name(member) for member in part.isr if part.directory(member) == LOST}
-        return len(members) == len(part.isr) and not any(
+        members = {self._cluster.name(member) for member in part.isr}
+        return not any(
             event.name == "log_created"
             and event.node in members
             and (event.fields["topic_id"], event.fields["partition"]) == (topic.id.hex(), f"{topic.name}-{index}")
@@ -460,7 +467,8 @@ class SeedRun:
         while (missing := self._what_is_missing()) is not None:
             if self.world.now_ns() > deadline_ns:
                 raise NotConverged(f"{CONVERGENCE_BOUND_SECONDS:.0f} s after the last repair: {missing}")
-            if levels is not None:
+            # An operator waits for a while first: most partitions without a log get one.
+            if levels is not None and self.world.now_ns() - began_ns > OPERATOR_PATIENCE_SECONDS * NS_PER_S:
                 await self._elect_what_never_had_a_log(levels)
             await self.world.sleep(LOOK_SECONDS)
         taken = (self.world.now_ns() - began_ns) / NS_PER_S
