@@ -59,15 +59,19 @@ class AutoTopics:
         self._task_group = task_group
         self._internal = internal or {}
         self._under_way: dict[str, None] = {}
+        # Why the last attempt to create each of the internal topics failed. A new attempt does not change it until it ends.
+        self._refusals: dict[str, str] = {}
 
     def create(self, names: Sequence[str]) -> None:
         """Starts creating the named topics that are not being created yet, with this broker's defaults."""
         if self._is_enabled:
             self._begin(names)
 
-    def create_internal(self, name: str) -> None:
-        """Starts creating one of the `internal` topics, unless it is being created already."""
+    def create_internal(self, name: str) -> str | None:
+        """Starts creating one of the `internal` topics, unless it is being created already. Returns why the last attempt
+        failed, None if there was none."""
         self._begin([name])
+        return self._refusals.get(name)
 
     def _begin(self, names: Sequence[str]) -> None:
         fresh = [name for name in dict.fromkeys(names) if name not in self._under_way]
@@ -88,7 +92,9 @@ class AutoTopics:
                 request, deadline_ns=self._env.now_ns() + TIMEOUT_MS * NS_PER_MS
             )
             for result in response.topics:
+                self._refusals.pop(result.name, None)
                 if result.error_code not in EXPECTED:
+                    self._note_refusal(result.name, result.error_message or error_name(result.error_code))
                     self._env.log.warning(
                         "auto_topic_refused",
                         topic=result.name,
@@ -97,6 +103,8 @@ class AutoTopics:
                     )
         except ControllerUnavailable as error:
             self._env.log.warning("auto_topic_not_created", topics=names, reason=str(error))
+            for name in names:
+                self._note_refusal(name, str(error))
         finally:
             for name in names:
                 if name in self._internal:
@@ -104,6 +112,10 @@ class AutoTopics:
                     self._env.call_at(self._env.now_ns() + INTERNAL_RETRY_NS, partial(self._under_way.pop, name, None))
                 else:
                     self._under_way.pop(name, None)
+
+    def _note_refusal(self, name: str, reason: str) -> None:
+        if name in self._internal:
+            self._refusals[name] = reason
 
 
 def offsets_topic(name: str, config: ServerConfig) -> CreatableTopic:

@@ -37,7 +37,7 @@ _TOPICS: Mapping[int, str] = {
 class InternalTopicCreation(Protocol):
     """Creates a topic that the brokers need for themselves (`AutoTopics`)."""
 
-    def create_internal(self, name: str) -> None: ...
+    def create_internal(self, name: str) -> str | None: ...
 
 
 class FindCoordinatorHandler:
@@ -70,8 +70,9 @@ class FindCoordinatorHandler:
             return _refused(key, ErrorCode.INVALID_REQUEST, f"This cluster has no coordinators of type {key_type}.")
         found = self._key_partitions.find(name, key)
         if found is None:
-            self._topics.create_internal(name)
-            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being created.")
+            why = self._topics.create_internal(name)
+            now = f"{name} is being created." if why is None else f"{name} cannot be created: {why}"
+            return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
         partition = self._state.partition(*found)
         registration = None if partition is None else self._state.brokers.get(partition.leader)
         endpoint = None if registration is None else registration.endpoint(listener_name)

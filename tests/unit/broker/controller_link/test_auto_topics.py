@@ -228,3 +228,18 @@ def test_an_internal_topic_that_cannot_be_created_is_tried_once_a_second() -> No
         assert len(side.world.events_named("auto_topic_refused")) == 3
 
     run(scenario)
+
+
+def test_why_an_internal_topic_cannot_be_created_is_known_until_it_is() -> None:
+    """FindCoordinator tells clients, who would otherwise wait without a word."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        side.controller.answers[ApiKey.CREATE_TOPICS] = lambda request: answer(request, ErrorCode.INVALID_REPLICATION_FACTOR)
+        assert topics.create_internal(OFFSETS) is None
+        await side.world.event("auto_topic_refused")
+        assert topics.create_internal(OFFSETS) == "why"
+        side.controller.answers[ApiKey.CREATE_TOPICS] = answer
+        await side.world.until(lambda: topics.create_internal(OFFSETS) is None)
+        assert names(side) == [[OFFSETS]] * 2
+
+    run(scenario)

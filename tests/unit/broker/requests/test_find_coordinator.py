@@ -26,13 +26,15 @@ ENDPOINTS = [
 
 
 class Topics:
-    """Stands in for automatic topic creation."""
+    """Stands in for automatic topic creation, whose last attempt was refused for this reason."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: str | None = None) -> None:
         self.asked: list[str] = []
+        self.refused = refused
 
-    def create_internal(self, name: str) -> None:
+    def create_internal(self, name: str) -> str | None:
         self.asked.append(name)
+        return self.refused
 
 
 def image(*, leader: int = 2, fenced: bool = False) -> MetadataState:
@@ -154,3 +156,13 @@ def test_the_hash_is_javas(text: str, hashed: int) -> None:
 def test_a_group_whose_hash_has_no_absolute_value_is_in_the_first_partition() -> None:
     assert group_partition("polygenelubricants", 50) == 0
     assert group_partition("a", 50) == 47
+
+
+@pytest.mark.parametrize("refused", [None, "The replication factor is 3, there are 1 brokers."])
+def test_a_client_hears_why_the_topic_cannot_be_created(refused: str | None) -> None:
+    state = replay(register(1))
+    handler = FindCoordinatorHandler(state, KeyPartitions(state), Topics(refused))
+    asked = context(ApiKey.FIND_COORDINATOR, NEWEST, listener_name="PLAINTEXT")
+    (found,) = handler.handle(asked, FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+    told = f"{NAME} is being created." if refused is None else f"{NAME} cannot be created: {refused}"
+    assert (found.error_code, found.error_message) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, told)

@@ -104,8 +104,9 @@ class Topics:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def create_internal(self, name: str) -> None:
+    def create_internal(self, name: str) -> str | None:
         self.asked.append(name)
+        return None
 
 
 def image(*, has_offsets_topic: bool = True) -> MetadataState:
