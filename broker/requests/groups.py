@@ -30,6 +30,8 @@ from common.protocol.messages.sync_group import SyncGroupRequest
 
 _SEVERAL_MEMBERS_FIRST_VERSION = 3
 _NEW_ID_FIRST_VERSION = 4
+# From this version on, SyncGroup must name the protocol.
+_NAMED_PROTOCOL_FIRST_VERSION = 5
 _MISSING_GROUPS_FIRST_VERSION = 6
 _SKIP_ASSIGNMENT_FIRST_VERSION = 9
 
@@ -73,7 +75,10 @@ class GroupRequests:
         to join again. Apache Kafka answers COORDINATOR_LOAD_IN_PROGRESS here since 4.0, which not even its own consumer
         expects of SyncGroup."""
         waiting = waiting_for(context, request, while_loading=ErrorCode.REBALANCE_IN_PROGRESS)
-        self._perform(request, waiting, lambda shard, now: [shard.sync_group(now, waiting, request)])
+        if context.api_version >= _NAMED_PROTOCOL_FIRST_VERSION and None in (request.protocol_type, request.protocol_name):
+            waiting.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        else:
+            self._perform(request, waiting, lambda shard, now: [shard.sync_group(now, waiting, request)])
         return response_of(context, waiting)
 
     def handle_heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> Any:

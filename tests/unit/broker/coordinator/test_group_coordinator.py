@@ -365,7 +365,7 @@ def test_members_of_a_group_that_is_being_loaded_are_not_frightened() -> None:
         assert await committing is ErrorCode.NOT_COORDINATOR
         assert await committed(cluster, 1) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert (await heartbeat(cluster, 1, 5)).error_code == ErrorCode.NONE
-        syncing = await cluster.request(1, SyncGroupRequest(group_id="g", generation_id=5))
+        syncing = await cluster.request(1, SyncGroupRequest(group_id="g", generation_id=5), version=4)
         assert syncing.error_code == ErrorCode.REBALANCE_IN_PROGRESS
         assert (await join(cluster, 1)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

@@ -5,6 +5,7 @@ groups in one, topic ids, and topics that do not exist.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,6 +213,21 @@ def test_a_member_joins_syncs_and_shows_itself_in_the_group(version: int) -> Non
     run(scenario)
 
 
+@pytest.mark.parametrize(("protocol_type", "protocol_name"), [(None, "range"), ("consumer", None)])
+def test_a_sync_of_version_5_must_name_the_protocol(protocol_type: str | None, protocol_name: str | None) -> None:
+    """Whatever else is wrong with it, as in Kafka. Before version 5 the names do not exist."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await start(cluster)
+        named = SyncGroupRequest(group_id="g", member_id="nobody", protocol_type="consumer", protocol_name="range")
+        unnamed = replace(named, protocol_type=protocol_type, protocol_name=protocol_name)
+        assert (await cluster.request(1, named)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await cluster.request(1, unnamed)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert (await cluster.request(1, unnamed, version=4)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    run(scenario)
+
+
 def test_a_member_whose_client_has_gone_stays_until_its_session_ends() -> None:
     """The client closes its connection while it waits for the rebalance. The rebalance completes with that member all the
     same, as in Kafka; without heartbeats it is removed when its session is over."""
@@ -264,7 +280,10 @@ def test_a_member_leaves_in_every_form(version: int) -> None:
 def test_a_group_needs_an_id(request_class: Any) -> None:
     async def scenario(cluster: Cluster) -> None:
         await start(cluster)
-        assert (await cluster.request(1, request_class())).error_code == ErrorCode.INVALID_GROUP_ID
+        request = request_class()
+        if isinstance(request, SyncGroupRequest):
+            request = replace(request, protocol_type="consumer", protocol_name="range")
+        assert (await cluster.request(1, request)).error_code == ErrorCode.INVALID_GROUP_ID
 
     run(scenario)
 
