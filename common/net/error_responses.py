@@ -217,10 +217,11 @@ def _metadata(request: MetadataRequest, code: ErrorCode, message: str | None) ->
     # Topics can be named by id alone since version 10, but a response's name may be null only since version 12. So an absent
     # name is sent as an empty string.
     return MetadataResponse(
+        error_code=code,
         topics=[
             MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
             for topic in request.topics or ()
-        ]
+        ],
     )
 
 

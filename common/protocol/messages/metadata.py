@@ -2,7 +2,8 @@
 
 A request for all topics has an empty list in version 0 and null from version 1 on. From version 1 on, an empty list asks for
 no topics. From version 10 on a topic may be requested by id, with a null name. `offline_replicas` (version 5) shows clients
-that a directory has failed.
+that a directory has failed. Version 13 has an error of the whole answer (KIP-1102), with which a broker could send its
+clients back to their bootstrap servers.
 """
 
 from common.ids import ZERO_UUID, Uuid
@@ -16,7 +17,7 @@ class MetadataRequestTopic(Struct):
     name: str | None = field(default="", nullable="10+")
 
 
-@message(kind=Kind.REQUEST, api_key=ApiKey.METADATA, versions="0-12", flexible="9+")
+@message(kind=Kind.REQUEST, api_key=ApiKey.METADATA, versions="0-13", flexible="9+")
 class MetadataRequest(Struct):
     topics: list[MetadataRequestTopic] | None = field(default_factory=list, nullable="1+")
     allow_auto_topic_creation: bool = field(default=True, versions="4+")
@@ -53,7 +54,7 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: Int32 = field(default=-0x80000000, versions="8+")
 
 
-@message(kind=Kind.RESPONSE, api_key=ApiKey.METADATA, versions="0-12", flexible="9+")
+@message(kind=Kind.RESPONSE, api_key=ApiKey.METADATA, versions="0-13", flexible="9+")
 class MetadataResponse(Struct):
     throttle_time_ms: Int32 = field(default=0, versions="3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = field(default_factory=list)
@@ -61,3 +62,4 @@ class MetadataResponse(Struct):
     controller_id: Int32 = field(default=-1, versions="1+", ignorable=True)
     topics: list[MetadataResponseTopic] = field(default_factory=list)
     cluster_authorized_operations: Int32 = field(default=-0x80000000, versions="8-10")
+    error_code: Int16 = field(default=0, versions="13+", ignorable=True)

@@ -54,7 +54,7 @@ def test_requests_are_answered_whatever_their_order(run: Run) -> None:
                 asked = [tasks.create_task(channel.ask(f"name {number}")) for number in range(50)]
             assert [task.result() for task in asked] == [f"name {number}" for number in range(50)]
             assert channel.channel.is_connected
-            assert channel.channel.version_of(ApiKey.METADATA) == 12
+            assert channel.channel.version_of(ApiKey.METADATA) == 13
             connections = server.server.connection_count
         assert connections == 1
 
