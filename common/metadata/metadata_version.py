@@ -40,8 +40,9 @@ MINIMUM_LEVEL: Final = 1
 # The lowest level that a cluster can be formatted with. Lower levels are never written to the log.
 MINIMUM_BOOTSTRAP_LEVEL: Final = 4
 DEFAULT_LEVEL: Final = 21
-# Level 23 adds eligible leader replicas, which this code does not support.
-LATEST_LEVEL: Final = 22
+# Eligible leader replicas (level 23), share groups and Streams groups, which this code does not have, are features of their
+# own in Kafka's releases. At level 29 Kafka's followers send ListOffsets 11, which is not served.
+LATEST_LEVEL: Final = 28
 
 NO_OP_LEVEL: Final = 5
 BROKER_REGISTRATION_CHANGE_LEVEL: Final = 6
@@ -85,6 +86,14 @@ LEVEL_NAMES: Final = MappingProxyType(
         23: "4.0-IV1",
         24: "4.0-IV2",
         25: "4.0-IV3",
+        26: "4.1-IV0",
+        27: "4.1-IV1",
+        28: "4.2-IV0",
+        29: "4.2-IV1",
+        30: "4.3-IV0",
+        31: "4.4-IV0",
+        32: "4.4-IV1",
+        33: "4.4-IV2",
     }
 )
 

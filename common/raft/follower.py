@@ -108,6 +108,7 @@ class Follower:
             replica=self._replica,
             epoch=self._quorum.epoch,
             end=end,
+            high_watermark=self._quorum.high_watermark,
             max_wait_ms=MAX_WAIT_MS,
             max_bytes=FETCH_BYTES_MAX,
         )

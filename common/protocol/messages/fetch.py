@@ -1,7 +1,8 @@
 """Fetch: consumers, followers and observers of the metadata log read record batches (core).
 
 Version 13 replaced topic names with topic ids (KIP-516). Version 15 moved the replica id, along with the broker epoch, into
-the tagged `replica_state` (KIP-903). Version 17 added the directory id of the fetching quorum replica (KIP-853). A follower
+the tagged `replica_state` (KIP-903). Version 17 added the directory id of the fetching quorum replica (KIP-853), version 18
+the high watermark that it knows, so that its leader answers at once if there is a newer one (KIP-1166). A follower
 identifies itself by `replica_id` up to version 14 and by `replica_state` from 15 on. The other field is not part of that
 version and must keep its default.
 """
@@ -12,6 +13,8 @@ from common.protocol.schema import Int8, Int16, Int32, Int64, Kind, Records, Str
 
 # The value of `isolation_level`, here and in ListOffsets, for isolation.level=read_committed.
 READ_COMMITTED = 1
+# The value of a partition's `high_watermark` in the Fetch of a replica that does not say which one it knows.
+HIGH_WATERMARK_NOT_TOLD = 2**63 - 1
 
 
 @struct
@@ -29,6 +32,7 @@ class FetchPartition(Struct):
     log_start_offset: Int64 = field(default=-1, versions="5+", ignorable=True)
     partition_max_bytes: Int32 = 0
     replica_directory_id: Uuid = field(default=ZERO_UUID, versions="17+", tag=0, ignorable=True)
+    high_watermark: Int64 = field(default=HIGH_WATERMARK_NOT_TOLD, versions="18+", tag=1, ignorable=True)
 
 
 @struct
@@ -45,7 +49,7 @@ class ForgottenTopic(Struct):
     partitions: list[Int32] = field(default_factory=list)
 
 
-@message(kind=Kind.REQUEST, api_key=ApiKey.FETCH, versions="4-17", flexible="12+")
+@message(kind=Kind.REQUEST, api_key=ApiKey.FETCH, versions="4-18", flexible="12+")
 class FetchRequest(Struct):
     cluster_id: str | None = field(default=None, versions="12+", tag=0, ignorable=True)
     replica_id: Int32 = field(default=-1, versions="4-14")
@@ -115,7 +119,7 @@ class NodeEndpoint(Struct):
     rack: str | None = None
 
 
-@message(kind=Kind.RESPONSE, api_key=ApiKey.FETCH, versions="4-17", flexible="12+")
+@message(kind=Kind.RESPONSE, api_key=ApiKey.FETCH, versions="4-18", flexible="12+")
 class FetchResponse(Struct):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field(default=0, versions="7+", ignorable=True)

@@ -47,7 +47,14 @@ class LeaderNews:
 
 
 def fetch_request(
-    *, cluster_id: str, replica: ReplicaKey, epoch: LeaderEpoch, end: OffsetAndEpoch, max_wait_ms: int, max_bytes: int
+    *,
+    cluster_id: str,
+    replica: ReplicaKey,
+    epoch: LeaderEpoch,
+    end: OffsetAndEpoch,
+    high_watermark: Offset,
+    max_wait_ms: int,
+    max_bytes: int,
 ) -> fetch.FetchRequest:
     """Builds a Fetch that starts at `end` (the local log end offset and the epoch of the last record)."""
     partition = fetch.FetchPartition(
@@ -57,6 +64,7 @@ def fetch_request(
         last_fetched_epoch=end.epoch,
         partition_max_bytes=max_bytes,
         replica_directory_id=replica.directory_id,
+        high_watermark=high_watermark,
     )
     return fetch.FetchRequest(
         cluster_id=cluster_id,

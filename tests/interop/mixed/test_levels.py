@@ -1,4 +1,4 @@
-"""The level of directory assignment comes, goes and comes back under brokers of Apache Kafka.
+"""Levels of metadata.version in mixed clusters: that of directory assignment comes and goes, and the latest one works.
 
 Apache Kafka's tool asks for it and our controller decides. A writer writes during all of it with acks=all.
 """
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common.metadata.metadata_version import LATEST_LEVEL, level_name
 from tests.integration.cluster import directory_id, until
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
@@ -19,6 +20,8 @@ from tests.interop.topics import create_topic
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 TOPIC, PARTITIONS, BOTH = "t", 4, {1, 3}
 STORY_SECONDS = 300
+# Kinds of groups that only Apache Kafka has.
+_GROUPS = ("share.version", "streams.version")
 OVERRIDES = {
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "9000",
@@ -90,3 +93,28 @@ def until_assigned(cluster: MixedCluster, folder: Path, directories: dict[int, s
         return len(wanted) == PARTITIONS and assigned == wanted
 
     until(are_assigned, f"every replica is assigned to one of {directories}", seconds=READY_SECONDS)
+
+
+@pytest.mark.parametrize("controller", ["Diskraft", "Apache Kafka"])
+def test_the_latest_level_that_is_known_here(newest: Release, controller: str, tmp_path: Path) -> None:
+    """Leaders on either side, followers with the requests of that level (Fetch 18), and a kill of each broker, under either
+    controller. Apache Kafka's features that are unknown here are absent."""
+    absent = [f"{feature}=0" for feature in ("eligible.leader.replicas.version", "group.version", *_GROUPS)]
+    options = tuple(word for each in absent for word in ("--feature", each))
+    ours = Node(101, "controller", disks=0)
+    theirs = Node(101, "controller", newest, disks=0, format_options=options)
+    nodes = [ours if controller == "Diskraft" else theirs, Node(1, "broker"), Node(2, "broker", newest)]
+    partitions, both = range(PARTITIONS), {1, 2}
+    with mixed_cluster(tmp_path, nodes, overrides=OVERRIDES, level=level_name(LATEST_LEVEL)) as cluster:
+        assert finalized(newest, cluster) == level_name(LATEST_LEVEL)
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=2)
+        with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
+            for victim in sorted(both):
+                cluster.kill(victim)
+                assert cluster.until_isr(TOPIC, dict.fromkeys(partitions, both - {victim}))
+                writer.wait_for_acks()
+                cluster.start(victim)
+                assert cluster.until_isr(TOPIC, dict.fromkeys(partitions, both))
+                writer.wait_for_acks()
+        assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=partitions)
+        assert cluster.stop() == {1: 0, 2: TERMINATED, 101: 0 if controller == "Diskraft" else TERMINATED}

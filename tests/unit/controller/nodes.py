@@ -7,7 +7,7 @@ from typing import Any
 from common.configuration.server import load_server_config
 from common.environment.interface import Environment
 from common.ids import BrokerId, DirectoryId, Uuid
-from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, LATEST_LEVEL, METADATA_VERSION_FEATURE
 from common.net.node_channel import NodeChannel
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -116,7 +116,7 @@ class Client:
             incarnation_id=Uuid(bytes([broker_id, incarnation]) * 8),
             listeners=[Listener(name="PLAINTEXT", host=f"broker-{broker_id}", port=9092)],
             features=[
-                Feature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=22),
+                Feature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=LATEST_LEVEL),
                 Feature(name=DIRECTORY_NUMBERING_FEATURE, min_supported_version=0, max_supported_version=1),
             ],
             log_dirs=[directory(name) for name in names],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.ids import BrokerId, IncarnationId, Offset, TopicId, Uuid
-from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE, NO_OP_LEVEL
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, LATEST_LEVEL, METADATA_VERSION_FEATURE, NO_OP_LEVEL
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
@@ -843,7 +843,7 @@ def test_the_events_of_a_disk_failure_name_the_directory() -> None:
             cluster_id="c",
             incarnation_id=Uuid(b"i" * 16),
             features=[
-                Feature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=22),
+                Feature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=LATEST_LEVEL),
                 Feature(name=DIRECTORY_NUMBERING_FEATURE, min_supported_version=0, max_supported_version=1),
             ],
             log_dirs=[A, B],

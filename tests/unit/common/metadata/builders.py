@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from common.ids import DirectoryId, Offset, TopicId, Uuid
 from common.metadata.delta import MetadataDelta
+from common.metadata.metadata_version import LATEST_LEVEL
 from common.metadata.state import MetadataState
 from common.records.metadata_records import (
     BrokerEndpoint,
@@ -48,7 +49,7 @@ def register(
         incarnation_id=uuid(1_000_000 + incarnation),
         broker_epoch=epoch,
         end_points=[BrokerEndpoint(name="PLAINTEXT", host=f"host{broker_id}", port=9092, security_protocol=0)],
-        features=[BrokerFeature(name="metadata.version", min_supported_version=1, max_supported_version=22)],
+        features=[BrokerFeature(name="metadata.version", min_supported_version=1, max_supported_version=LATEST_LEVEL)],
         rack=rack,
         fenced=fenced,
         in_controlled_shutdown=in_controlled_shutdown,

@@ -42,6 +42,7 @@ LEVEL_21 = FeatureLevelRecord(name="metadata.version", feature_level=21)
         (21, 3, 1),
         (22, 3, 1),
         (23, 3, 2),
+        (28, 3, 2),
     ],
 )
 def test_each_level_permits_the_record_versions_that_kafka_writes_at_it(level: int, register: int, partition: int) -> None:
@@ -53,14 +54,24 @@ def test_each_level_permits_the_record_versions_that_kafka_writes_at_it(level: i
 
 @pytest.mark.parametrize(
     ("text", "level"),
-    [("3.9-IV0", 21), ("3.9", 21), ("3.9.1", 21), ("21", 21), ("3.7", 19), ("3.7-IV2", 17), ("4.0-IV0", 22), ("3.3", 7)],
+    [
+        ("3.9-IV0", 21),
+        ("3.9", 21),
+        ("3.9.1", 21),
+        ("21", 21),
+        ("3.7", 19),
+        ("3.7-IV2", 17),
+        ("4.0", 25),
+        ("4.2", 29),
+        ("3.3", 7),
+    ],
 )
 def test_names_releases_and_numbers_are_understood_as_levels(text: str, level: int) -> None:
     """A level may be given by name (3.9-IV0), by release (3.9), by patch release (3.9.1) or by number (21)."""
     assert parse_level(text) == level
 
 
-@pytest.mark.parametrize("text", ["", "3.9-IV9", "2.8", "26", "0", "-1", "3.", "latest", "³"])
+@pytest.mark.parametrize("text", ["", "3.9-IV9", "2.8", "34", "0", "-1", "3.", "latest", "³"])
 def test_any_other_text_is_refused_as_a_level(text: str) -> None:
     """Text that names no known level is refused, and the error lists the known levels."""
     with pytest.raises(UnknownMetadataVersion, match=r"3\.9-IV0"):
@@ -69,7 +80,7 @@ def test_any_other_text_is_refused_as_a_level(text: str) -> None:
 
 def test_level_names_have_no_gap_and_a_future_level_is_its_number() -> None:
     """LEVEL_NAMES has no gaps. A level newer than all known ones is printed as its number."""
-    assert list(LEVEL_NAMES) == list(range(1, 26))
+    assert list(LEVEL_NAMES) == list(range(1, 34))
     assert level_name(DEFAULT_LEVEL) == "3.9-IV0"
     assert level_name(99) == "99"
     supported = SUPPORTED_FEATURES["metadata.version"]

@@ -5,6 +5,7 @@ import pytest
 from common.ids import BrokerId, DirectoryId, Uuid
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
+from common.metadata.metadata_version import LATEST_LEVEL
 from common.metadata.registrations import BrokerEndpoint, SupportedFeature
 from common.metadata.state import MetadataState, ReplayError
 from common.records.metadata_records import (
@@ -44,7 +45,7 @@ def test_a_registration_is_kept_whole() -> None:
     broker = state.brokers[ONE]
     assert broker.epoch == 55
     assert broker.endpoints == (BrokerEndpoint("PLAINTEXT", "host1", 9092, 0),)
-    assert broker.features == (SupportedFeature("metadata.version", 1, 22),)
+    assert broker.features == (SupportedFeature("metadata.version", 1, LATEST_LEVEL),)
     assert (broker.rack, broker.fenced, broker.in_controlled_shutdown) == ("r", True, False)
     assert broker.directories == (A, B)
     assert broker.lost_directories == ()

@@ -74,7 +74,7 @@ def test_the_highest_common_version_is_used(run: Run) -> None:
         advertised = {
             ApiKey.API_VERSIONS: VersionRange(0, 4),
             ApiKey.METADATA: VersionRange(0, 9),
-            ApiKey.FETCH: VersionRange(18, 20),
+            ApiKey.FETCH: VersionRange(19, 20),
         }
         async with (
             Server(world, {ApiKey.METADATA: handle}, advertised=advertised) as server,

@@ -498,6 +498,7 @@ def test_malformed_fetches_are_refused() -> None:
             replica=ReplicaKey(BrokerId(101)),
             epoch=LeaderEpoch(1),
             end=ORIGIN,
+            high_watermark=Offset(0),
             max_wait_ms=0,
             max_bytes=1_000,
         )

@@ -14,6 +14,7 @@ from common.configuration.server import load_server_config
 from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset, TopicId, TopicIdPartition, Uuid
 from common.metadata.metadata_version import (
     DIRECTORY_NUMBERING_FEATURE,
+    LATEST_LEVEL,
     METADATA_VERSION_FEATURE,
 )
 from common.metadata.registrations import PartitionRegistration
@@ -199,7 +200,7 @@ class ControllerContext:
         rack: str | None = None,
         previous_epoch: int = -1,
         features: Sequence[tuple[str, int, int]] = (
-            (METADATA_VERSION_FEATURE, 1, 22),
+            (METADATA_VERSION_FEATURE, 1, LATEST_LEVEL),
             (DIRECTORY_NUMBERING_FEATURE, 0, 1),
         ),
         cluster_id: str = CLUSTER_ID,

@@ -7,7 +7,7 @@ import pytest
 
 from common.ids import NO_LEADER, BrokerId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import UNASSIGNED
-from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, LATEST_LEVEL, METADATA_VERSION_FEATURE
 from common.metadata.registrations import BrokerRegistration
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -595,7 +595,7 @@ def sliced(controller: ControllerContext, operation: str) -> Sliced[ControllerRe
             cluster_id=turn.settings.cluster_id,
             incarnation_id=Uuid(b"a new incarnation"[:16]),
             features=[
-                Feature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=22),
+                Feature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=LATEST_LEVEL),
                 Feature(name=DIRECTORY_NUMBERING_FEATURE, min_supported_version=0, max_supported_version=1),
             ],
             log_dirs=[directory("a")],

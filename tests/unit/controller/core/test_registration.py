@@ -6,7 +6,7 @@ import pytest
 
 from common.ids import NO_LEADER, BrokerId, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
-from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, METADATA_VERSION_FEATURE
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, LATEST_LEVEL, METADATA_VERSION_FEATURE
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest
 from common.records.metadata_records import (
@@ -35,7 +35,7 @@ def test_a_first_registration_is_fenced_and_lists_its_directories() -> None:
             broker_epoch=2,
             end_points=[BrokerEndpoint(name="PLAINTEXT", host="host-1", port=9092, security_protocol=0)],
             features=[
-                BrokerFeature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=22),
+                BrokerFeature(name=METADATA_VERSION_FEATURE, min_supported_version=1, max_supported_version=LATEST_LEVEL),
                 BrokerFeature(name=DIRECTORY_NUMBERING_FEATURE, min_supported_version=0, max_supported_version=1),
             ],
             rack="r",
