@@ -15,7 +15,7 @@ from typing import Final
 
 from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment
 from broker.coordinator.core.consumer_group.consumer_member import ConsumerMember
-from broker.coordinator.core.consumer_group.topic_regex import TopicMatching
+from broker.coordinator.core.consumer_group.topic_matching import TopicMatching
 from broker.coordinator.core.consumer_group.topic_subscribers import TopicSubscribers
 from common.ids import TopicId
 

@@ -16,8 +16,9 @@ from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
 from broker.coordinator.core.consumer_group.group_log import write_resolved
 from broker.coordinator.core.consumer_group.refusal import Refused
 from broker.coordinator.core.consumer_group.target_assignment import raise_epoch
-from broker.coordinator.core.consumer_group.topic_regex import InvalidTopicRegex, TopicMatching, TopicRegex
+from broker.coordinator.core.consumer_group.topic_matching import TopicMatching
 from broker.coordinator.core.consumer_group.topics_view import TopicsView
+from broker.coordinator.core.regex import InvalidRegex, Regex
 from broker.coordinator.core.turn import Turn
 from common.protocol.errors import ErrorCode
 from common.time_units import NS_PER_MS
@@ -34,8 +35,8 @@ REFRESH_INTERVAL_MS: Final = 10_000
 def validate_regex(text: str) -> None:
     """Raises Refused if this is no regular expression."""
     try:
-        TopicRegex(text)
-    except InvalidTopicRegex as error:
+        Regex(text)
+    except InvalidRegex as error:
         raise Refused(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex `{text}` is not a valid regular expression: {error}.",
