@@ -10,8 +10,9 @@ from typing import Any
 
 from broker.coordinator.core.group_partition import OFFSETS_TOPIC
 from broker.coordinator.core.key_partitions import KeyPartitions
+from broker.coordinator.core.regex import InvalidRegex, Regex
 from broker.coordinator.core.transactions.partitions import partition_results
-from broker.coordinator.core.transactions.queries import unknown_states
+from broker.coordinator.core.transactions.queries import matching_pattern, requested_pattern, unknown_states
 from broker.coordinator.core.transactions.shard import TransactionShard
 from broker.coordinator.shard import Operation
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
@@ -22,7 +23,7 @@ from common.metadata.metadata_version import EPOCH_BUMP_TRANSACTION_VERSION
 from common.metadata.state import MetadataState
 from common.net.request_context import Handler, RequestContext
 from common.protocol.api_keys import ApiKey
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from common.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -38,6 +39,7 @@ from common.protocol.messages.describe_transactions import (
 from common.protocol.messages.end_txn import EndTxnRequest
 from common.protocol.messages.init_producer_id import InitProducerIdRequest
 from common.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from common.slices import result_in_slices
 
 _FENCING_FIRST_VERSION = 2
 _INIT_FENCING_FIRST_VERSION = 4
@@ -215,13 +217,20 @@ class TransactionRequests:
 
     def handle_list(self, _context: RequestContext, request: ListTransactionsRequest) -> Any:
         """Lists the transactional ids of all partitions that this broker coordinates. If one is still being loaded, the
-        client is to ask again."""
+        client is to ask again. Raises ApiError if the pattern is no regular expression."""
+        try:
+            pattern = requested_pattern(request)
+        except InvalidRegex as error:
+            raise ApiError(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"`{request.transactional_id_pattern}` is not a valid regular expression: {error}.",
+            ) from error
         parts = []
         for partition in self._coordinator.loaded_and_loading():
             waiting = WaitingRequest(ApiKey.LIST_TRANSACTIONS, lambda error: ListTransactionsResponse(error_code=error))
             partition.perform(waiting, _list_operation(waiting, request))
             parts.append(waiting)
-        return _listed(parts, unknown_states(request))
+        return _listed(parts, unknown_states(request), pattern)
 
 
 def _list_operation(waiting: WaitingRequest, request: ListTransactionsRequest) -> Operation[TransactionShard]:
@@ -241,15 +250,16 @@ async def _described(parts: Sequence[WaitingRequest]) -> DescribeTransactionsRes
     return DescribeTransactionsResponse(transaction_states=await _all(parts))
 
 
-async def _listed(parts: Sequence[WaitingRequest], unknown: list[str]) -> ListTransactionsResponse:
+async def _listed(parts: Sequence[WaitingRequest], unknown: list[str], pattern: Regex | None) -> ListTransactionsResponse:
     answers = await _all(parts)
     for answer in answers:
         # A partition that moved away meanwhile is listed by its new coordinator.
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
             return ListTransactionsResponse(error_code=answer.error_code, unknown_state_filters=unknown)
-    return ListTransactionsResponse(
-        unknown_state_filters=unknown, transaction_states=[each for answer in answers for each in answer.transaction_states]
-    )
+    found = [each for answer in answers for each in answer.transaction_states]
+    if pattern is not None:
+        found = await result_in_slices(matching_pattern(pattern, found), items=1)
+    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
 
 
 async def _all(parts: Iterable[WaitingRequest]) -> list[Any]:

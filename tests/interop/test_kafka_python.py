@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+    from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
     from kafka.structs import OffsetAndMetadata
 
 MS_MAX = 60_000
@@ -165,6 +165,27 @@ def test_the_cluster_and_its_quorum_are_described(admin: Any, cluster: LocalClus
     assert sorted(observer["replica_id"] for observer in partition["observers"]) == [1, 2, 3]
     assert partition["high_watermark"] > 0
     assert admin.describe_features()["metadata.version"]["finalized"] == (21, 21)
+
+
+def test_transactional_ids_are_listed_by_a_pattern(admin: Any, servers: list[str], topic: str) -> None:
+    """The whole id has to match (KIP-1152), and an expression that is none is refused as such."""
+    ids = [f"{topic}/eu west", f"{topic}/\u00fc", f"my {topic}/eu west"]
+    for transactional_id in ids:
+        producer = KafkaProducer(bootstrap_servers=servers, transactional_id=transactional_id)
+        producer.init_transactions()
+        producer.close()
+
+    def listed(pattern: str) -> list[str]:
+        by_broker = admin.list_transactions(transactional_id_pattern=pattern)
+        return sorted(each.transactional_id for found in by_broker.values() for each in found)
+
+    assert listed(f".*{topic}.*") == sorted(ids)
+    assert listed(f"\\Q{topic}\\E/\\pL") == [ids[1]]
+    assert listed(f"{topic}.*\\bwest") == [ids[0]]
+    assert listed(topic) == []
+    # kafka-python has no name for INVALID_REGULAR_EXPRESSION.
+    with pytest.raises(KafkaError, match="error_code=128"):
+        listed("(")
 
 
 def test_groups_are_listed_described_and_deleted(admin: Any, servers: list[str], topic: str) -> None:

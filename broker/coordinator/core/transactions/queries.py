@@ -1,9 +1,16 @@
-"""DescribeTransactions and ListTransactions (KIP-664) (core)."""
+"""DescribeTransactions and ListTransactions (KIP-664, KIP-1152) (core)."""
 
+from collections.abc import Generator, Iterable
+from typing import Final
+
+from broker.coordinator.core.regex import Regex
 from broker.coordinator.core.result import Now
 from broker.coordinator.core.transactions.state import TransactionState
 from broker.coordinator.core.transactions.transaction import Transaction
 from common.protocol.messages import describe_transactions, list_transactions
+
+# How many steps of an automaton a turn of the event loop may cost.
+WORK_AT_ONCE: Final = 50_000
 
 _LABELS = {state.label: state for state in TransactionState}
 
@@ -36,8 +43,28 @@ def unknown_states(request: list_transactions.ListTransactionsRequest) -> list[s
     return [each for each in request.state_filters if each not in _LABELS]
 
 
+def requested_pattern(request: list_transactions.ListTransactionsRequest) -> Regex | None:
+    """Returns what the transactional ids must match, None if nothing. Raises InvalidRegex."""
+    return Regex(request.transactional_id_pattern) if request.transactional_id_pattern else None
+
+
+def matching_pattern(
+    pattern: Regex, listed: Iterable[list_transactions.TransactionState]
+) -> Generator[None, None, list[list_transactions.TransactionState]]:
+    """Returns those whose ids match. Yields after so much work that the event loop should turn."""
+    found = []
+    work_before = pattern.work
+    for each in listed:
+        if pattern.matches(each.transactional_id):
+            found.append(each)
+        if pattern.work - work_before > WORK_AT_ONCE:
+            work_before = pattern.work
+            yield
+    return found
+
+
 class TransactionFilter:
-    """What a ListTransactions request asks for. A filter that only names unknown states finds nothing."""
+    """What a ListTransactions request asks for, except for the pattern of ids. Naming only unknown states finds nothing."""
 
     def __init__(self, request: list_transactions.ListTransactionsRequest, now: Now) -> None:
         self._states = set(request.state_filters)

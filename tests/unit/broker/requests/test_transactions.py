@@ -6,13 +6,15 @@ All requests and responses go over the wire.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, cast
 
 import pytest
 
 from broker.coordinator.core.key_partitions import KeyPartitions
+from broker.coordinator.core.regex import Regex
 from broker.coordinator.core.result import Now
+from broker.coordinator.core.transactions.queries import matching_pattern
 from broker.coordinator.core.transactions.settings import TransactionSettings
 from broker.coordinator.core.transactions.shard import TransactionShard
 from broker.coordinator.shard import Operation
@@ -34,7 +36,7 @@ from common.protocol.messages.add_partitions_to_txn import (
 from common.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from common.protocol.messages.end_txn import EndTxnRequest
 from common.protocol.messages.init_producer_id import InitProducerIdRequest
-from common.protocol.messages.list_transactions import ListTransactionsRequest
+from common.protocol.messages.list_transactions import ListTransactionsRequest, TransactionState
 from common.protocol.schema import Struct
 from common.records.metadata_records import KnownRecord
 from common.time_units import NS_PER_MS
@@ -566,6 +568,10 @@ def test_transactions_are_described() -> None:
         ({"producer_id_filters": [FIRST_ID + 1]}, []),
         ({"duration_filter": 999}, ["t"]),
         ({"duration_filter": 1_001}, []),
+        ({"transactional_id_pattern": ""}, ["t"]),
+        ({"transactional_id_pattern": "t|u"}, ["t"]),
+        ({"transactional_id_pattern": "u"}, []),
+        ({"transactional_id_pattern": "t", "producer_id_filters": [FIRST_ID + 1]}, []),
     ],
 )
 def test_transactions_are_listed(filters: dict[str, Any], expected: list[str]) -> None:
@@ -594,3 +600,40 @@ def test_a_list_is_complete_or_an_error() -> None:
     assert broker.list_ids() == (OK, ["t"], [])
     broker.coordinator.parts.clear()
     assert broker.list_ids() == (OK, [], [])
+
+
+def listed(*transactional_ids: str) -> list[TransactionState]:
+    return [TransactionState(transactional_id=each) for each in transactional_ids]
+
+
+def test_a_pattern_must_match_the_whole_id() -> None:
+    """Ids may have any characters, line ends among them."""
+    ids = ["payments-1", "my-payments-1", "payments-1/b c", "payments-\n", "payments-\u00e9"]
+    found, turns = all_at_once(matching_pattern(Regex("payments-[^/]+"), listed(*ids)))
+    assert [each.transactional_id for each in found] == ["payments-1", "payments-\n", "payments-\u00e9"]
+    assert turns == 0
+
+
+def test_a_costly_pattern_leaves_the_event_loop_its_turns() -> None:
+    ids = [f"{number:016b}" for number in range(2_000)]
+    found, turns = all_at_once(matching_pattern(Regex("(0|1)*0(0|1){12}"), listed(*ids)))
+    assert len(found) == 2_000
+    assert turns > 1
+
+
+def all_at_once(work: Generator[None, None, list[TransactionState]]) -> tuple[list[TransactionState], int]:
+    """Returns what the work returns, and how often it yields."""
+    turns = 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value, turns
+        turns += 1
+
+
+def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
+    with pytest.raises(ApiError) as raised:
+        with_producer().list_ids(transactional_id_pattern="(a")
+    assert raised.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "`(a`" in str(raised.value)
