@@ -92,9 +92,9 @@ class AutoTopics:
                 request, deadline_ns=self._env.now_ns() + TIMEOUT_MS * NS_PER_MS
             )
             for result in response.topics:
-                self._refusals.pop(result.name, None)
-                if result.error_code not in EXPECTED:
-                    self._note_refusal(result.name, result.error_message or error_name(result.error_code))
+                if result.error_code in EXPECTED:
+                    self._refusals.pop(result.name, None)
+                elif self._is_news(result.name, result.error_message or error_name(result.error_code)):
                     self._env.log.warning(
                         "auto_topic_refused",
                         topic=result.name,
@@ -102,9 +102,9 @@ class AutoTopics:
                         reason=result.error_message,
                     )
         except ControllerUnavailable as error:
-            self._env.log.warning("auto_topic_not_created", topics=names, reason=str(error))
-            for name in names:
-                self._note_refusal(name, str(error))
+            news = [name for name in names if self._is_news(name, str(error))]
+            if news:
+                self._env.log.warning("auto_topic_not_created", topics=news, reason=str(error))
         finally:
             for name in names:
                 if name in self._internal:
@@ -113,9 +113,15 @@ class AutoTopics:
                 else:
                     self._under_way.pop(name, None)
 
-    def _note_refusal(self, name: str, reason: str) -> None:
-        if name in self._internal:
-            self._refusals[name] = reason
+    def _is_news(self, name: str, reason: str) -> bool:
+        """Notes why an internal topic was not created. Returns whether to log it.
+
+        An internal topic is tried every second, so the same reason is logged once. Other topics are tried on request."""
+        if name not in self._internal:
+            return True
+        is_news = self._refusals.get(name) != reason
+        self._refusals[name] = reason
+        return is_news
 
 
 def offsets_topic(name: str, config: ServerConfig) -> CreatableTopic:

@@ -225,7 +225,33 @@ def test_an_internal_topic_that_cannot_be_created_is_tried_once_a_second() -> No
             topics.create_internal(OFFSETS)
             await side.world.sleep(0.05)
         assert len(side.controller.requests) == 3
-        assert len(side.world.events_named("auto_topic_refused")) == 3
+        assert len(side.world.events_named("auto_topic_refused")) == 1
+
+    run(scenario)
+
+
+def test_another_reason_why_an_internal_topic_cannot_be_created_is_logged() -> None:
+    """So is the same one, after the topic could be created."""
+
+    async def scenario(side: ControllerSide, topics: AutoTopics) -> None:
+        reasons = ["few brokers", "few brokers", "a policy", None, "a policy"]
+
+        def refuse(request: CreateTopicsRequest) -> CreateTopicsResponse:
+            reason = reasons.pop(0)
+            code = ErrorCode.NONE if reason is None else ErrorCode.POLICY_VIOLATION
+            return CreateTopicsResponse(
+                topics=[
+                    CreatableTopicResult(name=each.name, error_code=code, error_message=reason) for each in request.topics
+                ]
+            )
+
+        side.controller.answers[ApiKey.CREATE_TOPICS] = refuse
+        while reasons:
+            topics.create_internal(OFFSETS)
+            await side.world.sleep(0.05)
+        await side.world.until(lambda: topics.create_internal(OFFSETS) == "a policy")
+        logged = [each.fields["reason"] for each in side.world.events_named("auto_topic_refused")]
+        assert logged == ["few brokers", "a policy", "a policy"]
 
     run(scenario)
 
