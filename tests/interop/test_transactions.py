@@ -302,6 +302,18 @@ def test_kafka_transactions_finds_and_aborts_a_hanging_transaction(
     assert (again.status, len(again.lines)) == (0, 1), again
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_kafka_transactions_lists_the_ids_of_a_pattern(kafka: Kafka, bootstrap: str, transactional_id: str) -> None:
+    """The whole id has to match (KIP-1152)."""
+    for name in (f"{transactional_id}/eu", f"my-{transactional_id}/eu"):
+        librdkafka_producer(bootstrap, name)
+    tool, server = "org.apache.kafka.tools.TransactionsCommand", ("--bootstrap-server", bootstrap)
+    found = kafka.run(tool, *server, "list", "--transactional-id-pattern", f"{transactional_id}/\\pL+")
+    assert found.status == 0, found.errors
+    assert [line.split()[0] for line in found.lines[1:]] == [f"{transactional_id}/eu"]
+
+
 @contextlib.contextmanager
 def verification_turned_off(bootstrap: str, broker_id: int) -> Iterator[None]:
     """Lets the broker take transactional batches without a question to the coordinator."""
