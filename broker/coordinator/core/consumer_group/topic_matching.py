@@ -1,6 +1,6 @@
 """Which names of topics several regular expressions match, found step by step (core)."""
 
-from broker.coordinator.core.regex import Regex
+from broker.coordinator.core.regex import InvalidRegex, Regex
 
 
 class TopicMatching:
@@ -8,7 +8,7 @@ class TopicMatching:
 
     def __init__(self, texts: list[str], names: list[str]) -> None:
         self.found: dict[str, set[str]] = {text: set() for text in texts}
-        self._regexes = [Regex(text) for text in texts]
+        self._regexes = [regex for text in texts if (regex := _known(text)) is not None]
         self._names = iter(names)
 
     def advance(self, *, names_max: int, work_max: int) -> bool:
@@ -24,3 +24,12 @@ class TopicMatching:
             if sum(regex.work for regex in self._regexes) - work_before > work_max:
                 break
         return True
+
+
+def _known(text: str) -> Regex | None:
+    """Returns None for an expression that finds nothing here. A member's expression is checked when it subscribes, but the
+    group may come from an Apache Kafka broker, which takes some that are not known here."""
+    try:
+        return Regex(text)
+    except InvalidRegex:
+        return None

@@ -204,6 +204,13 @@ def test_names_are_looked_at_a_few_at_a_time() -> None:
     assert slow.found == {"a.*": {"a1"}}
 
 
+def test_an_expression_that_only_kafka_knows_finds_nothing() -> None:
+    """A group that Apache Kafka's broker coordinated may have one. The others of the group are found all the same."""
+    matching = TopicMatching(["\\p{Greek}.*", "a"], ["a", "b"])
+    assert not matching.advance(names_max=3, work_max=10_000)
+    assert matching.found == {"\\p{Greek}.*": set(), "a": {"a"}}
+
+
 PARTS = st.sampled_from(
     ["a", "b", ".", "[ab]", "[^a]", "\\d", "-", "\\b", "\\B", "(?m:^)", "(?m:$)", "\n", "(?i:B)", "\u00e9"]
 )
