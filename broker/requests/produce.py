@@ -34,7 +34,7 @@ from broker.hosting.replicas import Replicas
 from broker.requests.current_leader import LEADER_MOVED, name_leaders
 from broker.requests.produced_batch import Batch, Refused, compressed_as_stored, validate_timestamps, validated
 from common.environment.interface import Environment, LogDirError
-from common.ids import DirectoryId, Offset
+from common.ids import ZERO_UUID, DirectoryId, Offset, TopicId, Uuid
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import is_internal_topic
@@ -57,6 +57,7 @@ ACKS_ALL = -1
 _KNOWN_ACKS = (0, 1, ACKS_ALL)
 _ABORTABLE_FIRST_VERSION = 11
 _ADDS_PARTITIONS_FIRST_VERSION = 12
+_TOPIC_IDS_FIRST_VERSION = 13
 # Like in Kafka, a client of this name may write to the brokers' own topics.
 _ADMIN_CLIENT_ID = "__admin_client"
 # What every answer says first. Never changed: another leader is a new object.
@@ -258,19 +259,25 @@ class _Produce:
 
     def append_all(self, request: ProduceRequest) -> None:
         for topic in request.topic_data:
-            answers = TopicProduceResponse(name=topic.name)
+            answers = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
             self._response.responses.append(answers)
+            name = topic.name if self._api_version < _TOPIC_IDS_FIRST_VERSION else self._name_of(topic.topic_id)
             for data in topic.partition_data:
                 answer = PartitionProduceResponse(index=data.index, base_offset=-1, current_leader=_NO_LEADER)
                 answers.partition_responses.append(answer)
+                if name is None:
+                    self._is_refused = True
+                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                    self._shared.replicas.traffic.produce_refused("", ErrorCode.UNKNOWN_TOPIC_ID)
+                    continue
                 try:
-                    self._begin(topic.name, data.records, answer)
+                    self._begin(name, data.records, answer)
                 except Refused as refused:
                     self._is_refused = True
-                    answer.error_code = self._judge(topic.name, data.index, data.records, refused.code)
+                    answer.error_code = self._judge(name, data.index, data.records, refused.code)
                     answer.error_message = refused.message
                     answer.record_errors = refused.record_errors
-                    self._shared.replicas.traffic.produce_refused(topic.name, refused.code)
+                    self._shared.replicas.traffic.produce_refused(name, refused.code)
         if request.acks == 0:
             # The client gets no answer, whatever the result of the writes.
             for append in self._appends:
@@ -281,6 +288,12 @@ class _Produce:
             return
         if request.acks == ACKS_ALL:
             self._watch_deadline()
+
+    def _name_of(self, topic_id: Uuid) -> str | None:
+        """Returns the name by which this broker finds the topic, as it does where clients send names. A topic that has been
+        deleted has none, also if there is a new one of its name."""
+        topic = self._shared.replicas.state.topics.get(TopicId(topic_id))
+        return None if topic is None else topic.name
 
     def _judge(self, topic: str, index: int, records: object, error: ErrorCode) -> ErrorCode:
         """Returns the error with which to refuse these records (rule 6)."""
@@ -551,7 +564,7 @@ class _Produce:
     def _name_leaders(self) -> list[NodeEndpoint]:
         state = self._shared.replicas.state
         moved = (
-            (answer, _registration(state, topic.name, answer.index))
+            (answer, _registration(state, topic, answer.index))
             for topic in self._response.responses
             for answer in topic.partition_responses
             if answer.error_code in LEADER_MOVED
@@ -559,8 +572,8 @@ class _Produce:
         return name_leaders(state, self._listener_name, moved, LeaderIdAndEpoch, NodeEndpoint)
 
 
-def _registration(state: MetadataState, topic: str, index: int) -> PartitionRegistration | None:
-    found = state.topic_named(topic)
+def _registration(state: MetadataState, topic: TopicProduceResponse, index: int) -> PartitionRegistration | None:
+    found = state.topic_named(topic.name) if topic.topic_id == ZERO_UUID else state.topics.get(TopicId(topic.topic_id))
     return None if found is None else found.partitions.get(index)
 
 

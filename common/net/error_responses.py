@@ -170,6 +170,7 @@ def _produce(request: ProduceRequest, code: ErrorCode, message: str | None) -> P
         responses=[
             TopicProduceResponse(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partition_responses=[
                     PartitionProduceResponse(index=partition.index, error_code=code, base_offset=-1, error_message=message)
                     for partition in topic.partition_data

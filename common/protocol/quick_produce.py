@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from common.ids import ZERO_UUID
 from common.parts import Part
 from common.protocol.messages.produce import (
     PartitionProduceData,
@@ -29,6 +30,11 @@ _ONE: Final = 2
 # Transactional id (null), acks, timeout, number of topics plus one, length of the topic's name plus one.
 _REQUEST_START: Final = struct.Struct(">BhiBB").unpack_from
 _NAME_START: Final = 9
+# The same with the topic's id in the place of the name.
+_REQUEST_START_WITH_ID: Final = struct.Struct(">BhiB16s").unpack_from
+_REQUEST_START_WITH_ID_BYTES: Final = 24
+_ID_BYTES: Final = 16
+_TOPIC_IDS_FIRST_VERSION: Final = 13
 # Number of partitions plus one, index, first byte of the length of the records plus one.
 _PARTITION_START: Final = struct.Struct(">BiB").unpack_from
 _PARTITION_START_BYTES: Final = 6
@@ -39,6 +45,8 @@ _REQUEST_END_BYTES: Final = 3
 _REQUEST_MEMORY: Final = 480
 # Number of topics plus one and length of the topic's name plus one, by the length.
 _RESPONSE_STARTS: Final = tuple(bytes((_ONE, length + 1)) for length in range(_SHORT_MAX))
+# Number of topics plus one. The topic's id follows.
+_RESPONSE_START_WITH_ID: Final = bytes((_ONE,))
 # Number of partitions plus one; index, error code, base offset, log append time, log start offset; number of record errors
 # plus one; the error message (null), no tagged fields of the partition and the topic; throttle time; no tagged fields.
 _RESPONSE_END: Final = struct.Struct(">BihqqqBxxxix").pack
@@ -51,14 +59,23 @@ def quick_decoder(message_class: type[Struct], version: int, general: Decoder) -
     if message_class is not ProduceRequest or version not in message_schema(message_class).flexible:
         return general
 
+    has_ids = version >= _TOPIC_IDS_FIRST_VERSION
+
     def decode(buffer: bytes | bytearray | memoryview) -> tuple[Any, int, int]:
         data = memoryview(buffer)
         try:
-            no_id, acks, timeout_ms, topics, name_length = _REQUEST_START(data)
-            if no_id or topics != _ONE or not 0 < name_length <= _SHORT_MAX:
+            name, topic_id = "", ZERO_UUID
+            if has_ids:
+                no_id, acks, timeout_ms, topics, topic_id = _REQUEST_START_WITH_ID(data)
+                position = _REQUEST_START_WITH_ID_BYTES
+            else:
+                no_id, acks, timeout_ms, topics, name_length = _REQUEST_START(data)
+                if not 0 < name_length <= _SHORT_MAX:
+                    return general(buffer)
+                position = _NAME_START + name_length - 1
+                name = str(data[_NAME_START:position], "utf-8")
+            if no_id or topics != _ONE:
                 return general(buffer)
-            position = _NAME_START + name_length - 1
-            name = str(data[_NAME_START:position], "utf-8")
             partitions, index, length = _PARTITION_START(data, position)
             position += _PARTITION_START_BYTES
             if length > _SHORT_MAX:
@@ -78,6 +95,7 @@ def quick_decoder(message_class: type[Struct], version: int, general: Decoder) -
         partition.records = data[position:end]
         topic = _new(TopicProduceData)
         topic.name = name
+        topic.topic_id = topic_id
         topic.partition_data = [partition]
         request = _new(ProduceRequest)
         request.transactional_id = None
@@ -96,6 +114,8 @@ def quick_encoder(message_class: type[Struct], version: int, general: Encoder) -
     if message_class is not ProduceResponse or version not in message_schema(message_class).flexible:
         return general
 
+    has_ids = version >= _TOPIC_IDS_FIRST_VERSION
+
     def encode(message: ProduceResponse) -> list[Part]:
         if len(message.responses) != 1 or message.node_endpoints or message.unknown_tagged_fields:
             return general(message)
@@ -103,8 +123,10 @@ def quick_encoder(message_class: type[Struct], version: int, general: Encoder) -
         if len(topic.partition_responses) != 1 or topic.unknown_tagged_fields:
             return general(message)
         [answer] = topic.partition_responses
-        name = topic.name.encode()
-        if len(name) >= _SHORT_MAX or _has_more_than_numbers(answer):
+        name = topic.topic_id if has_ids else topic.name.encode()
+        if len(name) != _ID_BYTES if has_ids else len(name) >= _SHORT_MAX:
+            return general(message)
+        if _has_more_than_numbers(answer):
             return general(message)
         end = _RESPONSE_END(
             _ONE,
@@ -116,7 +138,7 @@ def quick_encoder(message_class: type[Struct], version: int, general: Encoder) -
             1,
             message.throttle_time_ms,
         )
-        return [_RESPONSE_STARTS[len(name)] + name + end]
+        return [(_RESPONSE_START_WITH_ID if has_ids else _RESPONSE_STARTS[len(name)]) + name + end]
 
     return encode
 

@@ -77,7 +77,7 @@ class Sink:
     def _produce(self, request: ProduceRequest) -> ProduceResponse | None:
         response = ProduceResponse()
         for topic in request.topic_data:
-            answers = TopicProduceResponse(name=topic.name)
+            answers = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
             response.responses.append(answers)
             for data in topic.partition_data:
                 records = data.records
@@ -85,7 +85,7 @@ class Sink:
                 header = read_header(records, 0)
                 if not self.template and len(records) >= TEMPLATE_BYTES_MIN:
                     self.template, self.template_records = bytes(records[: header.size]), header.record_count
-                partition = self.partition(topic.name, data.index)
+                partition = self.partition(topic.name or self.names[topic.topic_id], data.index)
                 answers.partition_responses.append(
                     PartitionProduceResponse(index=data.index, base_offset=partition.end_offset, log_start_offset=0)
                 )

@@ -28,18 +28,21 @@ from tests.property.profiles import examples
 from tests.property.protocol_strategies import VALUES, messages
 from tests.property.test_decoders import CHANGES, damaged
 
-VERSIONS = [version for version in range(3, 13) if version in message_schema(ProduceRequest).flexible]
+VERSIONS = [version for version in range(3, 14) if version in message_schema(ProduceRequest).flexible]
 # What a decoder or an encoder may raise; the codec turns it into its own errors.
 ERRORS = (RemoteProtocolError, IndexError, struct.error, UnicodeDecodeError)
 # Lengths at which the varint before the text or the records becomes longer.
 NAMES = st.text(max_size=5) | st.sampled_from([125, 126, 127, 128, 300]).map(lambda length: "n" * length)
+IDS = st.binary(min_size=16, max_size=16)
 RECORDS = st.binary(max_size=5) | st.sampled_from([125, 126, 127, 128, 16382, 16383, 16384]).map(bytes)
 INT16, INT32, INT64 = (VALUES[each] for each in VALUES if each.name in ("INT16", "INT32", "INT64"))
 
 
 def usual_requests() -> st.SearchStrategy[ProduceRequest]:
     partitions = st.builds(PartitionProduceData, index=INT32, records=RECORDS)
-    topics = st.builds(TopicProduceData, name=NAMES, partition_data=st.lists(partitions, min_size=1, max_size=1))
+    topics = st.builds(
+        TopicProduceData, name=NAMES, topic_id=IDS, partition_data=st.lists(partitions, min_size=1, max_size=1)
+    )
     return st.builds(ProduceRequest, acks=INT16, timeout_ms=INT32, topic_data=st.lists(topics, min_size=1, max_size=1))
 
 
@@ -52,7 +55,9 @@ def usual_responses() -> st.SearchStrategy[ProduceResponse]:
         log_append_time_ms=INT64,
         log_start_offset=INT64,
     )
-    topics = st.builds(TopicProduceResponse, name=NAMES, partition_responses=st.lists(answers, min_size=1, max_size=1))
+    topics = st.builds(
+        TopicProduceResponse, name=NAMES, topic_id=IDS, partition_responses=st.lists(answers, min_size=1, max_size=1)
+    )
     return st.builds(ProduceResponse, throttle_time_ms=INT32, responses=st.lists(topics, min_size=1, max_size=1))
 
 
@@ -113,16 +118,17 @@ def test_the_usual_form_needs_no_generated_codec(version: int) -> None:
     """Otherwise the two tests above could compare the generated codec with itself."""
     _, encoder = generated(ProduceRequest, version)
     decode = quick_decoder(ProduceRequest, version, too_slow)
+    topic: dict[str, Any] = {"topic_id": b"0123456789abcdef"} if version >= 13 else {"name": "t"}
     request = ProduceRequest(
         acks=-1,
         timeout_ms=30_000,
-        topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=7, records=bytes(200))])],
+        topic_data=[TopicProduceData(**topic, partition_data=[PartitionProduceData(index=7, records=bytes(200))])],
     )
     message, _, _ = decode(joined(encoder(request)))
     assert message == request
     encode = quick_encoder(ProduceResponse, version, too_slow)
     answer = PartitionProduceResponse(index=7, error_code=6, base_offset=-1)
-    response = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[answer])])
+    response = ProduceResponse(responses=[TopicProduceResponse(**topic, partition_responses=[answer])])
     [encoded] = encode(response)
     decoded, _, _ = generated(ProduceResponse, version)[0](encoded)
     assert decoded == response

@@ -378,7 +378,11 @@ class SimulatedClient:
             acks=acks,
             timeout_ms=2_000,
             topic_data=[
-                TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=bytes(batch))])
+                TopicProduceData(
+                    name=topic,
+                    topic_id=self._cluster.state.topic_ids[topic],
+                    partition_data=[PartitionProduceData(index=index, records=bytes(batch))],
+                )
             ],
         )
         try:

@@ -155,7 +155,13 @@ async def send_records(run: ScenarioRun, arguments: Arguments) -> None:
     request = ProduceRequest(
         acks=-1 if (acks := arguments.option("acks", "all")) == "all" else int(acks),
         timeout_ms=10_000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=index, records=bytes(batch))])],
+        topic_data=[
+            TopicProduceData(
+                name=topic,
+                topic_id=run.cluster.state.topic_ids[topic],
+                partition_data=[PartitionProduceData(index=index, records=bytes(batch))],
+            )
+        ],
     )
 
     async def ask() -> None:

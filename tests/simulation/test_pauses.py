@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from common.configuration.server import load_server_config
-from common.ids import BrokerId
+from common.ids import BrokerId, TopicId
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.records.batch import Record, encode_batch
@@ -37,10 +37,11 @@ def run(scenario: Scenario, seed: int) -> SimulatedWorld:
     return run_cluster(whole, seed=seed, disks=2)
 
 
-def one_record(index: int, value: bytes, *, acks: int) -> ProduceRequest:
+def one_record(topic_id: TopicId, index: int, value: bytes, *, acks: int) -> ProduceRequest:
     batch = bytes(encode_batch([Record(key=None, value=value, timestamp_ms=0)]))
-    data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=index, records=batch)])]
-    return ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=data)
+    data = PartitionProduceData(index=index, records=batch)
+    topic = TopicProduceData(name="t", topic_id=topic_id, partition_data=[data])
+    return ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[topic])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -54,8 +55,11 @@ def test_a_resumed_leader_refuses_what_waited_for_it(seed: int) -> None:
         led = [index for index, part in cluster.partitions("t").items() if part.leader == 1]
         assert led
         cluster.pause(1)
+        topic_id = cluster.state.topic_ids["t"]
         asked = [
-            asyncio.ensure_future(client.ask(1, one_record(index, b"late", acks=acks))) for index in led for acks in (1, -1)
+            asyncio.ensure_future(client.ask(1, one_record(topic_id, index, b"late", acks=acks)))
+            for index in led
+            for acks in (1, -1)
         ]
         await cluster.world.until(lambda: all(cluster.partition("t", index).leader not in (1, -1) for index in led))
         for index in range(PARTITIONS):
@@ -77,7 +81,7 @@ def test_a_resumed_leader_acknowledges_nothing_that_it_had_begun() -> None:
         led = next(index for index, part in cluster.partitions("t").items() if part.leader == 1)
         disk = cluster.disk_of(BrokerId(1), cluster.partition("t", led).directory(BrokerId(1)))
         disk.hang()
-        asked = asyncio.ensure_future(client.ask(1, one_record(led, b"begun", acks=1)))
+        asked = asyncio.ensure_future(client.ask(1, one_record(cluster.state.topic_ids["t"], led, b"begun", acks=1)))
         await cluster.world.sleep(0.1)
         for other in (2, 3):
             cluster.world.network.cut("broker-1", f"broker-{other}")
@@ -101,7 +105,8 @@ def test_a_short_pause_costs_nothing(seed: int) -> None:
         led = [index for index, part in cluster.partitions("t").items() if part.leader == 1]
         epochs = {index: cluster.partition("t", index).leader_epoch for index in led}
         cluster.pause(1)
-        asked = [asyncio.ensure_future(client.ask(1, one_record(index, b"late", acks=1))) for index in led]
+        topic_id = cluster.state.topic_ids["t"]
+        asked = [asyncio.ensure_future(client.ask(1, one_record(topic_id, index, b"late", acks=1))) for index in led]
         await cluster.world.sleep(1.5)
         cluster.resume(1)
         for answer in await asyncio.gather(*asked):

@@ -262,6 +262,7 @@ class WorkloadClient:
             topic_data=[
                 TopicProduceData(
                     name=topic,
+                    topic_id=known.topic_id,
                     partition_data=[PartitionProduceData(index=index, records=self._batch(values, is_compacted(topic)))],
                 )
             ],
@@ -342,9 +343,8 @@ class WorkloadClient:
         if found is None:
             return None
         data = [PartitionProduceData(index=operation.index, records=batch)]
-        request = ProduceRequest(
-            acks=ALL, timeout_ms=2_000, topic_data=[TopicProduceData(name=operation.topic, partition_data=data)]
-        )
+        topic = TopicProduceData(name=operation.topic, topic_id=operation.topic_id, partition_data=data)
+        request = ProduceRequest(acks=ALL, timeout_ms=2_000, topic_data=[topic])
         try:
             response = await self._send(found[1].leader, request)
         except ChannelError:

@@ -3,9 +3,11 @@
 Records pass through as bytes: decoding returns a view of the received frame. With `acks` 0 no response is sent. Versions
 below 3 carry the old message formats and are not declared, although the API is advertised from 0 for librdkafka (see
 `registry`). `current_leader` and `node_endpoints` (KIP-951) save the client a Metadata request after a leader change.
-Version 12 looks like 11, but the leader adds its partitions to the producer's transaction (KIP-890).
+Version 12 looks like 11, but the leader adds its partitions to the producer's transaction (KIP-890). Version 13 replaced the
+names of topics with their ids (KIP-516).
 """
 
+from common.ids import ZERO_UUID, Uuid
 from common.protocol.api_keys import ApiKey
 from common.protocol.schema import Int16, Int32, Int64, Kind, Records, Struct, field, message, struct
 
@@ -18,11 +20,12 @@ class PartitionProduceData(Struct):
 
 @struct
 class TopicProduceData(Struct):
-    name: str = ""
+    name: str = field(default="", versions="3-12", ignorable=True)
+    topic_id: Uuid = field(default=ZERO_UUID, versions="13+", ignorable=True)
     partition_data: list[PartitionProduceData] = field(default_factory=list)
 
 
-@message(kind=Kind.REQUEST, api_key=ApiKey.PRODUCE, versions="3-12", flexible="9+")
+@message(kind=Kind.REQUEST, api_key=ApiKey.PRODUCE, versions="3-13", flexible="9+")
 class ProduceRequest(Struct):
     transactional_id: str | None = None
     acks: Int16 = 0
@@ -56,7 +59,8 @@ class PartitionProduceResponse(Struct):
 
 @struct
 class TopicProduceResponse(Struct):
-    name: str = ""
+    name: str = field(default="", versions="3-12", ignorable=True)
+    topic_id: Uuid = field(default=ZERO_UUID, versions="13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = field(default_factory=list)
 
 
@@ -68,7 +72,7 @@ class NodeEndpoint(Struct):
     rack: str | None = None
 
 
-@message(kind=Kind.RESPONSE, api_key=ApiKey.PRODUCE, versions="3-12", flexible="9+")
+@message(kind=Kind.RESPONSE, api_key=ApiKey.PRODUCE, versions="3-13", flexible="9+")
 class ProduceResponse(Struct):
     responses: list[TopicProduceResponse] = field(default_factory=list)
     throttle_time_ms: Int32 = 0

@@ -39,7 +39,7 @@ from broker.requests.write_txn_markers import MarksOffsets, WriteTxnMarkersReque
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig, load_server_config
 from common.environment.interface import LogDir, LogDirError
-from common.ids import BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, Uuid
+from common.ids import ZERO_UUID, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, Uuid
 from common.log_dirs.failure_channel import FailureChannel
 from common.log_dirs.log_directories import LogDirectories, LogDirectory, WentOffline
 from common.metadata.delta import MetadataDelta
@@ -579,6 +579,7 @@ class Cluster:
             topic_data=[
                 TopicProduceData(
                     name=topic,
+                    topic_id=self.controller.state.topic_ids.get(topic, ZERO_UUID),
                     partition_data=[
                         PartitionProduceData(index=index, records=batch(*values) if records is None else records)
                     ],
@@ -594,7 +595,9 @@ class Cluster:
         request = ProduceRequest(
             acks=0,
             timeout_ms=1000,
-            topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])],
+            topic_data=[
+                TopicProduceData(name="t", topic_id=TOPIC, partition_data=[PartitionProduceData(index=0, records=records)])
+            ],
         )
         async with asyncio.TaskGroup() as group:
             channel = NodeChannel(

@@ -224,6 +224,7 @@ def test_nobody_waits_for_a_suspected_disk() -> None:
             topic_data=[
                 TopicProduceData(
                     name="t",
+                    topic_id=TOPIC,
                     partition_data=[PartitionProduceData(index=index, records=batch("mixed")) for index in (hung, alive)],
                 )
             ],

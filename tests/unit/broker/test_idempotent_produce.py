@@ -13,7 +13,7 @@ from common.ids import Offset
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.records.batch import TRANSACTIONAL_BIT, Record, encode_batch
-from tests.unit.broker.cluster import Cluster, directory, path, run
+from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
 from tests.unit.broker.test_moves import alter, caught_up, finished, with_records
 
 ID = 40
@@ -145,7 +145,7 @@ def test_a_transactional_request_is_refused_with_an_explanation() -> None:
             transactional_id="tx",
             acks=-1,
             timeout_ms=1000,
-            topic_data=[TopicProduceData(name="t", partition_data=[data])],
+            topic_data=[TopicProduceData(name="t", topic_id=TOPIC, partition_data=[data])],
         )
         [answer] = (await cluster.request(1, request)).responses[0].partition_responses
         assert answer.error_code == ErrorCode.INVALID_RECORD

@@ -210,7 +210,7 @@ def test_a_deleted_topic_is_renamed_at_once_and_removed_later() -> None:
         await cluster.started()
         await cluster.produce(1, "old")
         cluster.controller.remove_topic()
-        assert (await cluster.produce(1, "x")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await cluster.produce(1, "x", version=12)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (await cluster.fetch(1)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
         cluster.controller.create_topic([1], topic_id=OTHER)
         await cluster.started(0, OTHER)

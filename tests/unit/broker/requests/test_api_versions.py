@@ -32,7 +32,7 @@ def test_exactly_what_is_served_is_advertised() -> None:
     although only versions 3 and later are served."""
     advertised = {each.api_key: (each.min_version, each.max_version) for each in ask(MetadataState(), 4).api_keys}
     assert list(advertised) == sorted([*SERVED, ApiKey.API_VERSIONS])
-    assert advertised[ApiKey.PRODUCE] == (0, 12)
+    assert advertised[ApiKey.PRODUCE] == (0, 13)
     assert advertised[ApiKey.API_VERSIONS] == (0, 4)
     assert advertised[ApiKey.DESCRIBE_LOG_DIRS] == (0, 4)
 

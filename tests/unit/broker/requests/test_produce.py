@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from broker.requests.produce import ProduceHandler
+from common.ids import TopicId, Uuid
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -24,7 +25,7 @@ from common.records.batch import (
 )
 from common.records.compression import compress
 from common.records.decompression import decompress
-from tests.unit.broker.cluster import Cluster, batch, run
+from tests.unit.broker.cluster import TOPIC, Cluster, batch, run
 from tests.unit.broker.requests.contexts import context
 
 
@@ -250,7 +251,9 @@ def test_null_records_are_refused() -> None:
         request = ProduceRequest(
             acks=1,
             timeout_ms=1000,
-            topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=None)])],
+            topic_data=[
+                TopicProduceData(name="t", topic_id=TOPIC, partition_data=[PartitionProduceData(index=0, records=None)])
+            ],
         )
         response = await cluster.request(1, request)
         assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
@@ -423,7 +426,7 @@ def test_requests_that_timed_out_are_let_go() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("version", [3, 7, 8, 9, 10, 11])
+@pytest.mark.parametrize("version", [3, 7, 8, 9, 10, 11, 12, 13])
 def test_every_version_can_be_answered(version: int) -> None:
     """In every version, both a success and an error can be encoded. Fields that the version lacks have their default."""
 
@@ -440,6 +443,52 @@ def test_every_version_can_be_answered(version: int) -> None:
         assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
         zstd = await cluster.produce(1, version=version, records=encode_batch(RECORDS, attributes=4))
         assert zstd.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE)
+        unknown = await cluster.produce(1, "a", topic="nowhere", version=version)
+        assert unknown.error_code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version < 13 else ErrorCode.UNKNOWN_TOPIC_ID)
+
+    run(scenario)
+
+
+def by_id(topic_id: Uuid) -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=batch("a"))
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=[data])])
+
+
+def test_a_topic_is_known_by_its_id() -> None:
+    """From version 13 on. The answer has the id, and names the leader where this broker is not it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        [taken] = (await cluster.request(1, by_id(TOPIC))).responses
+        assert (taken.topic_id, taken.partition_responses[0].error_code) == (TOPIC, ErrorCode.NONE)
+        response = await cluster.request(2, by_id(TOPIC))
+        [refused] = response.responses[0].partition_responses
+        assert (refused.error_code, refused.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)
+        assert [each.node_id for each in response.node_endpoints] == [1]
+
+    run(scenario)
+
+
+def test_nothing_is_written_to_the_next_topic_of_a_name() -> None:
+    """A producer that has not heard yet that its topic was deleted and created anew goes on sending the old id."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        assert (await cluster.produce(1, "old")).error_code == ErrorCode.NONE
+        cluster.controller.remove_topic()
+        second = TopicId(Uuid(b"second topic id."))
+        cluster.controller.create_topic([1], topic_id=second)
+        await cluster.started(topic_id=second)
+        [late] = (await cluster.request(1, by_id(TOPIC))).responses
+        assert [each.error_code for each in late.partition_responses] == [ErrorCode.UNKNOWN_TOPIC_ID]
+        assert (late.topic_id, late.partition_responses[0].base_offset) == (TOPIC, -1)
+        assert cluster[1].partition(topic_id=second).log.log_end_offset == 0
+        assert (await cluster.produce(1, "new")).base_offset == 0
 
     run(scenario)
 

@@ -179,6 +179,6 @@ def test_a_claimed_length_is_not_allocated() -> None:
 def test_produce_is_advertised_from_0() -> None:
     """librdkafka needs Produce advertised from version 0. Every other API is advertised with the versions that are
     served."""
-    assert str(APIS[ApiKey.PRODUCE].advertised) == "0-12"
-    assert str(APIS[ApiKey.PRODUCE].versions) == "3-12"
+    assert str(APIS[ApiKey.PRODUCE].advertised) == "0-13"
+    assert str(APIS[ApiKey.PRODUCE].versions) == "3-13"
     assert all(api.advertised == api.versions for key, api in APIS.items() if key is not ApiKey.PRODUCE)
