@@ -22,6 +22,7 @@ from common.protocol.messages.list_offsets import (
     DEBUGGING_REPLICA_ID,
     EARLIEST,
     EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
@@ -36,7 +37,16 @@ from common.storage.errors import LogClosed
 from common.storage.timestamp_search import TimestampOffset
 
 # The first version of ListOffsets that has each special timestamp.
-_FIRST_VERSIONS = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_FIRST_VERSIONS = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+# No record is in remote storage or on its way there, because there is none.
+_REMOTE = (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 _OFFSET_NOT_AVAILABLE_FIRST_VERSION = 5
 _NOT_FOUND = TimestampOffset(-1, Offset(-1), LeaderEpoch(-1))
 
@@ -101,7 +111,7 @@ class ListOffsetsHandler:
             return ErrorCode.KAFKA_STORAGE_ERROR
         except BatchError:
             return ErrorCode.CORRUPT_MESSAGE
-        if may_go_back and found.offset < 0 and wanted.timestamp != LATEST_TIERED:
+        if may_go_back and found.offset < 0 and wanted.timestamp not in _REMOTE:
             return _not_available(context.api_version)
         answer.timestamp = found.timestamp
         answer.offset = found.offset
@@ -133,8 +143,7 @@ async def _find(partition: Partition, timestamp: int, upper_offset: Offset) -> T
         return TimestampOffset(-1, upper_offset, _epoch_at(partition, upper_offset))
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return TimestampOffset(-1, log.log_start_offset, _epoch_at(partition, log.log_start_offset))
-    if timestamp == LATEST_TIERED:
-        # We have no remote storage, so no record is tiered.
+    if timestamp in _REMOTE:
         return _NOT_FOUND
     if timestamp == MAX_TIMESTAMP:
         found = await log.offset_of_max_timestamp()

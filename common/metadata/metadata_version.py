@@ -41,8 +41,8 @@ MINIMUM_LEVEL: Final = 1
 MINIMUM_BOOTSTRAP_LEVEL: Final = 4
 DEFAULT_LEVEL: Final = 21
 # Eligible leader replicas (level 23), share groups and Streams groups, which this code does not have, are features of their
-# own in Kafka's releases. At level 29 Kafka's followers send ListOffsets 11, which is not served.
-LATEST_LEVEL: Final = 28
+# own in Kafka's releases. Level 30 adds cordoned log directories (KIP-1066), which this code does not have either.
+LATEST_LEVEL: Final = 29
 
 NO_OP_LEVEL: Final = 5
 BROKER_REGISTRATION_CHANGE_LEVEL: Final = 6

@@ -15,6 +15,7 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
 
 
 @struct
@@ -30,7 +31,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = field(default_factory=list)
 
 
-@message(kind=Kind.REQUEST, api_key=ApiKey.LIST_OFFSETS, versions="1-10", flexible="6+")
+@message(kind=Kind.REQUEST, api_key=ApiKey.LIST_OFFSETS, versions="1-11", flexible="6+")
 class ListOffsetsRequest(Struct):
     replica_id: Int32 = 0
     isolation_level: Int8 = field(default=0, versions="2+")
@@ -53,7 +54,7 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = field(default_factory=list)
 
 
-@message(kind=Kind.RESPONSE, api_key=ApiKey.LIST_OFFSETS, versions="1-10", flexible="6+")
+@message(kind=Kind.RESPONSE, api_key=ApiKey.LIST_OFFSETS, versions="1-11", flexible="6+")
 class ListOffsetsResponse(Struct):
     throttle_time_ms: Int32 = field(default=0, versions="2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = field(default_factory=list)

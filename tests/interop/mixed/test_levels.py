@@ -97,8 +97,8 @@ def until_assigned(cluster: MixedCluster, folder: Path, directories: dict[int, s
 
 @pytest.mark.parametrize("controller", ["Diskraft", "Apache Kafka"])
 def test_the_latest_level_that_is_known_here(newest: Release, controller: str, tmp_path: Path) -> None:
-    """Leaders on either side, followers with the requests of that level (Fetch 18), and a kill of each broker, under either
-    controller. Apache Kafka's features that are unknown here are absent."""
+    """Leaders on either side, followers with the requests of that level (Fetch 18, ListOffsets 11), and a kill of each
+    broker, under either controller. Apache Kafka's features that are unknown here are absent."""
     absent = [f"{feature}=0" for feature in ("eligible.leader.replicas.version", "group.version", *_GROUPS)]
     options = tuple(word for each in absent for word in ("--feature", each))
     ours = Node(101, "controller", disks=0)

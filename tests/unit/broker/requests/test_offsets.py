@@ -19,7 +19,7 @@ from common.protocol.messages.offset_for_leader_epoch import (
 )
 from tests.unit.broker.cluster import Cluster, batch, run
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
 
 async def offset_at(
@@ -64,6 +64,7 @@ async def some_records(cluster: Cluster, replicas: tuple[int, ...] = (1,)) -> No
         (EARLIEST, (-1, 0)),
         (EARLIEST_LOCAL, (-1, 0)),
         (LATEST_TIERED, (-1, -1)),
+        (EARLIEST_PENDING_UPLOAD, (-1, -1)),
         (MAX_TIMESTAMP, (400, 4)),
         (0, (100, 0)),
         (100, (100, 0)),
@@ -96,7 +97,8 @@ def test_ends_and_times_are_answered_with_their_offsets(timestamp: int, expected
         (EARLIEST_LOCAL, 8, ErrorCode.NONE),
         (LATEST_TIERED, 8, ErrorCode.UNSUPPORTED_VERSION),
         (LATEST_TIERED, 9, ErrorCode.NONE),
-        (-6, 10, ErrorCode.UNSUPPORTED_VERSION),
+        (EARLIEST_PENDING_UPLOAD, 10, ErrorCode.UNSUPPORTED_VERSION),
+        (EARLIEST_PENDING_UPLOAD, 11, ErrorCode.NONE),
         (-99, 1, ErrorCode.UNSUPPORTED_VERSION),
         (-(2**63), 10, ErrorCode.UNSUPPORTED_VERSION),
     ],

@@ -42,7 +42,7 @@ LEVEL_21 = FeatureLevelRecord(name="metadata.version", feature_level=21)
         (21, 3, 1),
         (22, 3, 1),
         (23, 3, 2),
-        (28, 3, 2),
+        (29, 3, 2),
     ],
 )
 def test_each_level_permits_the_record_versions_that_kafka_writes_at_it(level: int, register: int, partition: int) -> None:

@@ -103,9 +103,9 @@ def test_an_upgrade_writes_the_new_level() -> None:
 REFUSALS: Sequence[tuple[str, int, int, str]] = (
     (METADATA_VERSION_FEATURE, 22, 7, "The controller does not support the given upgrade type."),
     (METADATA_VERSION_FEATURE, -1, 1, "A feature version cannot be less than 0."),
-    (METADATA_VERSION_FEATURE, 0, 3, "Local controller 100 only supports versions 1-28"),
-    (METADATA_VERSION_FEATURE, 29, 1, "Local controller 100 only supports versions 1-28"),
-    (METADATA_VERSION_FEATURE, 99, 1, "Local controller 100 only supports versions 1-28"),
+    (METADATA_VERSION_FEATURE, 0, 3, "Local controller 100 only supports versions 1-29"),
+    (METADATA_VERSION_FEATURE, 30, 1, "Local controller 100 only supports versions 1-29"),
+    (METADATA_VERSION_FEATURE, 99, 1, "Local controller 100 only supports versions 1-29"),
     (METADATA_VERSION_FEATURE, 3, 3, "Unable to set a metadata.version less than 3.3-IV0"),
     (
         METADATA_VERSION_FEATURE,
