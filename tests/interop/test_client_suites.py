@@ -3,11 +3,14 @@
 `make client-suites` runs them whole. Here runs what CI has time for.
 """
 
+import warnings
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from common.net.api_versions import advertised_versions
+from common.protocol.registry import APIS
 from tests.interop.client_suites.expectations import (
     Expected,
     differences,
@@ -20,7 +23,25 @@ from tests.interop.client_suites.expectations import (
 )
 from tests.interop.client_suites.running import Outcome, run_suite
 from tests.interop.client_suites.sources import NoSource
-from tests.interop.client_suites.suites import SUITES
+from tests.interop.client_suites.suites import KAFKA_VERSION, SUITES
+
+with warnings.catch_warnings():
+    # kafka-python loads its schemas with a function that Python 3.11 deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, infer_broker_version_from_api_versions
+
+
+def test_what_diskraft_serves_reaches_as_far_as_in_the_kafka_that_the_suites_take_it_for() -> None:
+    """A client that has concluded which Kafka this is, or was told so, asks no more which versions there are."""
+    kafka = tuple(map(int, KAFKA_VERSION.split(".")[:2]))
+    served = {int(key): (versions.first, versions.last) for key, versions in advertised_versions(APIS).items()}
+    assert infer_broker_version_from_api_versions(served) == kafka
+    short = {
+        key: (served[key], theirs)
+        for key, theirs in BROKER_API_VERSIONS[kafka].items()
+        if key in served and not served[key][0] <= theirs[0] <= theirs[1] <= served[key][1]
+    }
+    assert short == {}
 
 
 @pytest.mark.slow
