@@ -41,8 +41,8 @@ MINIMUM_LEVEL: Final = 1
 MINIMUM_BOOTSTRAP_LEVEL: Final = 4
 DEFAULT_LEVEL: Final = 21
 # Eligible leader replicas (level 23), share groups and Streams groups, which this code does not have, are features of their
-# own in Kafka's releases. Level 30 adds cordoned log directories (KIP-1066), which this code does not have either.
-LATEST_LEVEL: Final = 29
+# own in Kafka's releases. Level 31, of Kafka 4.4, is not known yet.
+LATEST_LEVEL: Final = 30
 
 NO_OP_LEVEL: Final = 5
 BROKER_REGISTRATION_CHANGE_LEVEL: Final = 6
@@ -56,6 +56,7 @@ CONTROLLER_REGISTRATION_LEVEL: Final = 15
 DIRECTORY_ASSIGNMENT_LEVEL: Final = 17
 ELIGIBLE_LEADER_REPLICAS_LEVEL: Final = 23
 TRANSACTION_VERSION_LEVEL: Final = 24
+CORDONED_DIRECTORIES_LEVEL: Final = 30
 # The lowest metadata.version with which Kafka 4 lets another feature rise above level 0.
 FURTHER_FEATURES_LEVEL: Final = IN_CONTROLLED_SHUTDOWN_LEVEL
 
@@ -166,8 +167,15 @@ def is_directory_assignment_supported(level: int) -> bool:
     return level >= DIRECTORY_ASSIGNMENT_LEVEL
 
 
+def is_cordoning_supported(level: int) -> bool:
+    """Whether records and requests carry the cordoned directories of brokers at this level (KIP-1066)."""
+    return level >= CORDONED_DIRECTORIES_LEVEL
+
+
 def register_broker_record_version(level: int) -> int:
     """Returns the version in which to write a RegisterBrokerRecord."""
+    if is_cordoning_supported(level):
+        return 4
     if level >= DIRECTORY_ASSIGNMENT_LEVEL:
         return 3
     if level >= ZK_MIGRATION_LEVEL:

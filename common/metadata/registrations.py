@@ -73,6 +73,13 @@ class BrokerRegistration:
     lost_directories: tuple[DirectoryId, ...] = ()
     # Whether the broker still runs in ZooKeeper mode and is to be migrated (KIP-866). Changes with a registration only.
     is_migrating_zk_broker: bool = False
+    # The directories that get no new replicas (KIP-1066), sorted. None until a heartbeat of this incarnation has told.
+    cordoned_directories: tuple[DirectoryId, ...] | None = None
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether all directories of the broker are known to be cordoned, so that it gets no new replicas."""
+        return bool(self.directories) and {*self.directories}.issubset(self.cordoned_directories or ())
 
     def has_online_directory(self, directory_id: DirectoryId) -> bool:
         """Whether a replica assigned to this directory of this broker counts as online.

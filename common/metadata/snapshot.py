@@ -15,6 +15,7 @@ from common.metadata.metadata_version import (
     IN_CONTROLLED_SHUTDOWN_LEVEL,
     METADATA_VERSION_FEATURE,
     ZK_MIGRATION_LEVEL,
+    is_cordoning_supported,
     is_directory_assignment_supported,
     partition_record_version,
     register_broker_record_version,
@@ -133,6 +134,9 @@ def broker_record(broker: BrokerRegistration, level: int) -> RegisterBrokerRecor
         raise UnwritableMetadata(f"broker {broker.broker_id} has directories, which metadata.version {level} cannot name")
     if broker.is_migrating_zk_broker and level < ZK_MIGRATION_LEVEL:
         raise UnwritableMetadata(f"broker {broker.broker_id} is migrating, which metadata.version {level} cannot say")
+    if broker.cordoned_directories and not is_cordoning_supported(level):
+        raise UnwritableMetadata(f"broker {broker.broker_id} has cordons, which metadata.version {level} cannot express")
+    cordoned = broker.cordoned_directories if is_cordoning_supported(level) else None
     return RegisterBrokerRecord(
         broker_id=broker.broker_id,
         is_migrating_zk_broker=broker.is_migrating_zk_broker,
@@ -150,6 +154,7 @@ def broker_record(broker: BrokerRegistration, level: int) -> RegisterBrokerRecor
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=list(broker.directories),
+        cordoned_log_dirs=None if cordoned is None else list(cordoned),
         lost_log_dirs=list(broker.lost_directories),
     )
 

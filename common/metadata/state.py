@@ -14,6 +14,7 @@ Two rules about lost directories are easy to get wrong (docs/DESIGN.md, "Registr
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
@@ -339,6 +340,7 @@ class MetadataState:
             directories=directories,
             lost_directories=lost,
             is_migrating_zk_broker=record.is_migrating_zk_broker,
+            cordoned_directories=None if record.cordoned_log_dirs is None else self._sorted_ids(record.cordoned_log_dirs),
         )
         self._put_broker(registration, delta)
         self.registration_offsets[broker_id] = offset
@@ -377,7 +379,10 @@ class MetadataState:
             directories = self._sorted_ids(record.log_dirs)
             newly_lost = self._sorted_ids(broker.directories, without=directories)
             lost = self._sorted_ids((*lost, *newly_lost))
-        self._put_broker(_changed(broker, fenced, in_controlled_shutdown, directories, lost), delta)
+        changed = _changed(broker, fenced, in_controlled_shutdown, directories, lost)
+        if record.cordoned_log_dirs is not None:
+            changed = replace(changed, cordoned_directories=self._sorted_ids(record.cordoned_log_dirs))
+        self._put_broker(changed, delta)
 
     def _replay_fence_broker(self, record: FenceBrokerRecord, offset: Offset, delta: MetadataDelta | None) -> None:
         self._set_fenced(self._registered(record.id, record.epoch, offset), True, delta)
@@ -698,6 +703,7 @@ def _changed(
         directories,
         lost_directories,
         broker.is_migrating_zk_broker,
+        broker.cordoned_directories,
     )
 
 

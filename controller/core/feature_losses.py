@@ -40,6 +40,7 @@ class Losses:
     level: int = 0
     brokers_with_directories: list[BrokerRegistration] = field(default_factory=list)
     brokers_in_controlled_shutdown: list[BrokerRegistration] = field(default_factory=list)
+    cordoned_brokers: list[BrokerRegistration] = field(default_factory=list)
     migrating_brokers: list[BrokerRegistration] = field(default_factory=list)
     # None if there is nothing to lose. The replay of the lower level forgets the state, which takes no record of its own.
     zk_migration_state: ZkMigrationState | None = None
@@ -56,6 +57,7 @@ class Losses:
         return bool(
             self.brokers_with_directories
             or self.brokers_in_controlled_shutdown
+            or self.cordoned_brokers
             or self.migrating_brokers
             or self.zk_migration_state
             or self.assigned_partitions
@@ -69,6 +71,7 @@ class Losses:
             ("the registered directories of brokers", [str(each.broker_id) for each in self.brokers_with_directories]),
             ("the directories of partitions", self.partition_names),
             ("the controlled shutdown of brokers", [str(each.broker_id) for each in self.brokers_in_controlled_shutdown]),
+            ("the cordoned directories of brokers", [str(each.broker_id) for each in self.cordoned_brokers]),
             ("the ZooKeeper mode of brokers", [str(each.broker_id) for each in self.migrating_brokers]),
             (
                 "the state of the migration from ZooKeeper,",
@@ -124,6 +127,8 @@ def find_losses(state: MetadataState, level: int) -> Sliced[Losses]:
                 if ends_slice(number):
                     yield
                 number += 1
+    if not metadata_version.is_cordoning_supported(level):
+        losses.cordoned_brokers = [each for each in brokers if each.cordoned_directories]
     if level < metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL:
         losses.brokers_in_controlled_shutdown = [each for each in brokers if each.in_controlled_shutdown]
     if level < metadata_version.ZK_MIGRATION_LEVEL:
@@ -173,7 +178,12 @@ def generate_records_before(state: MetadataState, losses: Losses) -> Sliced[list
 
 def generate_records_after(state: MetadataState, losses: Losses) -> list[ApiMessageAndVersion]:
     """Returns the records that must follow the record of the lower level: registrations as that level can express them."""
-    affected = (*losses.brokers_with_directories, *losses.brokers_in_controlled_shutdown, *losses.migrating_brokers)
+    affected = (
+        *losses.brokers_with_directories,
+        *losses.brokers_in_controlled_shutdown,
+        *losses.cordoned_brokers,
+        *losses.migrating_brokers,
+    )
     brokers = {each.broker_id: each for each in affected}
     version = metadata_version.register_broker_record_version(losses.level)
     return [
@@ -183,11 +193,12 @@ def generate_records_after(state: MetadataState, losses: Losses) -> list[ApiMess
 
 
 def _expressible(broker: BrokerRegistration, level: int) -> BrokerRegistration:
-    # Every level at which a registration loses anything is below that of directories.
+    has_directories = metadata_version.is_directory_assignment_supported(level)
     return replace(
         broker,
-        directories=(),
-        lost_directories=(),
+        directories=broker.directories if has_directories else (),
+        lost_directories=broker.lost_directories if has_directories else (),
+        cordoned_directories=None,
         in_controlled_shutdown=broker.in_controlled_shutdown and level >= metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL,
         is_migrating_zk_broker=broker.is_migrating_zk_broker and level >= metadata_version.ZK_MIGRATION_LEVEL,
     )

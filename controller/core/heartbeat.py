@@ -115,6 +115,7 @@ def handle_broker_heartbeat(
         in_controlled_shutdown=registration.in_controlled_shutdown or following is BrokerControlState.CONTROLLED_SHUTDOWN,
         directories=reported.remaining or registration.directories,
         lost_directories=tuple(sorted({*registration.lost_directories, *reported.news})),
+        cordoned_directories=_cordoned(state, registration, request),
     )
     changes = PartitionChanges(state, turn.settings, Eligibility(state, subject=broker_id, after=after))
     unsettled = _Unsettled(turn, registration, after)
@@ -134,13 +135,25 @@ def handle_broker_heartbeat(
     return ControllerResult(records, response, events=events)
 
 
+def _cordoned(
+    state: MetadataState, registration: BrokerRegistration, request: BrokerHeartbeatRequest
+) -> tuple[DirectoryId, ...] | None:
+    """Returns the cordoned directories after this heartbeat. Ids that this incarnation never registered are left out: the
+    sender decides how many there are, and no replica can be in them."""
+    if request.cordoned_log_dirs is None or not metadata_version.is_cordoning_supported(state.metadata_version):
+        return registration.cordoned_directories
+    registered = {*registration.directories, *registration.lost_directories}
+    return tuple(sorted(registered.intersection(map(DirectoryId, request.cordoned_log_dirs))))
+
+
 def answer_between_slices(
     turn: Turn, brokers: Mapping[BrokerId, BrokerRegistration], request: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse | None:
     """Answers a heartbeat while another operation is under way; None if the heartbeat has to wait for its turn.
 
     `brokers` are the registrations before that operation, which must be committed. The answer changes no more than the
-    session: the broker is active and caught up, asks for nothing, and reports no directory that is not recorded as lost.
+    session: the broker is active and caught up, asks for nothing, reports no directory that is not recorded as lost, and
+    changes no cordon.
     """
     registration = brokers.get(BrokerId(request.broker_id))
     if (
@@ -152,6 +165,7 @@ def answer_between_slices(
         or request.want_fence
         or request.want_shut_down
         or not {*request.offline_log_dirs}.issubset(registration.lost_directories)
+        or _cordoned(turn.state, registration, request) != registration.cordoned_directories
         or request.current_metadata_offset < turn.state.registration_offsets[registration.broker_id]
         # The operation under way may be the one that fences the broker because its session has expired.
         or not turn.sessions.is_valid(registration.broker_id, turn.now_ns)

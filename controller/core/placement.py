@@ -7,7 +7,8 @@ Counterpart of Kafka's StripedReplicaPlacer.
    full rotation, so that the partitions of one leader do not all have the same followers.
 3. A broker that is fenced or shutting down is the last choice, and never the first replica.
 4. Only the starting points are random, drawn from the caller's random source.
-5. A broker with several directories chooses the directory itself (KIP-858).
+5. A broker whose directories are all cordoned gets no replica (KIP-1066).
+6. A broker with several directories chooses the directory itself (KIP-858).
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,10 +38,11 @@ class PlacementBroker:
 
 
 def placement_brokers(state: MetadataState) -> list[PlacementBroker]:
-    """Returns all registered brokers, sorted by id."""
+    """Returns the registered brokers, sorted by id, without those whose directories are all cordoned."""
     return [
         PlacementBroker(broker_id, registration.rack, not (registration.fenced or registration.in_controlled_shutdown))
         for broker_id, registration in sorted(state.brokers.items())
+        if not registration.is_cordoned
     ]
 
 

@@ -4,9 +4,10 @@ Counterpart of registerBroker in Kafka's ClusterControlManager, with the rules o
 
 1. A new incarnation gets a new epoch and starts fenced. The same batch first takes its predecessor out of every leadership,
    and out of every ISR that has another member, exactly as fencing would.
-2. The same incarnation keeps its epoch, its fencing and its controlled shutdown. It can only lose directories: a directory
-   that the new request leaves out counts as a reported failure, and none is added: a directory that was lost before stays
-   lost. Only a registration that named none, below metadata.version 17, may be followed by one with directories.
+2. The same incarnation keeps its epoch, its fencing, its controlled shutdown and its cordons. It can only lose directories:
+   a directory that the new request leaves out counts as a reported failure, and none is added: a directory that was lost
+   before stays lost. Only a registration that named none, below metadata.version 17, may be followed by one with
+   directories.
 3. The epoch is the offset of the first record of the batch, so it is unique and always rises. But a broker is caught up only
    once it has applied its registration record, which may come later in the batch.
 4. A broker that still runs in ZooKeeper mode registers as a migrating one, with its directories, if the controller allows it
@@ -220,7 +221,7 @@ def _register_again(
             failure = yield from handle_directory_failure(state, changes, previous.broker_id, each)
             failures.append(failure)
     records = [record for failure in failures for record in failure.records]
-    terms = _Terms(previous.epoch, previous.fenced, previous.in_controlled_shutdown, recorded)
+    terms = _Terms(previous.epoch, previous.fenced, previous.in_controlled_shutdown, recorded, previous.cordoned_directories)
     records.append(_register_broker_record(state, request, terms))
     events: list[ControllerEvent] = []
     for failure in failures:
@@ -246,6 +247,8 @@ class _Terms:
     fenced: bool
     in_controlled_shutdown: bool
     directories: Sequence[DirectoryId]
+    # None until a heartbeat of this incarnation tells.
+    cordoned: Sequence[DirectoryId] | None = None
 
 
 def _register_broker_record(state: MetadataState, request: BrokerRegistrationRequest, terms: _Terms) -> ApiMessageAndVersion:
@@ -277,5 +280,6 @@ def _register_broker_record(state: MetadataState, request: BrokerRegistrationReq
         in_controlled_shutdown=terms.in_controlled_shutdown
         and state.metadata_version >= metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL,
         log_dirs=list(terms.directories),
+        cordoned_log_dirs=None if terms.cordoned is None else list(terms.cordoned),
     )
     return ApiMessageAndVersion(record, metadata_version.register_broker_record_version(state.metadata_version))

@@ -1,8 +1,8 @@
 """Builds the record that changes a broker's registration (core).
 
-Fencing, unfencing, controlled shutdown and lost directories share one BrokerRegistrationChangeRecord, written in the lowest
-version that can express the change, as in Kafka's controller. On replay an empty list of directories means "no change", so
-the record cannot express the loss of the last directory. The broker is fenced instead, and stays fenced.
+Fencing, unfencing, controlled shutdown, lost and cordoned directories share one BrokerRegistrationChangeRecord, written in
+the lowest version that can express the change, as in Kafka's controller. On replay an empty list of online directories means
+"no change", so the record cannot express the loss of the last directory. The broker is fenced instead, and stays fenced.
 """
 
 from common.metadata import metadata_version
@@ -34,6 +34,10 @@ def registration_change(level: int, before: BrokerRegistration, after: BrokerReg
     if after.directories != before.directories:
         record.log_dirs = list(after.directories)
         version = 2
+    if after.cordoned_directories != before.cordoned_directories and metadata_version.is_cordoning_supported(level):
+        assert after.cordoned_directories is not None, "only a new registration makes the cordons unknown again"
+        record.cordoned_log_dirs = list(after.cordoned_directories)
+        version = 3
     if record == BrokerRegistrationChangeRecord(broker_id=before.broker_id, broker_epoch=before.epoch):
         return None
     return ApiMessageAndVersion(record, version)

@@ -68,9 +68,10 @@ def _facts(kio_class: Any, schema: StructSchema, path: str) -> Iterator[tuple[st
         name = _our_name(ours, field.name)
         kafka_type = field.metadata.get("kafka_type")
         # For uuids and times, None represents zero or -1 and does not mean that the field is nullable.
-        may_be_none = kafka_type not in ("uuid", "datetime_i64") and type(None) in typing.get_args(field.type)
+        is_nullable_type = kafka_type not in ("uuid", "datetime_i64") or _is_array(field.type)
+        may_be_none = is_nullable_type and type(None) in typing.get_args(field.type)
         default = field.default
-        if default is not dataclasses.MISSING:
+        if default is not dataclasses.MISSING and not (default is None and _is_array(field.type)):
             default = _value_from_kio(default, kafka_type, nested[name])
         yield f"{path}{name}", may_be_none, default
         element = _nested_class(field.type)
@@ -101,6 +102,11 @@ def _nested_types(schema: StructSchema) -> dict[str, Any]:
 def _our_name(ours: Any, kio_name: str) -> str:
     kio_name = kio_name.rstrip("_")
     return kio_name if hasattr(ours, kio_name) else f"{kio_name}_ms"
+
+
+def _is_array(hint: Any) -> bool:
+    """Whether kio's type is `tuple[X, ...]` or `tuple[X, ...] | None`."""
+    return any(typing.get_origin(each) is tuple for each in (hint, *typing.get_args(hint)))
 
 
 def _nested_class(hint: Any) -> Any:
@@ -142,7 +148,10 @@ def _from_kio(kio: Any, schema: StructSchema) -> Any:
     nested = _nested_types(schema)
     for field in dataclasses.fields(kio):
         name = _our_name(ours, field.name)
-        setattr(ours, name, _value_from_kio(getattr(kio, field.name), field.metadata.get("kafka_type"), nested[name]))
+        value = getattr(kio, field.name)
+        if value is not None or not _is_array(field.type):
+            value = _value_from_kio(value, field.metadata.get("kafka_type"), nested[name])
+        setattr(ours, name, value)
     return ours
 
 

@@ -139,13 +139,13 @@ def test_a_controller_formatted_at_a_level_that_it_does_not_know_ends() -> None:
     async def in_world(world: SimulatedWorld) -> None:
         node = ControllerNode(world)
         disk = world.disk(node.config.metadata_log_dir)
-        disk.write("bootstrap.checkpoint", make_bootstrap_checkpoint(bootstrap_records(30)))
+        disk.write("bootstrap.checkpoint", make_bootstrap_checkpoint(bootstrap_records(31)))
         async with asyncio.TaskGroup() as group:
             start = group.create_task(node.start())
             await world.event("metadata_replay_failed")
             start.cancel()
         (event,) = world.events_named("metadata_replay_failed")
-        assert "feature metadata.version is finalized at level 30, this node supports 1 to 29" in event.fields["reason"]
+        assert "feature metadata.version is finalized at level 31, this node supports 1 to 30" in event.fields["reason"]
         assert node.env.exit_code == 1
         assert not world.events_named("controller_active")
 

@@ -328,7 +328,7 @@ def test_features() -> None:
 @pytest.mark.parametrize(
     ("name", "number", "supported"),
     [
-        ("metadata.version", 30, "1 to 29"),
+        ("metadata.version", 31, "1 to 30"),
         (NUMBERING, 2, "0 to 1"),
         ("kraft.version", 1, "0 to 0"),
         ("group.version", 1, "0 to 0"),

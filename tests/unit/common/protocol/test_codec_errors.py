@@ -187,8 +187,8 @@ def test_a_number_out_of_range_among_many() -> None:
 
 def test_undeclared_versions_are_refused_both_ways() -> None:
     """Encoding or decoding a version that is not declared raises UnsupportedVersion: it is a bug of the caller."""
-    for refused in (-1, 2):
-        with pytest.raises(UnsupportedVersion, match="versions 0-1"):
+    for refused in (-1, 3):
+        with pytest.raises(UnsupportedVersion, match="versions 0-2"):
             encode(BrokerHeartbeatRequest(), refused)
         with pytest.raises(UnsupportedVersion):
             decode(BrokerHeartbeatRequest, HEARTBEAT, refused)

@@ -226,6 +226,7 @@ class ControllerContext:
         broker_id: int,
         *,
         offline: Sequence[str] = (),
+        cordoned: Sequence[str] | None = None,
         want_fence: bool = False,
         want_shut_down: bool = False,
         metadata_offset: int = CAUGHT_UP,
@@ -239,6 +240,7 @@ class ControllerContext:
             want_fence=want_fence,
             want_shut_down=want_shut_down,
             offline_log_dirs=[directory(name) for name in offline],
+            cordoned_log_dirs=None if cordoned is None else [directory(name) for name in cordoned],
         )
         result = decide_at_once(handle_broker_heartbeat(self.turn(), request))
         if registration is not None and not registration.in_controlled_shutdown and not want_shut_down:

@@ -103,9 +103,9 @@ def test_an_upgrade_writes_the_new_level() -> None:
 REFUSALS: Sequence[tuple[str, int, int, str]] = (
     (METADATA_VERSION_FEATURE, 22, 7, "The controller does not support the given upgrade type."),
     (METADATA_VERSION_FEATURE, -1, 1, "A feature version cannot be less than 0."),
-    (METADATA_VERSION_FEATURE, 0, 3, "Local controller 100 only supports versions 1-29"),
-    (METADATA_VERSION_FEATURE, 30, 1, "Local controller 100 only supports versions 1-29"),
-    (METADATA_VERSION_FEATURE, 99, 1, "Local controller 100 only supports versions 1-29"),
+    (METADATA_VERSION_FEATURE, 0, 3, "Local controller 100 only supports versions 1-30"),
+    (METADATA_VERSION_FEATURE, 31, 1, "Local controller 100 only supports versions 1-30"),
+    (METADATA_VERSION_FEATURE, 99, 1, "Local controller 100 only supports versions 1-30"),
     (METADATA_VERSION_FEATURE, 3, 3, "Unable to set a metadata.version less than 3.3-IV0"),
     (
         METADATA_VERSION_FEATURE,
@@ -210,6 +210,7 @@ def full_context(level: int) -> tuple[ControllerContext, TopicId]:
     if has_directories:
         context.assign(1, {"1a": [TopicIdPartition(topic_id, 0)]})
         context.heartbeat(2, offline=["2b"])
+        context.heartbeat(1, cordoned=["1a"])
     context.heartbeat(3, want_shut_down=True, metadata_offset=0)
     assert context.state.brokers[BrokerId(3)].in_controlled_shutdown is (level >= 7)
     kept = [
@@ -246,7 +247,7 @@ def test_a_snapshot_after_every_downgrade(level: int, lower: int) -> None:
     always works. Snapshots can be written before and after, and rebuild the same state."""
     context, _ = full_context(level)
     assert rebuilt(context.state) == context.state
-    loses = any(lower < boundary <= level for boundary in (7, 8, 11, 14, 17))
+    loses = any(lower < boundary <= level for boundary in (7, 8, 11, 14, 17, 30))
     if loses:
         assert "it might delete metadata information" in refused(context, lower, UpgradeType.SAFE_DOWNGRADE)
     kind = UpgradeType.UNSAFE_DOWNGRADE if loses else UpgradeType.SAFE_DOWNGRADE
@@ -294,6 +295,17 @@ def test_an_unsafe_downgrade_loses_exactly_the_directories() -> None:
     for broker_id, broker in brokers.items():
         now = context.state.brokers[broker_id]
         assert now == replace(broker, directories=(), lost_directories=())
+
+
+def test_an_unsafe_downgrade_below_30_loses_exactly_the_cordons() -> None:
+    """Only broker 1 has one, and it keeps everything else; a safe downgrade names it."""
+    context, _ = full_context(30)
+    brokers = dict(context.state.brokers)
+    assert "the cordoned directories of brokers 1. An" in refused(context, 29, UpgradeType.SAFE_DOWNGRADE)
+    update(context, 29, UpgradeType.UNSAFE_DOWNGRADE)
+    assert [type(each.record) for each in context.last_records] == [FeatureLevelRecord, RegisterBrokerRecord]
+    brokers[BrokerId(1)] = replace(brokers[BrokerId(1)], cordoned_directories=None)
+    assert context.state.brokers == brokers
 
 
 def test_no_downgrade_makes_a_lost_replica_a_leader() -> None:
