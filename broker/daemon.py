@@ -31,6 +31,7 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.transaction_verifier import REQUEST_TIMEOUT_NS, TransactionVerifier
+from broker.core.cordoned_directories import is_cordoned
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.directory_support import reason_to_end
@@ -61,13 +62,14 @@ from broker.serving import Serving
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
-from common.ids import BrokerEpoch, BrokerId, IncarnationId, Offset, TopicId
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset, TopicId
 from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.log_directories import WentOffline
 from common.metadata.delta import MetadataDelta
 from common.metadata.metadata_version import (
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION_FEATURE,
+    is_cordoning_supported,
     is_directory_assignment_supported,
 )
 from common.metadata.state import MetadataState
@@ -326,6 +328,13 @@ class BrokerDaemon:
             previous_broker_epoch=previous if previous is not None else -1,
         )
 
+    def _cordoned(self) -> list[DirectoryId] | None:
+        """Returns the online directories that are cordoned; None if metadata.version is not known or cannot express them."""
+        if not self._knows_level or not is_cordoning_supported(self.state.metadata_version):
+            return None
+        online = self._directories.known.online
+        return sorted(each for each, path in online.items() if is_cordoned(path, self.configuration, self.state))
+
     def _on_effect(self, effect: Effect) -> None:
         match effect:
             case StateChanged(BrokerState.RECOVERY):
@@ -486,6 +495,7 @@ class BrokerDaemon:
             request_timeout_ns=max(self._config.broker_heartbeat_interval_ms * NS_PER_MS, REQUEST_TIMEOUT_MIN_NS),
             build_registration=self._build_registration,
             applied_offset=lambda: self.follower.applied_offset,
+            cordoned=self._cordoned,
             on_effect=self._on_effect,
             on_unfenced=self._serving.renew,
             halt=self._halt,

@@ -30,7 +30,7 @@ from broker.core.lifecycle import (
     Tick,
 )
 from common.environment.interface import Environment
-from common.ids import BrokerEpoch, BrokerId, DirectoryId
+from common.ids import BrokerEpoch, BrokerId, DirectoryId, Uuid
 from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest
@@ -52,6 +52,7 @@ class LifecycleLoop:
         request_timeout_ns: int,
         build_registration: Callable[[], BrokerRegistrationRequest],
         applied_offset: Callable[[], int],
+        cordoned: Callable[[], list[DirectoryId] | None] = lambda: None,
         on_effect: Callable[[Effect], None],
         on_unfenced: Callable[[int], None],
         halt: Callable[[str], None],
@@ -64,6 +65,7 @@ class LifecycleLoop:
         self._request_timeout_ns = request_timeout_ns
         self._build_registration = build_registration
         self._applied_offset = applied_offset
+        self._cordoned = cordoned
         self._on_effect = on_effect
         self._on_unfenced = on_unfenced
         self._halt = halt
@@ -139,6 +141,7 @@ class LifecycleLoop:
             want_fence=effect.want_fence,
             want_shut_down=effect.want_shut_down,
             offline_log_dirs=list(effect.offline_directories),
+            cordoned_log_dirs=self._cordoned_ids(),
         )
         asked_ns = self._env.now_ns()
         response = await self._ask(request)
@@ -157,6 +160,10 @@ class LifecycleLoop:
                 offline_directories=effect.offline_directories,
             )
         )
+
+    def _cordoned_ids(self) -> list[Uuid] | None:
+        cordoned = self._cordoned()
+        return None if cordoned is None else list(cordoned)
 
     async def _ask(self, request: Any) -> Any:
         """Sends the request and returns the answer. If no answer comes, posts RequestFailed and returns None."""

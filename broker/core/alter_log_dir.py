@@ -69,6 +69,9 @@ class AlterationWanted:
     is_name_too_long: bool
     """Whether the name of the future log's folder would exceed the limit of file systems."""
 
+    is_cordoned: bool = False
+    """Whether the directory at that path gets no new replicas (KIP-1066)."""
+
     has_room: bool
     """Whether the directory has room for a copy of the log."""
 
@@ -113,4 +116,6 @@ def _refuse_destination(wanted: AlterationWanted) -> ErrorCode:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if not wanted.is_online:
         return ErrorCode.KAFKA_STORAGE_ERROR
+    if wanted.is_cordoned:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     return ErrorCode.NONE

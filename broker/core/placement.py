@@ -4,6 +4,8 @@ Counterpart of Kafka's LogManager.nextLogDirs, which takes the directory with th
 topic on one disk, because the partitions that a broker leads arrive in a regular pattern. We therefore spread preferred
 leaders and followers separately. The rules, in order:
 
+0. A cordoned directory gets no new replica (KIP-1066), unless all online directories are cordoned: the controller may have
+   placed the replica here just before it learnt of the last cordon.
 1. A directory whose file system is nearly full gets no new replica. This limit applies long before an append would hit
    ENOSPC.
 2. Take the directory with the fewest replicas of the same kind (preferred leaders or followers).
@@ -68,6 +70,7 @@ class DirectoryLoad:
     directory_id: DirectoryId
     replicas: PlacedReplicas
     usable_bytes: int
+    is_cordoned: bool = False
     free_inodes: int
     """0 if the file system does not count inodes, as on btrfs. If the inodes have really run out, the health probe fails."""
 
@@ -79,7 +82,7 @@ def choose_directory(
     or if none is online. `loads` must be in configuration order."""
     candidates = [
         load
-        for load in loads
+        for load in [each for each in loads if not each.is_cordoned] or loads
         if load.usable_bytes >= usable_bytes_min and (load.free_inodes == 0 or load.free_inodes >= free_inodes_min)
     ]
     if not candidates:

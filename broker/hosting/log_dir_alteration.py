@@ -5,6 +5,8 @@ a move (`Moves`), or the directory is remembered for a replica that is not here 
 """
 
 from broker.core.alter_log_dir import Alteration, AlterationWanted, decide_alteration
+from broker.core.cordoned_directories import is_cordoned
+from broker.core.current_configuration import CurrentConfiguration
 from broker.core.hosted_replicas import HostedReplicas
 from broker.hosting.hosted import Hosted
 from broker.hosting.moves import Moves
@@ -31,7 +33,9 @@ class LogDirAlteration:
         hosted: Hosted,
         creation: ReplicaCreation,
         moves: Moves,
+        configuration: CurrentConfiguration,
     ) -> None:
+        self._configuration = configuration
         self._state = state
         self._log_directories = directories
         self._known = known
@@ -69,6 +73,7 @@ class LogDirAlteration:
             destination=destination,
             directory_id=directory_id,
             is_configured=directory is not None,
+            is_cordoned=is_cordoned(destination, self._configuration, self._state),
             is_online=directory is not None and directory.is_online,
             exists=self._state.partition(*key) is not None,
             is_placed_here=self._known.placed_here(key) is not None,

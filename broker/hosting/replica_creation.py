@@ -14,6 +14,7 @@ a client prefers (KIP-113), or else placement chooses one (`choose_directory`).
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from broker.core.cordoned_directories import is_cordoned
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.hosted_replicas import HostedReplicas
 from broker.core.placement import DirectoryLoad, choose_directory, replica_kind
@@ -126,6 +127,7 @@ class ReplicaCreation:
                     replicas=directory.replicas,
                     usable_bytes=space.usable_bytes,
                     free_inodes=space.free_inodes,
+                    is_cordoned=is_cordoned(directory.log_dir.path, self._configuration, self._state),
                 )
             )
         return choose_directory(

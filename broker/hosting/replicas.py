@@ -225,6 +225,7 @@ class Replicas:
             hosted=self._hosted,
             creation=self._creation,
             moves=self.moves,
+            configuration=configuration,
         )
         self.descriptions = ReplicaDescriptions(self._hosted, self._known, self._counts)
 

@@ -90,6 +90,7 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "controller.quorum.request.timeout.ms": "How long a request to a controller may take, in milliseconds.",
         "controller.quorum.retry.backoff.ms": "The time before a request to a controller is repeated, in milliseconds.",
         "controller.quorum.voters": "The controllers, as ID@HOST:PORT separated by commas.",
+        "cordoned.log.dirs": "The directories of log.dirs that get no new replicas, or * for all of them (KIP-1066).",
         "default.replication.factor": "The replication factor of topics that are created without one.",
         "delete.topic.enable": "Whether topics can be deleted.",
         "diskraft.controlled.shutdown.timeout.ms": "After this time a controlled shutdown gives up. In milliseconds.",

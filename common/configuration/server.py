@@ -46,6 +46,8 @@ BROKER = "broker"
 CONTROLLER = "controller"
 HOUR_MS = 3_600_000
 DEFAULT_LOG_DIR = "/tmp/kafka-logs"
+# The value of cordoned.log.dirs that cordons every directory.
+ALL_LOG_DIRS = "*"
 COMPACT = "compact"
 DELETE = "delete"
 CLEANUP_POLICIES = (COMPACT, DELETE)
@@ -72,7 +74,7 @@ KNOWN_WITHOUT_EFFECT = frozenset(
     authorizer.class.name background.threads broker.rack.aware connection.failed.authentication.delay.ms
     controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
     controller.quorum.append.linger.ms controller.quorum.election.backoff.max.ms
-    controller.quorum.election.timeout.ms cordoned.log.dirs delegation.token.expiry.time.ms
+    controller.quorum.election.timeout.ms delegation.token.expiry.time.ms
     log.flush.interval.messages log.flush.interval.ms log.flush.scheduler.interval.ms
     log.message.downconversion.enable log.preallocate
     num.io.threads num.network.threads num.recovery.threads.per.data.dir
@@ -165,6 +167,12 @@ def _parse_absolute_paths(value: str) -> tuple[str, ...]:
     return tuple(paths)
 
 
+def _parse_cordons(value: str) -> tuple[str, ...]:
+    if not value.strip():
+        return ()
+    return (ALL_LOG_DIRS,) if value.strip() == ALL_LOG_DIRS else _parse_absolute_paths(value)
+
+
 def _parse_absolute_path(value: str) -> str:
     paths = _parse_absolute_paths(value)
     if len(paths) != 1:
@@ -216,6 +224,9 @@ class ServerConfig:
 
     # Directories. After `load_server_config`, log_dirs is never empty and metadata_log_dir is never "".
     log_dirs: tuple[str, ...] = custom(_parse_absolute_paths, ABSOLUTE_PATHS, (), ConfigType.LIST)
+    cordoned_log_dirs: tuple[str, ...] = custom(
+        _parse_cordons, "directories of log.dirs, or * for all of them", (), ConfigType.LIST
+    )
     log_dir: str = custom(_parse_absolute_path, "one absolute path", DEFAULT_LOG_DIR)
     metadata_log_dir: str = custom(_parse_absolute_path, "one absolute path", "")
     log_dir_failure_timeout_ms: int = integer(30_000, at_least=1)
@@ -553,6 +564,11 @@ def _doubts(properties: Mapping[str, str], near: Mapping[str, str | None]) -> tu
 
 def _with_directories(config: ServerConfig) -> ServerConfig:
     log_dirs = config.log_dirs or (config.log_dir,)
+    unknown = [each for each in config.cordoned_log_dirs if each not in (*log_dirs, ALL_LOG_DIRS)]
+    if unknown and config.is_broker:
+        raise ConfigError(
+            f"cordoned.log.dirs={','.join(config.cordoned_log_dirs)} is not valid; {unknown[0]} is not in log.dirs"
+        )
     return replace(config, log_dirs=log_dirs, metadata_log_dir=config.metadata_log_dir or log_dirs[0])
 
 

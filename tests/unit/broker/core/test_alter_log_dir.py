@@ -23,6 +23,7 @@ MOVE = AlterationWanted(
     is_name_too_long=False,
     has_room=True,
 )
+CORDONED = replace(MOVE, is_cordoned=True)
 STAY = replace(MOVE, destination="/a", directory_id=A)
 CANCEL = replace(MOVE, destination=ANY, directory_id=None, is_configured=False, is_online=False)
 NOT_HERE = replace(MOVE, is_placed_here=False, current=None)
@@ -66,3 +67,10 @@ OFFLINE_PATH = replace(MOVE, is_online=False)
 )
 def test_every_answer(wanted: AlterationWanted, error: ErrorCode, alteration: Alteration) -> None:
     assert decide_alteration(wanted) == AlterationDecision(error, alteration)
+
+
+def test_no_replica_moves_into_a_cordoned_directory() -> None:
+    """Kafka's error is INVALID_REPLICA_ASSIGNMENT. A move can still be cancelled."""
+    assert decide_alteration(CORDONED) == AlterationDecision(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+    cancel = replace(CANCEL, is_cordoned=True, target=B)
+    assert decide_alteration(cancel) == AlterationDecision(ErrorCode.NONE, Alteration.CANCEL)
