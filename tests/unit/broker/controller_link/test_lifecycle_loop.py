@@ -66,6 +66,7 @@ class Broker:
         self.side = side
         self.online = [D1, D2]
         self.applied_offset = 41
+        self.cordoned: list[DirectoryId] | None = None
         self.effects: list[Effect] = []
         self.halted: list[str] = []
         self.lifecycle = BrokerLifecycle(
@@ -86,6 +87,7 @@ class Broker:
             request_timeout_ns=2000 * NS_PER_MS,
             build_registration=self._build_registration,
             applied_offset=lambda: self.applied_offset,
+            cordoned=lambda: self.cordoned,
             on_effect=self.effects.append,
             on_unfenced=lambda asked_ns: None,
             halt=self.halted.append,
@@ -239,6 +241,21 @@ def test_log_dir_not_found_leaves_the_failure_untold() -> None:
         assert broker.effects[-1] == StateChanged(BrokerState.RUNNING)
         broker.side.controller.answers[ApiKey.BROKER_HEARTBEAT] = unfence_when_asked
         await broker.side.world.until(lambda: FailuresAcknowledged((D1,)) in broker.effects)
+
+    run(scenario)
+
+
+def test_heartbeats_tell_the_cordons_once_they_are_known() -> None:
+    """Null until then, which changes nothing (KIP-1066). Later heartbeats repeat them."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.until_running()
+        assert {str(each.cordoned_log_dirs) for each in broker.heartbeats} == {"None"}
+        for cordoned in ([D2], []):
+            broker.cordoned = cordoned
+            broker.side.controller.requests.clear()
+            await broker.side.world.until(lambda: len(broker.heartbeats) == 2)
+            assert [each.cordoned_log_dirs for each in broker.heartbeats[-2:]] == [cordoned, cordoned]
 
     run(scenario)
 
