@@ -31,7 +31,6 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.transaction_verifier import REQUEST_TIMEOUT_NS, TransactionVerifier
-from broker.core.cordoned_directories import is_cordoned
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.directory_support import reason_to_end
@@ -333,7 +332,7 @@ class BrokerDaemon:
         if not self._knows_level or not is_cordoning_supported(self.state.metadata_version):
             return None
         online = self._directories.known.online
-        return sorted(each for each, path in online.items() if is_cordoned(path, self.configuration, self.state))
+        return sorted(each for each, path in online.items() if self.replicas.is_cordoned(path))
 
     def _on_effect(self, effect: Effect) -> None:
         match effect:

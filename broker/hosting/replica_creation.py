@@ -113,9 +113,12 @@ class ReplicaCreation:
         return f"no online directory has {floor} and {_FREE_INODES_MIN} inodes free"
 
     def _preferred_directory(self, key: TopicIdPartition) -> DirectoryId | None:
-        """Returns the directory that a client prefers for the replica, if it is online."""
+        """Returns the directory that a client prefers for the replica, if it is online and not cordoned since."""
         preferred = self._known.preferred(key)
-        return preferred if preferred is not None and self._log_directories.is_online(preferred) else None
+        directory = None if preferred is None else self._hosted.online_directory(preferred)
+        if directory is None or is_cordoned(directory.log_dir.path, self._configuration, self._state):
+            return None
+        return preferred
 
     def _choose_directory(self, registration: PartitionRegistration) -> DirectoryId | None:
         loads = []

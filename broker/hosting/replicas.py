@@ -28,6 +28,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
+from broker.core.cordoned_directories import is_cordoned
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.hosted_replicas import HostedReplicas
 from broker.core.partition_replica import AlterPartitionResult, IsrProposal, PartitionReplica
@@ -367,6 +368,10 @@ class Replicas:
         """Returns the directory of each replica's current log. Replicas in failed directories are left out."""
         online = self._log_directories.online
         return {key: each.directory_id for key, each in self._partitions.items() if each.directory_id in online}
+
+    def is_cordoned(self, path: str) -> bool:
+        """Whether the directory at this path gets no new replicas (KIP-1066)."""
+        return is_cordoned(path, self._configuration, self.state)
 
     def wished_assignments(self) -> dict[TopicIdPartition, DirectoryId]:
         """Returns the directory to report to the controller for each replica that needs a report: the directory of its log,

@@ -6,11 +6,12 @@ everything that is committed by then, and only then answers the client. So the c
 client that reads the configuration back finds it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from broker.controller_link.forwarding import Forwarding
+from common.configuration.server import ALL_LOG_DIRS, CORDONED_LOG_DIRS
 from common.environment.interface import Environment
 from common.ids import BrokerId
 from common.net.request_context import Handler, RequestContext
@@ -27,17 +28,27 @@ from common.time_units import NS_PER_MS
 
 # The requests have no timeout field.
 TIMEOUT_MS = 30_000
+# What an operation of IncrementalAlterConfigs is, and which ones add to the value. AlterConfigs sets whole values.
+_SET = incremental.ConfigOperation.SET
+_ADDING = (_SET, incremental.ConfigOperation.APPEND)
 
 Request = TypeVar("Request", legacy.AlterConfigsRequest, incremental.IncrementalAlterConfigsRequest)
 
 
 class AlterConfigsRequests:
-    """Handles both requests. `catch_up` returns once the broker has applied everything that was committed when `catch_up`
-    was called."""
+    """Handles both requests. `log_dirs` are this broker's directories. `catch_up` returns once the broker has applied
+    everything that was committed when `catch_up` was called."""
 
     def __init__(
-        self, env: Environment, forwarding: Forwarding, *, broker_id: BrokerId, catch_up: Callable[[], Awaitable[None]]
+        self,
+        env: Environment,
+        forwarding: Forwarding,
+        *,
+        broker_id: BrokerId,
+        log_dirs: Sequence[str],
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
+        self._log_dirs = log_dirs
         self._env = env
         self._forwarding = forwarding
         self._broker_id = broker_id
@@ -68,7 +79,7 @@ class AlterConfigsRequests:
         refused: list[Any] = []
         forwarded: list[Any] = []
         for resource in request.resources:
-            error = self._refusal(resource.resource_type, resource.resource_name)
+            error = self._refusal(resource)
             if error is None:
                 forwarded.append(resource)
             else:
@@ -89,12 +100,34 @@ class AlterConfigsRequests:
             await self._applied()
         return [*response.responses, *refused]
 
-    def _refusal(self, resource_type: int, name: str) -> ApiError | None:
-        if resource_type != ConfigResourceType.BROKER or name in ("", str(self._broker_id)):
+    def _refusal(self, resource: legacy.AlterConfigsResource | incremental.AlterConfigsResource) -> ApiError | None:
+        name = resource.resource_name
+        if resource.resource_type != ConfigResourceType.BROKER or name == "":
             return None
+        if name == str(self._broker_id):
+            return self._refusal_of_cordons(resource)
         if not (name.isascii() and name.removeprefix("-").isdecimal()):
             return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {self._broker_id}, but received {name}")
+
+    def _refusal_of_cordons(
+        self, resource: legacy.AlterConfigsResource | incremental.AlterConfigsResource
+    ) -> ApiError | None:
+        """Refuses to cordon what is no directory of this broker (KIP-1066): only the broker knows its paths."""
+        known = {*self._log_dirs, ALL_LOG_DIRS, ""}
+        unknown = [
+            path.strip()
+            for config in resource.configs
+            if config.name == CORDONED_LOG_DIRS and getattr(config, "config_operation", _SET) in _ADDING
+            for path in (config.value or "").split(",")
+            if path.strip() not in known
+        ]
+        if not unknown:
+            return None
+        return ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"{unknown[0]} is not in log.dirs of broker {self._broker_id}: {', '.join(self._log_dirs)}",
+        )
 
     async def _applied(self) -> None:
         try:

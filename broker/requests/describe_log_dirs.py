@@ -30,9 +30,17 @@ Describe = Callable[[DirectoryId], Sequence[ReplicaDescription]]
 
 class DescribeLogDirsRequests:
     """Handles DescribeLogDirs. `describe` and `describe_future` return the current and the future replicas of an online
-    directory."""
+    directory, `is_cordoned` says whether the directory at a path gets no new ones."""
 
-    def __init__(self, directories: LogDirectories, *, describe: Describe, describe_future: Describe) -> None:
+    def __init__(
+        self,
+        directories: LogDirectories,
+        *,
+        describe: Describe,
+        describe_future: Describe,
+        is_cordoned: Callable[[str], bool],
+    ) -> None:
+        self._is_cordoned = is_cordoned
         self._directories = directories
         self._describe = describe
         self._describe_future = describe_future
@@ -47,7 +55,11 @@ class DescribeLogDirsRequests:
     def _result(self, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
         directory_id, space = directory.directory_id, directory.space
         if not directory.is_online or directory_id is None:
-            return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path)
+            return DescribeLogDirsResult(
+                error_code=ErrorCode.KAFKA_STORAGE_ERROR,
+                log_dir=directory.path,
+                is_cordoned=self._is_cordoned(directory.path),
+            )
         topics: dict[str, DescribeLogDirsTopic] = {}
         replicas = [*self._describe(directory_id), *self._describe_future(directory_id)]
         for replica in sorted(replicas, key=lambda replica: (replica.topic, replica.index)):
@@ -66,4 +78,5 @@ class DescribeLogDirsRequests:
             topics=list(topics.values()),
             total_bytes=space.total_bytes if space is not None else UNKNOWN_SIZE,
             usable_bytes=space.usable_bytes if space is not None else UNKNOWN_SIZE,
+            is_cordoned=self._is_cordoned(directory.path),
         )

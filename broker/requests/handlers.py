@@ -93,7 +93,10 @@ def request_handlers(
     metadata = MetadataRequests(env, state, broker_id=broker_id, cluster_id=directories.cluster_id, auto_topics=auto_topics)
     topic_partitions = DescribeTopicPartitionsRequests(state, partitions_max=config.max_request_partition_size_limit)
     log_dirs = DescribeLogDirsRequests(
-        directories.known, describe=replicas.descriptions.current, describe_future=replicas.descriptions.future
+        directories.known,
+        describe=replicas.descriptions.current,
+        describe_future=replicas.descriptions.future,
+        is_cordoned=replicas.is_cordoned,
     )
     transactional = TransactionRequests(state, transactions, key_partitions, auto_topics, producer_ids.take)
     verifier.attach(transactional.add_or_verify)
@@ -133,5 +136,5 @@ def request_handlers(
         **(ConsumerGroupRequests(env, groups).handlers() if has_consumer_groups else {}),
         **GroupOffsetsRequests(state, groups, verifier).handlers(),
         **ForwardedRequests(state, forwarding).handlers(),
-        **AlterConfigsRequests(env, forwarding, broker_id=broker_id, catch_up=catch_up).handlers(),
+        **AlterConfigsRequests(env, forwarding, broker_id=broker_id, log_dirs=config.log_dirs, catch_up=catch_up).handlers(),
     }

@@ -46,6 +46,7 @@ BROKER = "broker"
 CONTROLLER = "controller"
 HOUR_MS = 3_600_000
 DEFAULT_LOG_DIR = "/tmp/kafka-logs"
+CORDONED_LOG_DIRS = "cordoned.log.dirs"
 # The value of cordoned.log.dirs that cordons every directory.
 ALL_LOG_DIRS = "*"
 COMPACT = "compact"
@@ -104,7 +105,7 @@ KEYS_TO_GET_RIGHT = frozenset(
 # num.replica.alter.log.dirs.threads takes a restart.
 DYNAMIC_KEYS = frozenset(
     """
-    compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+    compression.gzip.level compression.lz4.level compression.type compression.zstd.level cordoned.log.dirs
     follower.replication.throttled.rate intra.broker.throttled.rate leader.replication.throttled.rate
     log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second

@@ -25,10 +25,11 @@ from typing import Final, Protocol, TypeVar
 from common.configuration.group import GROUP_ID_BYTES_MAX, GroupConfig, validate_group_overrides
 from common.configuration.group import WITHOUT_EFFECT as GROUP_KEYS_WITHOUT_EFFECT
 from common.configuration.kafka_keys import KAFKA_KEYS
-from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
+from common.configuration.server import CORDONED_LOG_DIRS, DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
 from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting, settings_of
 from common.configuration.topic import WITHOUT_EFFECT as TOPIC_KEYS_WITHOUT_EFFECT
 from common.configuration.topic import TopicConfig, validate_topic_overrides
+from common.metadata.metadata_version import CORDONED_DIRECTORIES_LEVEL, is_cordoning_supported, level_name
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
 from common.protocol.errors import ApiError, ErrorCode
@@ -181,12 +182,27 @@ def _records(state: MetadataState, server: ServerConfig, resource: Resource, cha
     after = change(resource, before)
     judged = {key: value for key, value in after.items() if key not in _NOT_SERVED[type_] or before.get(key) != value}
     _validate_configuration(server, type_, name, judged)
+    if type_ == ConfigResourceType.BROKER and after.get(CORDONED_LOG_DIRS) != before.get(CORDONED_LOG_DIRS):
+        _validate_cordons(state, name, after)
     _validate_existence(state, type_, name)
     return [
         ConfigRecord(resource_type=type_, resource_name=name, name=key, value=after.get(key))
         for key in sorted({*before, *after})
         if before.get(key) != after.get(key)
     ]
+
+
+def _validate_cordons(state: MetadataState, name: str, after: Mapping[str, str]) -> None:
+    """Checks a change of cordoned.log.dirs (KIP-1066), which may go away at any level. The broker has checked the paths:
+    only the broker knows them. Raises ApiError."""
+    if CORDONED_LOG_DIRS not in after:
+        return
+    if not name:
+        message = f"Cannot update these configs at default cluster level: Set({CORDONED_LOG_DIRS})"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    if not is_cordoning_supported(state.metadata_version):
+        needed = level_name(CORDONED_DIRECTORIES_LEVEL)
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{CORDONED_LOG_DIRS} needs metadata.version {needed} or higher.")
 
 
 def _validate_request(resource: _Resource) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.interop.client_suites import sources
 
 # The newest Kafka whose requests Diskraft knows in full. The suites choose and skip their tests by it.
-KAFKA_VERSION = "4.2.0"
+KAFKA_VERSION = "4.3.0"
 
 # What the suites' own brokers are configured with. Their members have sessions of seconds, and wait for no others to join.
 BROKER = {

@@ -25,7 +25,9 @@ class Handlers:
         self.caught_up = asyncio.Event()
         self.catching_up = 0
         forwarding = Forwarding(broker.side.env, channel=broker.side.channel, follower=broker.follower)
-        self.requests = AlterConfigsRequests(broker.side.env, forwarding, broker_id=BrokerId(1), catch_up=self._catch_up)
+        self.requests = AlterConfigsRequests(
+            broker.side.env, forwarding, broker_id=BrokerId(1), log_dirs=["/a", "/b"], catch_up=self._catch_up
+        )
         self._code = code
         broker.respond = self._respond
 
@@ -162,5 +164,36 @@ def test_a_request_of_which_nothing_is_left_does_not_reach_the_controller(name: 
         assert result.error_message.startswith(message)
         assert len(result.error_message) < 32_768
         assert broker.inner == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("value", "operation", "refused"),
+    [
+        ("/a", 0, None),
+        ("*", 0, None),
+        ("", 0, None),
+        ("/a, /b", 0, None),
+        ("/a,/c", 0, "/c is not in log.dirs of broker 1: /a, /b"),
+        ("/c", 2, "/c is not in log.dirs of broker 1: /a, /b"),
+        ("/c", 3, None),
+        (None, 1, None),
+    ],
+)
+def test_only_the_broker_knows_the_directories_that_can_be_cordoned(
+    value: str | None, operation: int, refused: str | None
+) -> None:
+    """What is taken off the list may be gone from log.dirs. What cannot be cordoned does not reach the controller."""
+
+    async def scenario(broker: Broker) -> None:
+        handlers = Handlers(broker)
+        handlers.caught_up.set()
+        config = incremental.AlterableConfig(name="cordoned.log.dirs", config_operation=operation, value=value)
+        resource = incremental.AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[config])
+        request = incremental.IncrementalAlterConfigsRequest(resources=[resource])
+        [answer] = (await handlers.send(request, 1)).responses
+        code = ErrorCode.NONE if refused is None else ErrorCode.INVALID_CONFIG
+        assert (answer.error_code, answer.error_message) == (code, refused)
 
     run(scenario)

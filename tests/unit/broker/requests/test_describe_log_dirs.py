@@ -48,13 +48,17 @@ class Broker:
             metadata_dir="/m",
         )
         self.requests = DescribeLogDirsRequests(
-            self.directories, describe=partial(self._describe, False), describe_future=partial(self._describe, True)
+            self.directories,
+            describe=partial(self._describe, False),
+            describe_future=partial(self._describe, True),
+            is_cordoned=lambda path: path in self.cordoned,
         )
+        self.cordoned: set[str] = set()
 
     def _describe(self, is_future: bool, directory_id: DirectoryId) -> Sequence[ReplicaDescription]:
         return [replica for replica in self._replicas[is_future] if replica.directory_id == directory_id]
 
-    def ask(self, topics: dict[str, list[int]] | None = None, *, version: int = 4) -> DescribeLogDirsResponse:
+    def ask(self, topics: dict[str, list[int]] | None = None, *, version: int = 5) -> DescribeLogDirsResponse:
         asked = None
         if topics is not None:
             asked = [DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in topics.items()]
@@ -62,7 +66,7 @@ class Broker:
         assert over_the_wire(response, version) is not None
         return response
 
-    def held(self, topics: dict[str, list[int]] | None = None, *, version: int = 4) -> dict[str, list[tuple[str, int]]]:
+    def held(self, topics: dict[str, list[int]] | None = None, *, version: int = 5) -> dict[str, list[tuple[str, int]]]:
         """Returns the topics and partitions in each directory, in the order of the answer."""
         return {
             result.log_dir: [(topic.name, each.partition_index) for topic in result.topics for each in topic.partitions]
@@ -154,7 +158,14 @@ def test_an_empty_list_asks_for_all_topics_in_version_0() -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
 def test_every_version_can_be_sent(version: int) -> None:
-    """Only version 4 and later have the sizes of the file system."""
+    """Only version 4 and later have the sizes of the file system, and only version 5 the cordons."""
     broker = Broker()
     broker.directories.step(SpaceSeen(D1, SpaceStat(1000, 10, 5)))
     assert len(broker.ask(version=version).results) == 3
+
+
+def test_cordoned_directories_are_told_from_version_5_on() -> None:
+    """Also of a directory that is offline: the cordon is configured, whatever its disk does."""
+    broker = Broker()
+    broker.cordoned = {"/d2", "/d3"}
+    assert {each.log_dir: each.is_cordoned for each in broker.ask().results} == {"/d1": False, "/d2": True, "/d3": True}
