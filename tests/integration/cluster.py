@@ -76,6 +76,15 @@ def run_tool(module: str, *arguments: str, seconds: float = SECONDS_MAX) -> "sub
     )
 
 
+def lines_of(log: Path) -> list[str]:
+    """Returns the lines of a daemon's log, without an event that is still being written."""
+    text = log.read_text(errors="replace")
+    lines = text.splitlines()
+    if lines and lines[-1].startswith("{") and not text.endswith("\n"):
+        lines.pop()
+    return lines
+
+
 class WatchedCluster(LocalCluster):
     """A LocalCluster with helpers for tests that kill its nodes and disks."""
 
@@ -161,7 +170,7 @@ class WatchedCluster(LocalCluster):
 
     def all_events(self, node: LocalNode) -> Iterator[dict[str, Any]]:
         """Yields every event of the node, including those before its last start."""
-        for line in Path(node.files.log).read_text().splitlines():
+        for line in lines_of(Path(node.files.log)):
             if line.startswith("{"):
                 yield json.loads(line)
 
@@ -170,7 +179,7 @@ class WatchedCluster(LocalCluster):
         found: list[str] = []
         for name, node in self.nodes.items():
             log = Path(node.files.log)
-            lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+            lines = lines_of(log) if log.exists() else []
             found.extend(f"{name}: {line}" for line in lines if self._is_suspicious(name, line))
         return found
 

@@ -34,7 +34,7 @@ def test_exactly_what_is_served_is_advertised() -> None:
     assert list(advertised) == sorted([*SERVED, ApiKey.API_VERSIONS])
     assert advertised[ApiKey.PRODUCE] == (0, 13)
     assert advertised[ApiKey.API_VERSIONS] == (0, 4)
-    assert advertised[ApiKey.DESCRIBE_LOG_DIRS] == (0, 4)
+    assert advertised[ApiKey.DESCRIBE_LOG_DIRS] == (0, 5)
 
 
 @pytest.mark.parametrize(

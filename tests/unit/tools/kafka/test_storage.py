@@ -456,8 +456,8 @@ def test_format_with_a_transaction_version(tool: Tool, flags: list[str], level: 
         (["-f", "transaction.version=3"], "there is no such level; known are 0, 1, 2"),
         (["-f", "transaction.version=1", "-r", "3.3-IV2"], "transaction.version=1 needs metadata.version 3.3-IV3"),
         (["-r", "3.9", "-f", "metadata.version=21"], "mutually exclusive"),
-        (["-r", "3.2-IV0"], "metadata.version 3.2-IV0 cannot be formatted; it must be between 3.3-IV0 and 4.2-IV1"),
-        (["-r", "4.3"], "metadata.version 4.3-IV0 cannot be formatted"),
+        (["-r", "3.2-IV0"], "metadata.version 3.2-IV0 cannot be formatted; it must be between 3.3-IV0 and 4.3-IV0"),
+        (["-r", "4.4-IV0"], "metadata.version 4.4-IV0 cannot be formatted"),
     ],
 )
 def test_format_with_a_level_that_is_none(tool: Tool, flags: list[str], text: str) -> None:
