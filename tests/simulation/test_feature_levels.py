@@ -45,7 +45,7 @@ async def until_it_ended_over(cluster: SimulatedCluster, node_id: int, text: str
 LEVELS = pytest.mark.parametrize(
     ("name", "level", "line"),
     [
-        (METADATA_VERSION_FEATURE, 30, "feature metadata.version is finalized at level 30, this node supports 1 to 29"),
+        (METADATA_VERSION_FEATURE, 31, "feature metadata.version is finalized at level 31, this node supports 1 to 30"),
         ("group.version", 1, "feature group.version is finalized at level 1, this node supports 0 to 0"),
         (DIRECTORY_NUMBERING_FEATURE, 2, "diskraft.directory.numbering"),
     ],
@@ -84,12 +84,12 @@ def test_a_controller_that_reads_its_log_ends(name: str, level: int, line: str) 
 
 def test_a_node_that_loads_a_snapshot_ends() -> None:
     """Only the snapshot contains the unknown level. The snapshot ends beyond the log, so the node loads it."""
-    line = "feature metadata.version is finalized at level 30, this node supports 1 to 29"
+    line = "feature metadata.version is finalized at level 31, this node supports 1 to 30"
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         cluster.crash(CONTROLLER_ID)
         encoder = SnapshotEncoder(epoch=LeaderEpoch(1), numbering=Numbering.KIP858, written_ms=0)
-        content = [encoder.header(0), *encoder.records(bootstrap_records(30)), encoder.footer()]
+        content = [encoder.header(0), *encoder.records(bootstrap_records(31)), encoder.footer()]
         path = snapshot_path(OffsetAndEpoch(Offset(10_000), LeaderEpoch(1)))
         cluster.world.disk("/controller/metadata").write(path, b"".join(content))
         cluster.start_node(CONTROLLER_ID)
