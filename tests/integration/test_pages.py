@@ -260,6 +260,9 @@ def test_the_commands_that_move_data(tmp_path: Path) -> None:
         until_in(run, target)
 
         assert run(moves.take("kafka-configs")) == ["Completed updating config for broker 1."]
+        assert run(moves.take("kafka-features")) == ["metadata.version was upgraded to 30."]
+        assert run(moves.take("kafka-configs")) == ["Completed updating config for broker 1."]
+        assert run(moves.take("kafka-configs")) == ["Completed updating config for broker 1."]
         assert moves.rest == []
         assert run(start.take("diskraft local down")) == ["stopped and deleted"]
         assert not (tmp_path / "cluster").exists()
