@@ -933,6 +933,11 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
     *_UPGRADES,
     *_CHECKPOINTS,
     *_RARE,
+    _bug(
+        "a downgrade leaves its directories lost",
+        "The registration does not list them any more.",
+        Edit(MetadataState._replay_register_broker, " and self._knows_directories(record)", ""),
+    ),
 )
 
 _LEVELS = (
@@ -940,12 +945,6 @@ _LEVELS = (
         "no registration when the level rises",
         "The broker has registered already.",
         Edit(BrokerDaemon._lacking_registration, "not registration.directories", "False"),
-        seed=111,
-    ),
-    _bug(
-        "a downgrade leaves its directories lost",
-        "The registration does not list them any more.",
-        Edit(MetadataState._replay_register_broker, " and self._knows_directories(record)", ""),
         seed=111,
     ),
     _bug(

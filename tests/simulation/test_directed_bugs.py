@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from common.metadata.snapshot import UnwritableMetadata
 from tests.simulation import test_checkers_groups
 from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_process_trouble, test_slow_disks
@@ -17,7 +18,7 @@ from tests.unit.common.raft import test_observers
 from tests.unit.common.storage import test_log_failures
 from tests.unit.common.storage.producers import test_log_producers
 from tests.unit.controller import test_quorum_controller
-from tests.unit.controller.core import test_assign_replicas_to_dirs, test_heartbeat, test_registration
+from tests.unit.controller.core import test_assign_replicas_to_dirs, test_heartbeat, test_registration, test_update_features
 
 BUGS = {bug.name: bug for bug in DIRECTED_BUGS}
 
@@ -78,6 +79,10 @@ def new_incarnation(_: pytest.MonkeyPatch) -> None:
     test_registration.test_a_new_incarnation_while_the_old_one_is_not_fenced_takes_everything_from_it()
 
 
+def downgrade(_: pytest.MonkeyPatch) -> None:
+    test_update_features.test_a_snapshot_after_every_downgrade(17, 16)
+
+
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a classic group that becomes a consumer group forgets what its members own": changing_group,
     "a directory may fill the memory for requests": slow_disk,
@@ -96,6 +101,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,
     "a new incarnation inherits the ISR": new_incarnation,
+    "a downgrade leaves its directories lost": downgrade,
 }
 
 
@@ -107,5 +113,6 @@ def test_every_directed_bug_has_its_test() -> None:
 @pytest.mark.parametrize("name", FOUND_BY)
 def test_a_directed_test_finds_the_bug(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the bug, the test passes in its own module."""
-    with BUGS[name].planted(), pytest.raises((AssertionError, ExceptionGroup, pytest.fail.Exception)):
+    found = (AssertionError, ExceptionGroup, UnwritableMetadata, pytest.fail.Exception)
+    with BUGS[name].planted(), pytest.raises(found):
         FOUND_BY[name](monkeypatch)
