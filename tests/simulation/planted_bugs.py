@@ -65,6 +65,7 @@ from controller.core import (
     registration,
     transactions,
 )
+from controller.core import placement as controller_placement
 from controller.core.broker_sessions import BrokerSessions
 from tests.simulation.planting import Edit, PlantedBug
 
@@ -926,7 +927,26 @@ _RARE = (
     ),
 )
 
+_CORDONS = (
+    _bug(
+        "a cordoned directory gets new replicas",
+        "There is room on it.",
+        Edit(placement.choose_directory, "[each for each in loads if not each.is_cordoned] or loads", "loads"),
+    ),
+    _bug(
+        "a broker whose directories are all cordoned gets new replicas",
+        "It will find a place.",
+        Edit(controller_placement.placement_brokers, "        if not registration.is_cordoned\n", ""),
+    ),
+    _bug(
+        "a broker keeps its cordons to itself",
+        "It places no replica there anyway.",
+        Edit(BrokerDaemon._cordoned, "return sorted(", "return None and sorted("),
+    ),
+)
+
 DIRECTED_BUGS: tuple[PlantedBug, ...] = (
+    *_CORDONS,
     *_REQUEST_MEMORY,
     *_REPEATED_HEARTBEATS,
     *_SLICES,

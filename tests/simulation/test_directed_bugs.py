@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from common.metadata.snapshot import UnwritableMetadata
-from tests.simulation import test_checkers_groups
+from tests.simulation import test_checkers_groups, test_cordons
 from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_process_trouble, test_slow_disks
 from tests.unit.broker.hosting import test_replicas
@@ -83,6 +83,10 @@ def downgrade(_: pytest.MonkeyPatch) -> None:
     test_update_features.test_a_snapshot_after_every_downgrade(17, 16)
 
 
+def cordons(_: pytest.MonkeyPatch) -> None:
+    test_cordons.test_a_cordoned_directory_keeps_its_replicas_and_gets_no_new_ones()
+
+
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a classic group that becomes a consumer group forgets what its members own": changing_group,
     "a directory may fill the memory for requests": slow_disk,
@@ -101,6 +105,9 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,
     "a new incarnation inherits the ISR": new_incarnation,
+    "a cordoned directory gets new replicas": cordons,
+    "a broker whose directories are all cordoned gets new replicas": cordons,
+    "a broker keeps its cordons to itself": cordons,
     "a downgrade leaves its directories lost": downgrade,
 }
 
