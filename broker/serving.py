@@ -74,7 +74,7 @@ class Serving:
             answer = handler(context, request)
             # Drop our references, so that the handler can free the request's memory before it answers.
             del context, request
-            return await answer if asyncio.isfuture(answer) or asyncio.iscoroutine(answer) else answer
+            return await answer if isinstance(answer, Awaitable) else answer
 
         def handle(context: RequestContext, request: Any) -> Any:
             self._look()

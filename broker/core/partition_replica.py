@@ -544,7 +544,8 @@ class PartitionReplica:
 
     def has_enough_in_sync(self) -> bool:
         """Whether acks=all may be served. Only the ISR recorded by the controller counts, not the proposed one."""
-        return len(self.committed_isr) >= self.min_isr
+        in_sync = len(self.committed_isr)
+        return in_sync >= self.min_insync_replicas or in_sync >= self.min_isr
 
     def acks_all_result(self, required_offset: Offset) -> ErrorCode | None:
         """Returns the answer for an append that ends at `required_offset`; None while it is not replicated yet."""

@@ -14,8 +14,7 @@ up where they are.
    waits.
 """
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from broker.core.fetch_session_cache import FINAL_EPOCH, INITIAL_EPOCH
 from broker.core.partition_replica import SessionClock
@@ -25,7 +24,7 @@ from broker.hosting.replicas import Replicas
 from broker.requests.fetch_session import FetchSession, FetchSessions
 from broker.requests.fetched_partitions import TOPIC_ID_FIRST_VERSION, Fetch, FetchedPartition, fetching_replica
 from common.environment.interface import Environment
-from common.first_step import run_first_step
+from common.light_tasks import LightTask, LightTasks
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -47,19 +46,21 @@ class FetchHandler:
         *,
         response_bytes_max: int,
         sessions: FetchSessions,
+        light_tasks: LightTasks,
         selector: ReplicaSelector | None = None,
     ) -> None:
-        """Without `selector`, no consumer is sent to a follower."""
+        """Fetches that wait run as `light_tasks`. Without `selector`, no consumer is sent to a follower."""
         self._env = env
         self._replicas = replicas
         self._response_bytes_max = response_bytes_max
         self._selector = selector
         self._sessions = sessions
+        self._light_tasks = light_tasks
 
-    def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+    def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | LightTask[FetchResponse]:
         """Answers at once if there are enough bytes or something else to report; otherwise waits and reads again. If nothing
         has to be awaited, returns the response itself."""
-        return run_first_step(self._handle(context, request))
+        return self._light_tasks.start(self._handle(context, request))
 
     async def _handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):

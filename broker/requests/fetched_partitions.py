@@ -40,6 +40,7 @@ from common.protocol.messages.fetch import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
+    SnapshotId,
 )
 from common.records.batch import BatchError
 from common.storage.errors import LogClosed, OffsetOutOfRange
@@ -56,6 +57,10 @@ _STORAGE_ERROR_FIRST_VERSION = 6
 _NO_PREFERENCE = -1
 # The data of a partition between two fetches of its session. The answers must not stay in memory.
 _NO_DATA = PartitionData()
+# What most answers say. Never changed: another epoch or leader is a new object.
+_NO_EPOCH = EpochEndOffset()
+_NO_LEADER = LeaderIdAndEpoch()
+_NO_SNAPSHOT = SnapshotId()
 
 _Reading = Awaitable[tuple[LogRead, Sequence[IndexedTransaction] | None]]
 
@@ -68,6 +73,7 @@ class FetchedPartition(PartitionWatcher):
         "is_cut",
         "is_left_out",
         "is_paced",
+        "is_sent_away",
         "partition",
         "size",
         "told",
@@ -95,6 +101,8 @@ class FetchedPartition(PartitionWatcher):
         self.is_left_out = False
         # Whether the client is a follower that has to wait for the replication quota.
         self.is_paced = False
+        # Whether the answer has no records, because the client must truncate its log or should read from a follower.
+        self.is_sent_away = False
         # The high watermark, the last stable offset and the log start in the last answer. None if the client has to be told
         # again.
         self.told: tuple[int, int, int] | None = None
@@ -109,11 +117,6 @@ class FetchedPartition(PartitionWatcher):
     def is_outdated(self) -> bool:
         """Whether the partition has another role or leader than when it was looked up (rule 4)."""
         return self.partition is not None and self.partition.readers_view() != self.view
-
-    @property
-    def is_sent_away(self) -> bool:
-        """Whether the answer has no records, because the client must truncate its log or should read from a follower."""
-        return self.data.diverging_epoch.epoch >= 0 or self.data.preferred_read_replica != _NO_PREFERENCE
 
     @property
     def marks(self) -> tuple[int, int, int]:
@@ -139,13 +142,9 @@ class FetchedPartition(PartitionWatcher):
     def fail(self, error: ErrorCode) -> None:
         """Replaces the data with an error."""
         self.unwatch()
-        self.data = PartitionData(
-            partition_index=self.wanted.partition,
-            error_code=error,
-            high_watermark=-1,
-            aborted_transactions=self.data.aborted_transactions,
-            records=b"",
-        )
+        self.is_sent_away = False
+        self.data = _data(self.wanted.partition, self.data.aborted_transactions)
+        self.data.error_code = error
 
     def take(self, read: LogRead, upper_offset: Offset) -> None:
         """Puts what was read into the answer."""
@@ -156,6 +155,7 @@ class FetchedPartition(PartitionWatcher):
     def answered(self) -> None:
         """Notes that the client gets the answer."""
         self.told = None if self.partition is None or self.is_sent_away else self.marks
+        self.is_sent_away = False
         self.data = _NO_DATA
 
 
@@ -242,12 +242,8 @@ class Fetch:
     def _look_up_one(self, item: FetchedPartition, *, confirms: bool) -> None:
         self._forget_read(item)
         wanted = item.wanted
-        item.data = PartitionData(
-            partition_index=wanted.partition,
-            high_watermark=-1,
-            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
-            records=b"",
-        )
+        item.is_sent_away = False
+        item.data = data = _data(wanted.partition, [] if self._request.isolation_level == READ_COMMITTED else None)
         if self._context.api_version >= TOPIC_ID_FIRST_VERSION:
             found = self._replicas.find(TopicId(item.topic_id), wanted.partition)
         else:
@@ -262,12 +258,12 @@ class Fetch:
             return
         if confirms and diverging_epoch.epoch < 0:
             self._confirm(found, wanted)
-        data = item.data
         data.high_watermark = found.high_watermark
         data.last_stable_offset = found.last_stable_offset
         data.log_start_offset = found.log.log_start_offset
         data.diverging_epoch = diverging_epoch
         data.preferred_read_replica = self._preferred_read_replica(found, wanted)
+        item.is_sent_away = diverging_epoch.epoch >= 0 or data.preferred_read_replica != _NO_PREFERENCE
         item.watch(found)
         item.view = found.readers_view()
         item.isolation = self._isolation
@@ -438,7 +434,10 @@ class Fetch:
 
     def resume_times(self, now_ns: int) -> list[int]:
         """Returns when the quota may allow more, if it holds back a partition of this fetch."""
-        return [self._quota.resume_ns(now_ns)] if any(item.is_held_back for item in self._seen) else []
+        for item in self._seen:
+            if item.is_held_back:
+                return [self._quota.resume_ns(now_ns)]
+        return []
 
     # --- answering -----------------------------------------------------------------------------------------------
 
@@ -500,14 +499,18 @@ class Fetch:
     def _put_off_unsettled(self) -> None:
         """Leaves to the next fetch of the session what is not settled, first what got nothing (rule 2), and what it has to
         confirm."""
-        unsettled = [item for item in self._seen if not item.is_settled]
-        late, self.watched.changed = self.watched.changed, {}
-        self.watched.changed.update((item, None) for item in unsettled if not item.size)
-        self.watched.changed.update(late)
-        self.watched.changed.update(self._unconfirmed)
-        self.watched.changed.update((item, None) for item in unsettled if item.size)
+        changed: dict[FetchedPartition, None] = {}
+        with_records: list[FetchedPartition] = []
         for item in self._seen:
+            if item.size:
+                with_records.append(item)
+            elif not item.is_settled:
+                changed[item] = None
             item.answered()
+        changed.update(self.watched.changed)
+        changed.update(self._unconfirmed)
+        changed.update(dict.fromkeys(with_records))
+        self.watched.changed = changed
 
     def _name_leaders(self, response: FetchResponse) -> list[NodeEndpoint]:
         state = self._replicas.state
@@ -518,6 +521,19 @@ class Fetch:
             if data.error_code in LEADER_MOVED
         )
         return name_leaders(state, self._context.listener_name, moved, LeaderIdAndEpoch, NodeEndpoint)
+
+
+def _data(index: int, aborted_transactions: list[AbortedTransaction] | None) -> PartitionData:
+    """Returns an answer without records, whose high watermark is unknown."""
+    return PartitionData(
+        partition_index=index,
+        high_watermark=-1,
+        diverging_epoch=_NO_EPOCH,
+        current_leader=_NO_LEADER,
+        snapshot_id=_NO_SNAPSHOT,
+        aborted_transactions=aborted_transactions,
+        records=b"",
+    )
 
 
 async def _without_aborted(reading: Awaitable[LogRead]) -> tuple[LogRead, None]:
@@ -554,8 +570,8 @@ def _diverging_epoch(partition: Partition, wanted: FetchPartition) -> EpochEndOf
     returns the default, with epoch -1."""
     log = partition.log
     if wanted.last_fetched_epoch < 0:
-        return EpochEndOffset()
+        return _NO_EPOCH
     known = log.leader_epochs.end_offset_for(LeaderEpoch(wanted.last_fetched_epoch), log.written_offset)
     if known.epoch < wanted.last_fetched_epoch or known.end_offset < wanted.fetch_offset:
         return EpochEndOffset(epoch=known.epoch, end_offset=known.end_offset)
-    return EpochEndOffset()
+    return _NO_EPOCH

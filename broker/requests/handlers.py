@@ -49,6 +49,7 @@ from common.configuration.resolver import ConfigResolver
 from common.configuration.server import CONSUMER_PROTOCOL, ServerConfig
 from common.environment.interface import Environment
 from common.ids import BrokerId
+from common.light_tasks import LightTasks
 from common.log_dirs.directories import NodeDirectories
 from common.metadata.state import MetadataState
 from common.net.request_context import Handler
@@ -102,6 +103,8 @@ def request_handlers(
     verifier.attach(transactional.add_or_verify)
     has_consumer_groups = CONSUMER_PROTOCOL in config.group_coordinator_rebalance_protocols
     forwarding = Forwarding(env, channel=controller, follower=follower)
+    light_tasks = LightTasks()
+    task_group.create_task(light_tasks.run_until_cancelled())
     return {
         ApiKey.PRODUCE: ProduceHandler(env, replicas, is_certain=serving.is_certain, verifier=verifier).handle,
         ApiKey.FETCH: FetchHandler(
@@ -109,6 +112,7 @@ def request_handlers(
             replicas,
             response_bytes_max=config.fetch_max_bytes,
             sessions=fetch_sessions,
+            light_tasks=light_tasks,
             selector=replica_selector(config.replica_selector_class),
         ).handle,
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(replicas).handle,

@@ -136,6 +136,9 @@ class DiskLanes:
     @property
     def longest_wait_ns(self) -> int:
         """The age of the oldest unfinished operation that clients may wait for: those of the writer and the reader."""
+        if not self._for_writer and not self._lanes[Lane.READER]:
+            # Before a read of cached pages this is nearly always so.
+            return 0
         oldest = min((lane[0].queued_ns for lane in self._client_lanes() if lane), default=0)
         return time.monotonic_ns() - oldest if oldest else 0
 

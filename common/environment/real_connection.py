@@ -19,7 +19,7 @@ from typing import Final, cast
 from common.environment.interface import Connection, LogDirError, Receiver
 from common.environment.process import ProcessResources, close_socket
 from common.environment.real_log_dir import RealFileRegion
-from common.parts import Part
+from common.parts import FileRegion, Part
 
 RECEIVE_BUFFER_MIN: Final = 64 * 1024
 RECEIVE_BUFFER_MAX: Final = 1024 * 1024
@@ -178,7 +178,8 @@ class RealConnection(Connection):
         if size == 0:
             self._end_of_stream()
             return
-        cast(Receiver, self._receiver).data_received(view[:size])
+        assert self._receiver is not None, "nothing is read before `start` and after the end"
+        self._receiver.data_received(view[:size])
         self._adapt_buffer(size, len(view))
         self._check_for_error()
 
@@ -222,35 +223,60 @@ class RealConnection(Connection):
 
     # --- sending -------------------------------------------------------------------------------------------------
     def send(self, parts: Sequence[Part]) -> None:
-        if self._enqueue(parts):
-            self._flush()
-
-    def _enqueue(self, parts: Sequence[Part]) -> bool:
-        """Queues the parts. Returns whether a flush is needed."""
         if self._closing or self._sock is None:
-            return False
+            return
+        joined = self._enqueue(parts)
+        if self._queue:
+            if joined:
+                self._queue.append(joined)
+            if not self._writing and self._region_read is None:
+                self._flush()
+        elif joined:
+            self._send_at_once(self._sock, joined)
+
+    def _enqueue(self, parts: Sequence[Part]) -> bytearray:
+        """Queues the parts, except for the small ones at the end, which it returns joined."""
         queue = self._queue
         size = 0
         # Small parts that follow each other are joined. To queue and to send a part takes longer than to copy it.
         joined = bytearray()
         for part in parts:
-            part_size = part.nbytes if isinstance(part, memoryview) else len(part)
+            small: bytes | bytearray | memoryview | None
+            if isinstance(part, RealFileRegion):
+                part_size = part.size
+                small = part.log_dir.read_resident(part) if 0 < part_size <= COPY_MAX else None
+            else:
+                assert not isinstance(part, FileRegion), "a region of another environment"
+                part_size = part.nbytes if isinstance(part, memoryview) else len(part)
+                small = part if part_size <= COPY_MAX else None
             if not part_size:
                 continue
             size += part_size
-            if part_size <= COPY_MAX:
-                small = part.log_dir.read_resident(part) if isinstance(part, RealFileRegion) else part
-                if small is not None:
-                    joined += cast(bytes, small)
-                    continue
+            if small is not None:
+                joined += small
+                continue
             if joined:
                 queue.append(joined)
                 joined = bytearray()
             queue.append(part)
-        if joined:
-            queue.append(joined)
         self._queued_bytes += size
-        return not self._writing and self._region_read is None and bool(queue)
+        return joined
+
+    def _send_at_once(self, sock: socket.socket, data: bytearray) -> None:
+        """Sends bytes before which nothing is queued, as nearly every time, and queues what the socket does not take."""
+        assert not self._writing and self._region_read is None and not self._left_over, "nothing is queued"
+        try:
+            sent = sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._lose(error.strerror)
+            return
+        self._queued_bytes -= sent
+        if self._queued_bytes:
+            self._queue.append(memoryview(data)[sent:])
+            self._left_over = True
+            self._set_writing(True)
 
     def _flush(self) -> None:
         if self._sock is None or self._region_read is not None:

@@ -22,12 +22,11 @@ from common.net.frame_reader import FrameReader
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode
 from common.protocol.errors import ErrorCode, RemoteProtocolError, error_name
-from common.protocol.framing import encode_request_frame, response_body, response_correlation_id
+from common.protocol.framing import encode_request, response_body, response_correlation_id
 from common.protocol.messages.api_versions import ApiVersionsRequest
-from common.protocol.messages.headers import RequestHeader
 from common.protocol.numbering import NumberingSource, kip858_numbering
-from common.protocol.registry import APIS, Api
-from common.protocol.schema import Struct, VersionRange, message_schema
+from common.protocol.registry import API_OF_REQUEST, APIS, Api
+from common.protocol.schema import Struct, VersionRange
 from common.time_units import NS_PER_S
 
 Result = TypeVar("Result")
@@ -151,7 +150,7 @@ class NodeChannel:
 
     def _served(self, link: "_Link", request: Struct, version: int | None) -> tuple[Api, int]:
         """Returns the API of the request, and the version to send it in. Raises NotServed."""
-        api = APIS[ApiKey(message_schema(type(request)).api_key or 0)]
+        api = API_OF_REQUEST[type(request)]
         chosen = link.version_of(api) if version is None else version
         if chosen is None or chosen not in api.versions or not link.serves(api.key, chosen):
             wanted = api.key.name if version is None else f"version {version} of {api.key.name}"
@@ -273,7 +272,7 @@ class _Link:
     ) -> None:
         self._env = env
         self._address = address
-        self._client_id = client_id
+        self._client_id = client_id.encode()
         self._max_response_bytes = max_response_bytes
         self._numbering = numbering
         self._lost = lost
@@ -366,13 +365,7 @@ class _Link:
             # Nothing was sent, so there is no need to close the connection.
             raise ChannelError(f"{self._address}: the deadline of {api.key.name} has passed already")
         correlation_id = self._last_correlation_id = (self._last_correlation_id + 1) & CORRELATION_ID_MAX
-        header = RequestHeader(
-            request_api_key=api.key,
-            request_api_version=version,
-            correlation_id=correlation_id,
-            client_id=self._client_id,
-        )
-        parts = encode_request_frame(header, request, version, numbering=self._numbering())
+        parts = encode_request(api, version, correlation_id, self._client_id, request, numbering=self._numbering())
         self._in_flight[correlation_id] = _InFlight(api, version, deadline_ns, on_answer)
         self._connection.send(parts)
         self._watch(deadline_ns)

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 
 from common.environment.interface import Connection, Environment
 from common.ids import DirectoryId
+from common.light_tasks import LightTask
 from common.net.api_versions import unsupported_version_response
 from common.net.error_responses import error_response
 from common.net.frame_reader import FrameReader
@@ -326,12 +327,13 @@ class ServedConnection:
     def _start_all(self) -> None:
         """Starts the requests in turn, and sends together the responses of those that are answered at once. Raises
         RemoteProtocolError."""
+        reader = self._reader
         while True:
-            while self._may_start() and (frame := self._reader.next_frame()) is not None:
+            while reader.is_inside_a_frame and self._may_start() and (frame := reader.next_frame()) is not None:
                 self._frame_since_ns = None
                 self._start(frame)
             # What is sent makes room for further requests.
-            if not self._send_what_is_done() or not self._reader.is_inside_a_frame:
+            if not self._send_what_is_done() or not reader.is_inside_a_frame:
                 return
 
     def _may_start(self) -> bool:
@@ -378,10 +380,12 @@ class ServedConnection:
         request, memory = decode_request(api.request, body, version, numbering=self._server.numbering())
         frame_size = len(frame)
         size, response_size = frame_size + memory, 0
-        if not isinstance(request, ProduceRequest):
+        if isinstance(request, FetchRequest):
+            size = max(size, frame_size * DECODED_FACTOR)
+            self._is_followers = self._is_followers or _is_of_follower(request)
+        elif not isinstance(request, ProduceRequest):
             size = max(size, frame_size * DECODED_FACTOR)
             response_size = _expected_response_size(request)
-            self._is_followers = self._is_followers or (isinstance(request, FetchRequest) and _is_of_follower(request))
         exchange = _Exchange(self, api.key, version, correlation_id, request, frame_size, size, response_size)
         # By position: keywords double the time that it takes to create an object.
         context = RequestContext(
@@ -410,6 +414,8 @@ class ServedConnection:
             return
         if result is None or isinstance(result, Struct):
             self._answer(exchange, result)
+        elif isinstance(result, LightTask):
+            result.when_ended(partial(self._answer, exchange))
         elif isinstance(result, asyncio.Future):
             result.add_done_callback(partial(self._future_is_done, exchange))
         else:

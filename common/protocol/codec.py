@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from common.parts import FileRegion, Part
+from common.protocol import quick_fetch, quick_produce
 from common.protocol.decoder_source import compile_decoder
 from common.protocol.encoder_source import compile_encoder
 from common.protocol.errors import (
@@ -22,7 +23,6 @@ from common.protocol.errors import (
     UnsupportedVersion,
 )
 from common.protocol.numbering import Numbering
-from common.protocol.quick_produce import quick_decoder, quick_encoder
 from common.protocol.schema import AnyStruct, MessageSchema, Primitive, Struct, message_schema
 from common.protocol.source import contains
 
@@ -176,7 +176,8 @@ def _new_encoder(message_class: type[Struct], version: int, slot: int) -> Callab
         encoder = encoders[0].get(version) or _new_encoder(message_class, version, 0)
     else:
         encoder = compile_encoder(schema, version, Numbering.APACHE if slot else Numbering.KIP858)
-        encoder = quick_encoder(message_class, version, encoder)
+        for quick in (quick_produce, quick_fetch):
+            encoder = quick.quick_encoder(message_class, version, encoder)
     encoders[slot][version] = encoder
     return encoder
 
@@ -189,7 +190,7 @@ def _new_decoder(message_class: type[Struct], version: int, slot: int) -> Callab
         decoder = decoders[0].get(version) or _new_decoder(message_class, version, 0)
     else:
         decoder = compile_decoder(schema, version, Numbering.APACHE if slot else Numbering.KIP858)
-        decoder = quick_decoder(message_class, version, decoder)
+        decoder = quick_produce.quick_decoder(message_class, version, decoder)
     decoders[slot][version] = decoder
     return decoder
 

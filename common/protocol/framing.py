@@ -11,11 +11,11 @@ from typing import Final
 
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
-from common.protocol.codec import decode, decode_in_slices, decode_prefix, encode, encode_in_slices, encode_parts
+from common.protocol.codec import decode, decode_in_slices, decode_prefix, encode_in_slices, encode_parts
 from common.protocol.errors import BufferUnderflow, EncodeError, FrameTooLarge, RemoteProtocolError
 from common.protocol.messages.headers import RequestHeader, ResponseHeader
 from common.protocol.numbering import Numbering
-from common.protocol.registry import APIS
+from common.protocol.registry import APIS, Api
 from common.protocol.schema import AnyStruct, Struct, message_schema
 
 LENGTH_SIZE: Final = 4
@@ -24,6 +24,8 @@ _LENGTH = struct.Struct(">i")
 _REQUEST_START = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
 _CLIENT_ID_START: Final = _REQUEST_START.size + _CLIENT_ID_LENGTH.size
+# The length of a frame, the start of its header, and the length of the client id.
+_REQUEST = struct.Struct(">ihhih")
 _CORRELATION_ID = struct.Struct(">i")
 # The length of a frame and the response header. Header version 1 ends with the number of its tagged fields.
 _RESPONSE_STARTS = (struct.Struct(">ii"), struct.Struct(">iix"))
@@ -107,14 +109,25 @@ def parse_response(
     return header, decode(message_class, memoryview(frame)[position:], version, numbering=numbering)
 
 
-def encode_request_frame(
-    header: RequestHeader, message: Struct, version: int, *, numbering: Numbering = Numbering.KIP858
+def encode_request(
+    api: Api,
+    version: int,
+    correlation_id: int,
+    client_id: bytes,
+    message: Struct,
+    *,
+    numbering: Numbering = Numbering.KIP858,
 ) -> list[Part]:
-    """Encodes a request for sending. The header must name the message's api key and `version`."""
-    if (header.request_api_key, header.request_api_version) != (message_schema(type(message)).api_key, version):
-        raise EncodeError(f"the header is not one for {message.wire_schema.name} version {version}")
-    encoded_header = encode(header, request_header_version(type(message), version))
-    return _frame(encoded_header, encode_parts(message, version, numbering=numbering))
+    """Encodes a request for sending. `client_id` is in UTF-8."""
+    parts = encode_parts(message, version, numbering=numbering)
+    # Flexible headers end with the number of their tagged fields.
+    end = b"\0" if api.flexible[version] else b""
+    size = _CLIENT_ID_START + len(client_id) + len(end) + sum(map(len, parts))
+    try:
+        start = _REQUEST.pack(size, api.key, version, correlation_id, len(client_id))
+    except struct.error:
+        raise EncodeError(f"a frame of {size} bytes cannot be sent") from None
+    return _joined(start + client_id + end, parts)
 
 
 def encode_response_frame(
@@ -142,22 +155,13 @@ def parse_response_in_slices(
 
 
 def _response_frame(correlation_id: int, parts: list[Part], message_class: type[Struct], version: int) -> list[Part]:
-    header = _RESPONSE_STARTS[response_header_version(message_class, version)]
+    header = _RESPONSE_START_OF[message_class][version]
     size = header.size - LENGTH_SIZE + sum(map(len, parts))
     try:
         start = header.pack(size, correlation_id)
     except struct.error:
         raise EncodeError(f"a frame of {size} bytes, or the correlation id {correlation_id}, cannot be sent") from None
     return _joined(start, parts)
-
-
-def _frame(header: bytes, parts: list[Part]) -> list[Part]:
-    size = len(header) + sum(map(len, parts))
-    try:
-        length = _LENGTH.pack(size)
-    except struct.error:
-        raise EncodeError(f"a frame of {size} bytes cannot be sent") from None
-    return _joined(length + header, parts)
 
 
 def _joined(start: bytes, parts: list[Part]) -> list[Part]:
@@ -167,6 +171,12 @@ def _joined(start: bytes, parts: list[Part]) -> list[Part]:
         parts[0] = start + first
         return parts
     return [start, *parts]
+
+
+_RESPONSE_START_OF: Final = {
+    api.response: {version: _RESPONSE_STARTS[response_header_version(api.response, version)] for version in api.versions}
+    for api in APIS.values()
+}
 
 
 class RequestFramer:

@@ -177,3 +177,4 @@ _ALL = (
 
 # Every declared API, in api key order.
 APIS: Mapping[ApiKey, Api] = MappingProxyType({each.key: each for each in _ALL})
+API_OF_REQUEST: Mapping[type[Struct], Api] = MappingProxyType({each.request: each for each in _ALL})

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from common.ids import METADATA_TOPIC_ID, DirectoryId, IncarnationId, TopicId, Uuid
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
-from common.protocol.framing import LENGTH_SIZE, encode_request_frame, parse_response
+from common.protocol.framing import LENGTH_SIZE, parse_response
 from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -47,6 +47,7 @@ from common.protocol.messages.headers import RequestHeader
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct
 from common.records.batch import read_header
+from tests.request_frames import encode_request_frame
 
 # The versions that both our controller and Apache Kafka 4.1 serve.
 VERSIONS: Final[Mapping[ApiKey, int]] = {

@@ -52,6 +52,8 @@ class Transactions:
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the first transaction begins that is open or unreplicated; None if there is none."""
+        if not self._open and not self._unreplicated:
+            return None
         first_open = next(iter(self._open), None)
         if not self._unreplicated:
             return first_open

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from common.ids import TopicId, TopicIdPartition
+from common.light_tasks import LightTask
 from common.net.request_context import Handler, RequestContext
 from common.net.request_server import RequestServer
 from common.protocol.api_keys import ApiKey
@@ -96,6 +97,8 @@ class RequestChecker:
         stale, members = _stale_epoch(key, request, image), _stale_members(key, request, image)
         exchange = _Exchange(watched, key, request, stale, members, watched.server.env.now_ns(), self._image.next_offset)
         answer = handler(context, request)
+        if isinstance(answer, LightTask):
+            answer = answer.future()
         if asyncio.isfuture(answer):
             self._open[exchange] = None
             answer.add_done_callback(partial(self._done, exchange))

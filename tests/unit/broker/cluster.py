@@ -40,6 +40,7 @@ from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig, load_server_config
 from common.environment.interface import LogDir, LogDirError
 from common.ids import ZERO_UUID, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, Uuid
+from common.light_tasks import LightTasks
 from common.log_dirs.failure_channel import FailureChannel
 from common.log_dirs.log_directories import LogDirectories, LogDirectory, WentOffline
 from common.metadata.delta import MetadataDelta
@@ -200,7 +201,10 @@ class TestBroker:
                 wishes_changed=lambda: None,
                 on_role=self.groups.role_changed,
             )
-            working = [group.create_task(sender.run()), group.create_task(self.failures.run())]
+            light_tasks = LightTasks()
+            working = [
+                group.create_task(each) for each in (sender.run(), self.failures.run(), light_tasks.run_until_cancelled())
+            ]
             self.configuration.refresh()
             await self.replicas.load(self.previous_directories)
             at_once(self.replicas.apply(delta))
@@ -221,6 +225,7 @@ class TestBroker:
                         self.replicas,
                         response_bytes_max=self.config.fetch_max_bytes,
                         sessions=fetch_sessions(self.config.max_incremental_fetch_session_cache_slots),
+                        light_tasks=light_tasks,
                         selector=replica_selector(self.config.replica_selector_class),
                     ).handle,
                     ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.replicas).handle,

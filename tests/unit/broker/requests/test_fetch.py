@@ -9,6 +9,7 @@ import pytest
 from broker.core.partition_replica import NO_BROKER_EPOCH
 from broker.requests.fetched_partitions import FetchedPartition
 from common.ids import BrokerId, Offset, TopicId, Uuid
+from common.light_tasks import LightTask
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -60,7 +61,7 @@ def test_a_waiting_fetch_is_answered_when_a_record_is_committed() -> None:
 
 @pytest.mark.parametrize("has_session", [False, True])
 def test_a_fetch_of_records_in_memory_needs_no_task(has_session: bool) -> None:
-    """If nothing has to be awaited, the handler returns the response itself. A fetch that waits is a coroutine."""
+    """If nothing has to be awaited, the handler returns the response itself. A fetch that waits is a light task."""
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster)
@@ -74,7 +75,7 @@ def test_a_fetch_of_records_in_memory_needs_no_task(has_session: bool) -> None:
         assert len(region) == len(batch("a"))
         assert bool(at_once.session_id) == has_session
         later = handle(context(ApiKey.FETCH, 17), request(wanted(offset=1), session_epoch=epoch, min_bytes=1, max_wait_ms=9))
-        assert asyncio.iscoroutine(later)
+        assert isinstance(later, LightTask)
         assert not (await later).responses[0].partitions[0].records
 
     run(scenario)

@@ -13,6 +13,7 @@ from broker.hosting.replicas import Replicas
 from broker.requests.fetch import FetchHandler
 from broker.requests.fetch_session import fetch_sessions
 from common.ids import TopicId, Uuid
+from common.light_tasks import LightTasks
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -405,7 +406,9 @@ def test_a_client_that_begins_a_session_with_every_fetch_leaves_nothing_behind()
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster, partitions=1)
         broker, sessions, connection = cluster[1], fetch_sessions(1), Connection()
-        handler = FetchHandler(broker.env, broker.replicas, response_bytes_max=1000, sessions=sessions)
+        handler = FetchHandler(
+            broker.env, broker.replicas, response_bytes_max=1000, sessions=sessions, light_tasks=LightTasks()
+        )
         sent = replace(context(ApiKey.FETCH, 17), client_gone=connection)
         session_id = 0
         for _ in range(3):
@@ -431,7 +434,9 @@ def test_a_session_does_not_keep_the_request_that_began_it() -> None:
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster, partitions=1)
         broker, sessions = cluster[1], fetch_sessions(1)
-        handler = FetchHandler(broker.env, broker.replicas, response_bytes_max=1000, sessions=sessions)
+        handler = FetchHandler(
+            broker.env, broker.replicas, response_bytes_max=1000, sessions=sessions, light_tasks=LightTasks()
+        )
         frame = Kept(b"frame")
         kept = weakref.ref(frame)
         sent = replace(context(ApiKey.FETCH, 17), request_bytes=memoryview(frame))

@@ -12,7 +12,7 @@ from common.protocol.errors import BufferUnderflow, EncodeError, FrameTooLarge
 from common.protocol.framing import (
     RequestFramer,
     UnsupportedRequest,
-    encode_request_frame,
+    encode_request,
     encode_response_frame,
     encode_response_frame_in_slices,
     parse_request,
@@ -23,13 +23,14 @@ from common.protocol.framing import (
     response_correlation_id,
     response_header_version,
 )
-from common.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from common.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse, ResponseDirectoryData
 from common.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from common.protocol.numbering import Numbering
 from common.protocol.registry import APIS
+from tests.request_frames import encode_request_frame
 
 
 class Region(FileRegion):
@@ -130,12 +131,18 @@ def test_the_short_cut_through_a_header(client_id: str | None, tagged: list[tupl
         request_body(view[: end if version == 9 else end - 1], is_flexible=version == 9)
 
 
-def test_header_of_another_message() -> None:
-    """A header with an API or version other than the message's raises EncodeError: it is a bug of the caller."""
+@pytest.mark.parametrize("version", [*APIS[ApiKey.METADATA].versions])
+@pytest.mark.parametrize("client_id", ["", "me", "m\u00e9"])
+def test_a_request_is_encoded_with_its_header(version: int, client_id: str) -> None:
+    message = MetadataRequest(topics=None if version else [])
+    sent = RequestHeader(request_api_key=3, request_api_version=version, correlation_id=77, client_id=client_id)
+    parts = encode_request(APIS[ApiKey.METADATA], version, 77, client_id.encode(), message)
+    assert parts == encode_request_frame(sent, message, version)
+
+
+def test_a_client_id_that_is_too_long_cannot_be_sent() -> None:
     with pytest.raises(EncodeError):
-        encode_request_frame(RequestHeader(request_api_key=3, request_api_version=0), ApiVersionsRequest(), 0)
-    with pytest.raises(EncodeError):
-        encode_request_frame(RequestHeader(request_api_key=18, request_api_version=1), ApiVersionsRequest(), 0)
+        encode_request(APIS[ApiKey.METADATA], 12, 77, bytes(1 << 15), MetadataRequest(topics=None))
 
 
 def test_frames_bigger_than_a_length_can_say() -> None:
