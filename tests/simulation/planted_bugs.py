@@ -213,7 +213,7 @@ _REPLICATION = (
         "The fetch has looked at it, and the answer is on its way.",
         Edit(
             fetched_partitions.Fetch._put_off_unsettled,
-            "    self.watched.changed.update(self._unconfirmed)\n",
+            "    changed.update(self._unconfirmed)\n",
             "",
         ),
     ),
@@ -222,8 +222,8 @@ _REPLICATION = (
         "The client was answered.",
         Edit(
             fetched_partitions.Fetch._put_off_unsettled,
-            "    self.watched.changed.update((item, None) for item in unsettled if not item.size)\n",
-            "",
+            "changed[item] = None",
+            "pass",
         ),
     ),
     _bug(
@@ -236,7 +236,7 @@ _REPLICATION = (
         "Whoever is in the ISR has it.",
         Edit(
             PartitionReplica.has_enough_in_sync,
-            "return len(self.committed_isr) >= self.min_isr",
+            "return in_sync >= self.min_insync_replicas or in_sync >= self.min_isr",
             "return True",
         ),
     ),
