@@ -341,13 +341,12 @@ class Replicas:
 
     # --- looking up ----------------------------------------------------------------------------------------------
 
-    def find(self, topic_id: TopicId, index: int) -> Partition | ErrorCode:
+    def find(self, key: TopicIdPartition) -> Partition | ErrorCode:
         """Returns the partition, or the error to answer if it is not here."""
-        key = TopicIdPartition(topic_id, index)
         partition = self._hosted.served(key)
         if partition is not None:
             return partition
-        if topic_id not in self.state.topics:
+        if key.topic_id not in self.state.topics:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return self._absent_error(key)
 

@@ -26,7 +26,7 @@ from broker.hosting.readable_bytes import ReadIsolation
 from broker.hosting.replicas import Replicas
 from broker.requests.current_leader import LEADER_MOVED, name_leaders
 from common.environment.interface import LogDirError
-from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId, Uuid
+from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId, TopicIdPartition, Uuid
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import (
@@ -74,6 +74,7 @@ class FetchedPartition(PartitionWatcher):
         "is_left_out",
         "is_paced",
         "is_sent_away",
+        "key",
         "partition",
         "size",
         "told",
@@ -89,6 +90,8 @@ class FetchedPartition(PartitionWatcher):
         super().__init__(watched, ReadIsolation.HIGH_WATERMARK)
         self.topic = topic
         self.topic_id = topic_id
+        self.key = TopicIdPartition(TopicId(topic_id), wanted.partition)
+        # What the client asks for. Always the same partition.
         self.wanted = wanted
         self.data = _NO_DATA
         self.partition: Partition | None = None
@@ -199,10 +202,6 @@ class Fetch:
         # Whether a partition's answer may have an error.
         self._has_failures = False
 
-    def _tells_high_watermark_of(self, partition: Partition) -> bool:
-        """Whether the client is a follower from which consumers may read."""
-        return self.is_follower and self._selector is not None and self._replica_id in partition.replica.committed_isr
-
     # --- looking up ----------------------------------------------------------------------------------------------
 
     def look_up(self, *, confirms: bool) -> None:
@@ -245,7 +244,7 @@ class Fetch:
         item.is_sent_away = False
         item.data = data = _data(wanted.partition, [] if self._request.isolation_level == READ_COMMITTED else None)
         if self._context.api_version >= TOPIC_ID_FIRST_VERSION:
-            found = self._replicas.find(TopicId(item.topic_id), wanted.partition)
+            found = self._replicas.find(item.key)
         else:
             found = self._replicas.find_named(item.topic, wanted.partition)
         if isinstance(found, ErrorCode):
@@ -262,13 +261,16 @@ class Fetch:
         data.last_stable_offset = found.last_stable_offset
         data.log_start_offset = found.log.log_start_offset
         data.diverging_epoch = diverging_epoch
-        data.preferred_read_replica = self._preferred_read_replica(found, wanted)
-        item.is_sent_away = diverging_epoch.epoch >= 0 or data.preferred_read_replica != _NO_PREFERENCE
+        item.is_sent_away = diverging_epoch.epoch >= 0
+        if self._selector is not None:
+            data.preferred_read_replica = self._preferred_read_replica(found, wanted, self._selector)
+            item.is_sent_away = item.is_sent_away or data.preferred_read_replica != _NO_PREFERENCE
+            # Whether consumers may read from the client.
+            item.ends_with_high_watermark = self.is_follower and self._replica_id in found.replica.committed_isr
         item.watch(found)
         item.view = found.readers_view()
         item.isolation = self._isolation
         item.seen_bytes = found.readable_bytes(self._isolation)
-        item.ends_with_high_watermark = self._tells_high_watermark_of(found)
         # The confirmation itself may have advanced the high watermark. The answer has the new one.
         self.watched.changed.pop(item, None)
 
@@ -313,13 +315,13 @@ class Fetch:
             return partition.leader_error(wanted.current_leader_epoch)
         return partition.read_error(wanted.current_leader_epoch)
 
-    def _preferred_read_replica(self, partition: Partition, wanted: FetchPartition) -> int:
+    def _preferred_read_replica(self, partition: Partition, wanted: FetchPartition, selector: ReplicaSelector) -> int:
         """Returns the follower from which the client should read, or -1."""
-        if self._selector is None or self.is_follower or not self._request.rack_id or not partition.is_leader:
+        if self.is_follower or not self._request.rack_id or not partition.is_leader:
             return _NO_PREFERENCE
         chosen = preferred_read_replica(
             partition.replica,
-            self._selector,
+            selector,
             client_rack=self._request.rack_id,
             listener_name=self._context.listener_name,
             fetch_offset=Offset(wanted.fetch_offset),

@@ -87,6 +87,9 @@ class ReceiveBuffers:
 class RealConnection(Connection):
     """See Connection. Takes a connected, non-blocking socket. Nothing is received before `start`."""
 
+    # Invariant: the number of unsent bytes in `_queue`. No property, because each request asks for it several times.
+    queued_bytes = 0
+
     def __init__(
         self,
         sock: socket.socket,
@@ -114,8 +117,6 @@ class RealConnection(Connection):
         # The parts that are not sent yet. `_region_sent` counts bytes of the first region: those already sent, and those
         # that the reader thread has read and that are queued in front of the region.
         self._queue: deque[Part] = deque()
-        # Invariant: the number of unsent bytes in `_queue`.
-        self._queued_bytes = 0
         self._region_sent = 0
         # Whether the writer callback is registered. Invariant: False while `_region_read` is set.
         self._writing = False
@@ -138,10 +139,6 @@ class RealConnection(Connection):
         else:
             self._receiver = receiver
             self._update_reading()
-
-    @property
-    def queued_bytes(self) -> int:
-        return self._queued_bytes
 
     # --- receiving -----------------------------------------------------------------------------------------------
     def take_buffer(self) -> None:
@@ -242,7 +239,10 @@ class RealConnection(Connection):
         joined = bytearray()
         for part in parts:
             small: bytes | bytearray | memoryview | None
-            if isinstance(part, RealFileRegion):
+            if isinstance(part, bytes):
+                part_size = len(part)
+                small = part if part_size <= COPY_MAX else None
+            elif isinstance(part, RealFileRegion):
                 part_size = part.size
                 small = part.log_dir.read_resident(part) if 0 < part_size <= COPY_MAX else None
             else:
@@ -259,7 +259,7 @@ class RealConnection(Connection):
                 queue.append(joined)
                 joined = bytearray()
             queue.append(part)
-        self._queued_bytes += size
+        self.queued_bytes += size
         return joined
 
     def _send_at_once(self, sock: socket.socket, data: bytearray) -> None:
@@ -272,8 +272,8 @@ class RealConnection(Connection):
         except OSError as error:
             self._lose(error.strerror)
             return
-        self._queued_bytes -= sent
-        if self._queued_bytes:
+        self.queued_bytes -= sent
+        if self.queued_bytes:
             self._queue.append(memoryview(data)[sent:])
             self._left_over = True
             self._set_writing(True)
@@ -292,7 +292,7 @@ class RealConnection(Connection):
             if sent == 0:
                 break
             budget -= sent
-            self._queued_bytes -= sent
+            self.queued_bytes -= sent
         if queue:
             self._left_over = True
             self._set_writing(True)
@@ -429,7 +429,7 @@ class RealConnection(Connection):
         self._update_reading()
         self._set_writing(False)
         self._queue.clear()
-        self._queued_bytes = 0
+        self.queued_bytes = 0
         self._process.sockets.pop(sock, None)
         if reason is None and not reset:
             close_socket(sock)

@@ -35,16 +35,13 @@ class FrameReader:
         self._is_ours = True
         # The start of a frame, length included, if the frame did not arrive in one piece. Its bytes precede `_view`.
         self._partial = bytearray()
+        # Whether any received bytes are left. After `next_frame` returned None, they are the start of a frame.
+        self.is_inside_a_frame = False
 
     @property
     def buffered_bytes(self) -> int:
         """The bytes held here: a partial frame, and whole frames that have not been taken yet."""
         return len(self._partial) + len(self._view)
-
-    @property
-    def is_inside_a_frame(self) -> bool:
-        """Whether any received bytes are left. After `next_frame` returned None, they are the start of a frame."""
-        return bool(self._partial) or len(self._view) > 0
 
     @property
     def expected_size(self) -> int:
@@ -61,11 +58,13 @@ class FrameReader:
         else:
             self._view = view
             self._is_ours = False
+        self.is_inside_a_frame = bool(self._partial) or len(self._view) > 0
 
     def drop(self) -> None:
         """Lets go of everything received, because the connection has ended."""
         self._partial = bytearray()
         self._view = memoryview(b"")
+        self.is_inside_a_frame = False
 
     def next_frame(self) -> memoryview | None:
         """Returns the next whole frame without its length field, or None if more bytes must arrive first.
@@ -85,6 +84,7 @@ class FrameReader:
             return None
         frame = view[LENGTH_SIZE:end]
         self._view = view[end:]
+        self.is_inside_a_frame = available > end
         if self._is_ours:
             return frame
         if size < TAKEN_FROM or size * TAKEN_FRACTION < _capacity(frame):
@@ -121,6 +121,7 @@ class FrameReader:
             return None
         frame = memoryview(self._partial)[LENGTH_SIZE:]
         self._partial = bytearray()
+        self.is_inside_a_frame = len(self._view) > 0
         return frame
 
     def _fill_partial(self) -> None:

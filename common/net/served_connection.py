@@ -357,7 +357,9 @@ class ServedConnection:
 
     def _charge(self) -> None:
         """Updates the server's memory count to what this connection holds now."""
-        held_bytes = self._in_flight_bytes + (self._reader.buffered_bytes if self._is_open else 0)
+        held_bytes = self._in_flight_bytes
+        if self._is_open and self._reader.is_inside_a_frame:
+            held_bytes += self._reader.buffered_bytes
         difference = held_bytes - self._charged_bytes
         if difference:
             # Update `_charged_bytes` first: if the memory is full now, `change` calls `settle_reading`, which calls this

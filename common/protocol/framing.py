@@ -7,6 +7,7 @@ server will answer with.
 
 import struct
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Final
 
 from common.parts import Part
@@ -72,9 +73,11 @@ def request_body(frame: memoryview, *, is_flexible: bool) -> tuple[str | None, m
         end = _CLIENT_ID_START + max(length, 0)
         # Nearly every header is like this: a client id in ASCII, and no tagged fields.
         if length >= -1 and (end < len(frame) and frame[end] == 0 if is_flexible else end <= len(frame)):
-            text = bytes(frame[_CLIENT_ID_START:end])
-            if text.isascii():
-                return None if length < 0 else text.decode("ascii"), frame[end + 1 if is_flexible else end :]
+            body = frame[end + 1 if is_flexible else end :]
+            if length < 0:
+                return None, body
+            with suppress(UnicodeDecodeError):
+                return str(frame[_CLIENT_ID_START:end], "ascii"), body
     header, position = decode_prefix(RequestHeader, frame, 2 if is_flexible else 1)
     return header.client_id, frame[position:]
 

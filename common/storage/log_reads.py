@@ -5,7 +5,7 @@ is known in memory or in the page cache is found without suspending (`batch_sear
 segments were removed meanwhile, and starts over (`LogSegments.in_one_generation`).
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from common.ids import Offset
 from common.parts import FileRegion
@@ -18,8 +18,7 @@ from common.storage.transaction_index import AbortedTransaction
 NO_UPPER_OFFSET = Offset(2**63 - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class LogRead:
+class LogRead(NamedTuple):
     """Whole batches of one segment. `parts` is empty if there is nothing to read.
 
     `first_offset` is that of the first batch and may be below the requested offset. The next read starts at `next_offset`.
@@ -123,7 +122,7 @@ class LogReads(LogState):
     @property
     def first_unstable_offset(self) -> Offset | None:
         """Where the first transaction begins that is open, or whose marker is not replicated yet; None if there is none."""
-        offset = self.producers.state.first_unstable_offset
+        offset = self.producers.state.transactions.first_unstable_offset
         return None if offset is None else Offset(max(offset, self.log_start_offset))
 
     def replicated_up_to(self, high_watermark: Offset) -> None:

@@ -104,13 +104,13 @@ class ProducerEntry:
 class ProducerState:
     """The producers of one log, as of its end."""
 
-    __slots__ = ("_entries", "_transactions", "end_offset")
+    __slots__ = ("_entries", "end_offset", "transactions")
 
     def __init__(self, entries: Mapping[int, ProducerEntry] | None = None, *, end_offset: int = 0) -> None:
         """`end_offset` is the offset of the snapshot that the entries come from."""
         self._entries: dict[int, ProducerEntry] = dict(entries or {})
         # Invariant: the open transactions are those of the entries.
-        self._transactions = Transactions(
+        self.transactions = Transactions(
             entry.transaction_first_offset for entry in self._entries.values() if entry.transaction_first_offset != NO_OFFSET
         )
         # No batch with a producer id at or beyond this offset has been noted. A log that is truncated at or beyond it keeps
@@ -122,18 +122,13 @@ class ProducerState:
         """The entries by producer id."""
         return self._entries
 
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """Where the first transaction begins that is open, or whose marker is not replicated yet; None if there is none."""
-        return self._transactions.first_unstable_offset
-
     def copy(self) -> "ProducerState":
         """Returns a copy that shares nothing with this state."""
         copied = ProducerState(
             {producer_id: replace(entry, batches=[*entry.batches]) for producer_id, entry in self._entries.items()},
             end_offset=self.end_offset,
         )
-        copied._transactions = self._transactions.copy()
+        copied.transactions = self.transactions.copy()
         return copied
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
@@ -213,7 +208,7 @@ class ProducerState:
                 return self._end_transaction(header.producer_id, entry, last_offset, marker)
             if entry.transaction_first_offset == NO_OFFSET:
                 entry.transaction_first_offset = base_offset
-                self._transactions.begin(base_offset)
+                self.transactions.begin(base_offset)
         batches = entry.batches
         if len(batches) == BATCHES_KEPT:
             del batches[0]
@@ -229,14 +224,14 @@ class ProducerState:
         first_offset, entry.transaction_first_offset = entry.transaction_first_offset, NO_OFFSET
         if first_offset == NO_OFFSET:
             return None
-        last_stable_offset = self._transactions.end(first_offset, last_offset)
+        last_stable_offset = self.transactions.end(first_offset, last_offset)
         # Without its marker, a transaction has no records left in the log either, so no reader needs to know about it.
         is_commit = marker is None or marker.is_commit
         return CompletedTransaction(producer_id, first_offset, last_offset, last_stable_offset, is_commit)
 
     def replicated_up_to(self, high_watermark: int) -> None:
-        """Notes the high watermark. What ends below it no longer holds back `first_unstable_offset`."""
-        self._transactions.replicated_up_to(high_watermark)
+        """Notes the high watermark. What ends below it no longer holds back the last stable offset."""
+        self.transactions.replicated_up_to(high_watermark)
 
     def remove_expired(self, *, now_ms: int, expiration_ms: int) -> int:
         """Removes the entries without a batch for `expiration_ms`. Returns their number."""

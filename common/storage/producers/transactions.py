@@ -31,7 +31,7 @@ class CompletedTransaction(NamedTuple):
 class Transactions:
     """See the module docstring."""
 
-    __slots__ = ("_open", "_unreplicated")
+    __slots__ = ("_open", "_unreplicated", "first_unstable_offset")
 
     def __init__(self, first_offsets: Iterable[int] = ()) -> None:
         """`first_offsets` are those of the open transactions."""
@@ -41,29 +41,32 @@ class Transactions:
         # (last offset, first offset) of unreplicated transactions. Both ascend: a transaction is left out if a later marker
         # belongs to a transaction that began before it, because then it is never the one that holds back the offset.
         self._unreplicated: deque[tuple[int, int]] = deque()
+        # Where the first transaction begins that is open or unreplicated; None if there is none. Kept, because each fetch
+        # asks for it several times.
+        self.first_unstable_offset: int | None = None
+        self._look()
 
     def copy(self) -> "Transactions":
         """Returns a copy that shares nothing with this object."""
         copied = Transactions()
         copied._open = self._open.copy()
         copied._unreplicated = self._unreplicated.copy()
+        copied.first_unstable_offset = self.first_unstable_offset
         return copied
 
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """Where the first transaction begins that is open or unreplicated; None if there is none."""
-        if not self._open and not self._unreplicated:
-            return None
-        first_open = next(iter(self._open), None)
-        if not self._unreplicated:
-            return first_open
-        first_unreplicated = self._unreplicated[0][1]
-        return first_unreplicated if first_open is None else min(first_open, first_unreplicated)
+    def _look(self) -> None:
+        """Notes which transaction is the first one now."""
+        first = next(iter(self._open), None)
+        if self._unreplicated:
+            first_unreplicated = self._unreplicated[0][1]
+            first = first_unreplicated if first is None else min(first, first_unreplicated)
+        self.first_unstable_offset = first
 
     def begin(self, first_offset: int) -> None:
         """Opens a transaction, at the log end."""
         assert not self._open or next(reversed(self._open)) < first_offset
         self._open[first_offset] = None
+        self._look()
 
     def end(self, first_offset: int, last_offset: int) -> int:
         """Ends an open transaction whose marker is at `last_offset`, the log end. The transaction is unreplicated then.
@@ -76,9 +79,12 @@ class Transactions:
             entries = [*self._unreplicated]
             pairs = zip(entries[::2], [*entries[1::2], entries[-1]], strict=False)
             self._unreplicated = deque((later[0], earlier[1]) for earlier, later in pairs)
+        self._look()
         return next(iter(self._open), last_offset + 1)
 
     def replicated_up_to(self, high_watermark: int) -> None:
         """Releases the transactions whose markers are below the high watermark."""
-        while self._unreplicated and self._unreplicated[0][0] < high_watermark:
-            self._unreplicated.popleft()
+        if self._unreplicated and self._unreplicated[0][0] < high_watermark:
+            while self._unreplicated and self._unreplicated[0][0] < high_watermark:
+                self._unreplicated.popleft()
+            self._look()

@@ -236,7 +236,7 @@ class ReplicaChecker:
             part = broker.state.partition(*key)
             if part is None or part.leader in (broker_id, NO_LEADER):
                 continue
-            if broker.replicas.find(*key) is ErrorCode.KAFKA_STORAGE_ERROR:
+            if broker.replicas.find(key) is ErrorCode.KAFKA_STORAGE_ERROR:
                 raise InvariantViolated(
                     "I13",
                     f"{self._image.image.name(key)}: broker {broker_id} tells clients of its failed directory, and not that "

@@ -39,7 +39,7 @@ from broker.requests.write_txn_markers import MarksOffsets, WriteTxnMarkersReque
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig, load_server_config
 from common.environment.interface import LogDir, LogDirError
-from common.ids import ZERO_UUID, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, Uuid
+from common.ids import ZERO_UUID, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
 from common.light_tasks import LightTasks
 from common.log_dirs.failure_channel import FailureChannel
 from common.log_dirs.log_directories import LogDirectories, LogDirectory, WentOffline
@@ -314,16 +314,16 @@ class TestBroker:
 
     def partition(self, index: int = 0, topic_id: TopicId = TOPIC) -> Partition:
         """Returns the hosted partition. Fails the test if the broker does not host it."""
-        found = self.replicas.find(topic_id, index)
+        found = self.replicas.find(TopicIdPartition(topic_id, index))
         assert isinstance(found, Partition), found
         return found
 
     def leads(self, index: int = 0, topic_id: TopicId = TOPIC) -> bool:
-        found = self.replicas.find(topic_id, index)
+        found = self.replicas.find(TopicIdPartition(topic_id, index))
         return isinstance(found, Partition) and found.is_leader
 
     def follows(self, index: int = 0, topic_id: TopicId = TOPIC) -> bool:
-        found = self.replicas.find(topic_id, index)
+        found = self.replicas.find(TopicIdPartition(topic_id, index))
         return isinstance(found, Partition) and found.replica.role is Role.FOLLOWER
 
 

@@ -369,7 +369,7 @@ def test_a_directory_that_fails_before_its_assignment_was_acknowledged_is_report
         assert TopicIdPartition(TOPIC, index) not in cluster[1].replicas.wished_assignments()
         cluster.controller.change(index, directories=[LOST])
         assert TopicIdPartition(TOPIC, index) not in cluster[1].replicas.wished_assignments()
-        assert cluster[1].replicas.find(TOPIC, index) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster[1].replicas.find(TopicIdPartition(TOPIC, index)) is ErrorCode.KAFKA_STORAGE_ERROR
         # An unclean election now allows the replica to start empty.
         cluster.controller.change(index, directories=[UNASSIGNED], isr=[1], leader=1, leader_recovery_state=1)
         await cluster.until(lambda: cluster[1].leads(index))
@@ -528,7 +528,7 @@ def test_a_checkpoint_finds_a_dead_disk_too() -> None:
         [index] = on_disk(cluster, "a")
         cluster.world.disk(path(1, "a")).fail_with(errno.EIO)
         await cluster.until(lambda: cluster[1].directories.any_offline, within_seconds=6)
-        assert cluster[1].replicas.find(TOPIC, index) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster[1].replicas.find(TopicIdPartition(TOPIC, index)) is ErrorCode.KAFKA_STORAGE_ERROR
 
     run(scenario)
 

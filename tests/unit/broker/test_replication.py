@@ -12,7 +12,7 @@ from broker.hosting import replica_fetcher
 from broker.hosting.partition import Partition
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.requests.fetch import FetchHandler
-from common.ids import NO_LEADER, Offset, TopicId, Uuid
+from common.ids import NO_LEADER, Offset, TopicId, TopicIdPartition, Uuid
 from common.metadata.state import MetadataState
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
@@ -878,7 +878,7 @@ def test_replication_of_many_partitions() -> None:
         # The partitions are spread evenly, because placement takes the directory with the fewest logs.
         counts = [len(cluster[1].replicas.descriptions.current(each)) for each in cluster[1].directories.online]
         assert sorted(counts) == [13, 13, 14]
-        assert cluster[1].replicas.find(TOPIC, 40) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert cluster[1].replicas.find(TopicIdPartition(TOPIC, 40)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     run(scenario)
 

@@ -394,7 +394,7 @@ def test_a_crash_at_any_moment_of_the_swap(seed: int, end: str, gone: str) -> No
             disk.fail_with(errno.EIO)
             await cluster.start(1, "ab")
             await cluster.world.sleep(6)
-            found = cluster[1].replicas.find(TOPIC, 0)
+            found = cluster[1].replicas.find(TopicIdPartition(TOPIC, 0))
             assert not isinstance(found, Partition) or found.log.log_end_offset == 20
             await cluster.stop(1)
             disk.heal()

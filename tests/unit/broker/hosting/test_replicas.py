@@ -599,7 +599,7 @@ def test_an_unreadable_disk_at_start_leads_nothing() -> None:
         await cluster.world.sleep(3)
         [dead] = [index for index in (0, 1) if hosted[TopicIdPartition(TOPIC, index)] == directory(1, "a")]
         assert cluster[1].replicas.hosted_directories() == {TopicIdPartition(TOPIC, 1 - dead): directory(1, "b")}
-        assert cluster[1].replicas.find(TOPIC, dead) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster[1].replicas.find(TopicIdPartition(TOPIC, dead)) is ErrorCode.KAFKA_STORAGE_ERROR
         assert cluster[1].replicas.wished_assignments() == {}
         assert await cluster.read_all(1, index=1 - dead) == ["x"]
 
@@ -837,7 +837,7 @@ def test_a_replica_that_is_moved_to_other_brokers_is_deleted_here() -> None:
         await cluster.world.sleep(1)
         assert cluster[2].replicas.hosted_directories() == {}
         assert [name.rpartition("-")[2] for name in top_folders(cluster, "a", 2)] == ["delete"]
-        assert cluster[2].replicas.find(TOPIC, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert cluster[2].replicas.find(TopicIdPartition(TOPIC, 0)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await cluster.produce(1, "x")).error_code == ErrorCode.NONE
 
     run(scenario)

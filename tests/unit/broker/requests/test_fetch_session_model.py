@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from common.ids import TopicId, Uuid
+from common.ids import TopicId, TopicIdPartition, Uuid
 from common.net.node_channel import NodeChannel
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import (
@@ -110,7 +110,7 @@ class Consumer:
 async def change_something(cluster: Cluster, consumer: Consumer, rng: Random) -> None:
     """Lets something happen to one of the partitions, or to what the client wants of it."""
     index, topic_id = rng.randrange(PARTITIONS), consumer.topic_id
-    partition = cluster[1].replicas.find(topic_id, index)
+    partition = cluster[1].replicas.find(TopicIdPartition(topic_id, index))
     match rng.randrange(9):
         case 0 | 1 | 2:
             # Without the follower, the record stays above the high watermark until the follower is back.

@@ -12,7 +12,7 @@ import pytest
 from broker.hosting.replicas import Replicas
 from broker.requests.fetch import FetchHandler
 from broker.requests.fetch_session import fetch_sessions
-from common.ids import TopicId, Uuid
+from common.ids import TopicId, TopicIdPartition, Uuid
 from common.light_tasks import LightTasks
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.api_keys import ApiKey
@@ -313,9 +313,9 @@ def test_a_fetch_looks_only_at_what_has_changed(monkeypatch: pytest.MonkeyPatch)
     looked_up: list[int] = []
     find = Replicas.find
 
-    def counted(self: Replicas, topic_id: TopicId, index: int) -> Any:
-        looked_up.append(index)
-        return find(self, topic_id, index)
+    def counted(self: Replicas, key: TopicIdPartition) -> Any:
+        looked_up.append(key.partition)
+        return find(self, key)
 
     async def scenario(cluster: Cluster) -> None:
         await one_broker(cluster, partitions=100)

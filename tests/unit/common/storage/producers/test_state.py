@@ -162,17 +162,17 @@ def transactional(sequence: int, *, epoch: int = 0, records: int = 1) -> BatchHe
 def test_a_transaction_lasts_from_its_first_batch_to_its_marker() -> None:
     """A marker has no sequence number. With the same epoch the sequence goes on after it."""
     state = state_after((0, 1, 0))
-    assert state.first_unstable_offset is None
+    assert state.transactions.first_unstable_offset is None
     state.note(transactional(1, records=2), 10)
     state.note(transactional(3), 20)
     assert state.entries[ID].transaction_first_offset == 10
-    assert state.first_unstable_offset == 10
+    assert state.transactions.first_unstable_offset == 10
     assert noted_marker(state, 21, coordinator_epoch=4) == CompletedTransaction(ID, 10, 21, 22, is_commit=False)
     assert state.entries[ID].transaction_first_offset == -1
     assert (state.entries[ID].last_sequence, state.entries[ID].coordinator_epoch) == (3, 4)
-    assert state.first_unstable_offset == 10
+    assert state.transactions.first_unstable_offset == 10
     state.replicated_up_to(22)
-    assert state.first_unstable_offset is None
+    assert state.transactions.first_unstable_offset is None
     assert state.find_duplicate(transactional(4)) is None
     assert state.find_duplicate(transactional(3)) == ProducedBatch(3, 3, 20, 20, 1000)
     # A marker of a transaction that has no data here.
@@ -271,7 +271,7 @@ def test_a_batch_of_the_group_coordinator_has_no_sequence_numbers() -> None:
     read = ProducerState(decode_producer_snapshot(encode_producer_snapshot(state.entries)), end_offset=4)
     batches = [ProducedBatch(-1, -1, 0, 1, 1000), ProducedBatch(-1, -1, 2, 3, 1000)]
     assert read.entries == {ID: ProducerEntry(2, batches, 1000, -1, 0)}
-    assert read.first_unstable_offset == 0
+    assert read.transactions.first_unstable_offset == 0
 
 
 def test_a_marker_without_its_record_ends_the_transaction_silently() -> None:
@@ -290,12 +290,12 @@ def test_an_open_transaction_is_in_the_snapshot() -> None:
     state.note(transactional(0), 3)
     state.note(header(5, 1, attributes=TRANSACTIONAL_BIT), 8)
     read = ProducerState(decode_producer_snapshot(encode_producer_snapshot(state.entries)), end_offset=9)
-    assert read.first_unstable_offset == 3
+    assert read.transactions.first_unstable_offset == 3
     assert noted_marker(read, 9) == CompletedTransaction(ID, 3, 9, 8, is_commit=False)
     copied = read.copy()
-    assert copied.first_unstable_offset == 3
+    assert copied.transactions.first_unstable_offset == 3
     copied.replicated_up_to(10)
-    assert (copied.first_unstable_offset, read.first_unstable_offset) == (8, 3)
+    assert (copied.transactions.first_unstable_offset, read.transactions.first_unstable_offset) == (8, 3)
 
 
 def test_an_entry_expires_unless_a_transaction_is_under_way() -> None:
