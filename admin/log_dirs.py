@@ -52,6 +52,8 @@ class LogDirInfo:
     total_bytes: int | None
     """The size of the file system; None if the broker does not know it, or is too old to report it (KIP-827)."""
     usable_bytes: int | None
+    is_cordoned: bool = False
+    """Whether the directory gets no new replicas (KIP-1066). False if the broker is too old to know."""
 
     @property
     def is_online(self) -> bool:
@@ -103,7 +105,11 @@ def _log_dir_info(result: DescribeLogDirsResult) -> LogDirInfo:
         for each in topic.partitions
     }
     return LogDirInfo(
-        result.error_code, MappingProxyType(replica_infos), _known(result.total_bytes), _known(result.usable_bytes)
+        result.error_code,
+        MappingProxyType(replica_infos),
+        _known(result.total_bytes),
+        _known(result.usable_bytes),
+        result.is_cordoned,
     )
 
 

@@ -65,6 +65,8 @@ class CountedReplicas(Protocol):
     @property
     def suspected(self) -> Suspected: ...
 
+    def is_cordoned(self, path: str) -> bool: ...
+
     @property
     def loading_progress(self) -> Loading: ...
 
@@ -118,11 +120,22 @@ def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) 
     for path, remaining in replicas.loading_progress.remaining_logs().items():
         yield gauge("kafka_log_logmanager_remaininglogstorecover", "Logs still to be loaded.", remaining, dir=path)
     yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", len(known.offline))
+    yield gauge(
+        "kafka_log_logmanager_cordonedlogdirectorycount",
+        "Directories that get no new replicas.",
+        sum(replicas.is_cordoned(directory.path) for directory in known.data_dirs),
+    )
     for directory in known.data_dirs:
         yield gauge(
             "kafka_log_logmanager_logdirectoryoffline",
             "1 when the directory is offline.",
             int(not directory.is_online),
+            logDirectory=directory.path,
+        )
+        yield gauge(
+            "kafka_log_logmanager_logdirectorycordoned",
+            "1 while the directory gets no new replicas.",
+            int(replicas.is_cordoned(directory.path)),
             logDirectory=directory.path,
         )
         directory_id = directory.directory_id

@@ -44,6 +44,8 @@ class Disk:
     partitions: int
     leaders: int
     moves: tuple[DiskMove, ...]
+    is_cordoned: bool = False
+    """Whether it gets no new replicas."""
 
 
 Paths = Mapping[str, LogDirInfo]
@@ -90,6 +92,7 @@ def _disk(
             for partition, info in sorted(log_dir.replica_infos.items(), key=lambda item: item[0])
             if info.is_future
         ),
+        is_cordoned=log_dir.is_cordoned,
     )
 
 
@@ -120,6 +123,7 @@ def as_json(found: Iterable[Disk]) -> dict[str, Any]:
                 "path": disk.path,
                 "directory_id": disk.directory_id,
                 "state": disk.state,
+                "cordoned": disk.is_cordoned,
                 "total_bytes": disk.total_bytes,
                 "used_bytes": disk.used_bytes,
                 "partitions": disk.partitions,
@@ -149,7 +153,7 @@ def as_row(disk: Disk) -> tuple[str, ...]:
         str(disk.broker_id),
         disk.path,
         disk.directory_id or "-",
-        disk.state,
+        f"{disk.state}, cordoned" if disk.is_cordoned else disk.state,
         _size(disk.total_bytes),
         _used(disk),
         str(disk.partitions) if disk.state == "online" else "-",

@@ -231,7 +231,8 @@ def test_the_commands_that_move_data(tmp_path: Path) -> None:
 
         target = f"{CLUSTER}/broker-1/disk-2"
         move_away(run)
-        assert sum(f"{CLUSTER}/broker-" in line for line in run(moves.take("diskraft disks list"))) == 9
+        listing = moves.take("diskraft disks list")
+        assert sum(f"{CLUSTER}/broker-" in line for line in run(listing)) == 9
         run(moves.take("diskraft disks move"))
         run.watch(moves.take("diskraft disks list"), target, times=2)
         until_in(run, target)
@@ -262,6 +263,7 @@ def test_the_commands_that_move_data(tmp_path: Path) -> None:
         assert run(moves.take("kafka-configs")) == ["Completed updating config for broker 1."]
         assert run(moves.take("kafka-features")) == ["metadata.version was upgraded to 30."]
         assert run(moves.take("kafka-configs")) == ["Completed updating config for broker 1."]
+        until(lambda: sum("online, cordoned" in line for line in run(listing)) == 1, "the cordon is shown")
         assert run(moves.take("kafka-configs")) == ["Completed updating config for broker 1."]
         assert moves.rest == []
         assert run(start.take("diskraft local down")) == ["stopped and deleted"]

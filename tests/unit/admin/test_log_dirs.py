@@ -48,6 +48,7 @@ MOVING = DescribeLogDirsResponse(
         DescribeLogDirsResult(
             log_dir="/d2",
             topics=[DescribeLogDirsTopic(name="t", partitions=[partition(0, lag=7, is_future=True), partition(1)])],
+            is_cordoned=True,
         ),
         DescribeLogDirsResult(log_dir="/d3", error_code=ErrorCode.KAFKA_STORAGE_ERROR),
     ]
@@ -79,6 +80,7 @@ def test_directories_are_described_with_their_replicas_sizes_and_errors(run: Run
                     },
                     None,
                     None,
+                    is_cordoned=True,
                 ),
                 "/d3": LogDirInfo(ErrorCode.KAFKA_STORAGE_ERROR, {}, None, None),
             }

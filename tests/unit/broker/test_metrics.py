@@ -43,6 +43,7 @@ class Replicas:
     def __init__(self) -> None:
         self.moves = Moves()
         self.suspected = {D2}
+        self.cordoned = {"/d2"}
         self.loading_progress = LoadingProgress(SimulatedWorld(seed=1).node("broker-1"))
         self.isr_counts = IsrCounts()
         self.isr_counts.shrinks = 4
@@ -68,6 +69,9 @@ class Replicas:
             reassigning_partitions=15,
             unplaceable_replica_count=9,
         )
+
+    def is_cordoned(self, path: str) -> bool:
+        return path in self.cordoned
 
     def count_in(self, directory_id: DirectoryId) -> int:
         return 2 if directory_id == D1 else 0
@@ -142,6 +146,7 @@ def test_every_series_without_a_directory_has_its_stock_name_and_value() -> None
         "diskraft_unplaceable_replicas": 9,
         "kafka_server_replicaalterlogdirsmanager_maxlag": 17,
         "kafka_log_logmanager_offlinelogdirectorycount": 1,
+        "kafka_log_logmanager_cordonedlogdirectorycount": 1,
     }
     assert {name: broker.values(name) for name in expected} == {name: {"": value} for name, value in expected.items()}
 
@@ -151,6 +156,7 @@ def test_directories_show_their_id_what_they_hold_and_their_space() -> None:
     broker = Broker()
     broker.directories.step(SpaceSeen(D1, SpaceStat(total_bytes=1000, usable_bytes=100, free_inodes=1)))
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 0, "/d2": 0, "/d3": 1}
+    assert broker.values("kafka_log_logmanager_logdirectorycordoned") == {"/d1": 0, "/d2": 1, "/d3": 0}
     assert broker.values("kafka_log_logdir_partitions") == {"/d1": 2, "/d2": 0}
     assert broker.values("kafka_log_logdir_total_bytes") == {"/d1": 1000}
     assert broker.values("kafka_log_logdir_usable_bytes") == {"/d1": 100}

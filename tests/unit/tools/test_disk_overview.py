@@ -1,5 +1,6 @@
 """Tests the list of disks: what is counted on each disk, how far moves are, and how both are shown."""
 
+from dataclasses import replace
 from typing import Any
 
 from admin.log_dirs import LogDirInfo, ReplicaInfo
@@ -42,7 +43,7 @@ def test_each_disk_has_its_partitions_leaders_and_moves() -> None:
         2: {"/a": log_dir({T_0: holds(10)})},
         1: {
             "/b": log_dir({U_0: holds(30, is_future=True), T_1: holds(20, is_future=True)}, None, None),
-            "/a": log_dir({T_0: holds(10), T_1: holds(80), U_0: holds(40)}),
+            "/a": replace(log_dir({T_0: holds(10), T_1: holds(80), U_0: holds(40)}), is_cordoned=True),
             "/c": LogDirInfo(ErrorCode.KAFKA_STORAGE_ERROR, {}, None, None),
             "/d": LogDirInfo(ErrorCode.LOG_DIR_NOT_FOUND, {}, None, None),
         },
@@ -58,7 +59,7 @@ def test_each_disk_has_its_partitions_leaders_and_moves() -> None:
     }
     assert found == [
         disk(path="/b", moves=moves, **nothing),
-        disk(directory_id="one", partitions=3, leaders=2),
+        disk(directory_id="one", partitions=3, leaders=2, is_cordoned=True),
         disk(path="/c", state="offline", **nothing),
         disk(path="/d", state="LOG_DIR_NOT_FOUND", **nothing),
         disk(broker_id=2, directory_id=None, partitions=1, leaders=0),
@@ -88,6 +89,7 @@ def test_a_row_for_people() -> None:
     assert row[8].splitlines() == ["██░░░░░░░░  25 % t-1 from /a", "██████████ 100 % u-0 from ?"]
     offline = disk(directory_id=None, state="offline", total_bytes=None, used_bytes=None)
     assert as_row(offline) == ("1", "/a", "-", "offline", "-", "-", "-", "-", "")
+    assert as_row(disk(is_cordoned=True))[3:8] == ("online, cordoned", "1000 B", "750 B (75 %)", "2", "1")
     assert as_row(disk(total_bytes=1000, used_bytes=999))[4:6] == ("1000 B", "999 B (100 %)")
 
 
@@ -102,6 +104,7 @@ def test_json_for_programs() -> None:
                         "path": "/a",
                         "directory_id": "id",
                         "state": "online",
+                        "cordoned": False,
                         "total_bytes": 1000,
                         "used_bytes": 750,
                         "partitions": 2,
