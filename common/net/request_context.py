@@ -103,7 +103,8 @@ class ConnectAgain(Exception):
 
 
 # A handler returns the response message, None to send no response, or an awaitable of either. A coroutine becomes a task of
-# the server's TaskGroup. The handler or the awaitable raises ApiError to respond with that error's code.
+# the server's TaskGroup; a LightTask needs none. The handler, a future or a coroutine raises ApiError to respond with that
+# error's code.
 Handler = Callable[[RequestContext, Any], Any | Awaitable[Any]]
 
 # Called before every handler. Raises ApiError if the principal is not allowed to make the request.
