@@ -7,7 +7,6 @@ server will answer with.
 
 import struct
 from collections.abc import Generator
-from contextlib import suppress
 from typing import Final
 
 from common.parts import Part
@@ -76,8 +75,11 @@ def request_body(frame: memoryview, *, is_flexible: bool) -> tuple[str | None, m
             body = frame[end + 1 if is_flexible else end :]
             if length < 0:
                 return None, body
-            with suppress(UnicodeDecodeError):
+            try:
                 return str(frame[_CLIENT_ID_START:end], "ascii"), body
+            except UnicodeDecodeError:
+                # The generated decoder reads it, or says what is wrong.
+                pass
     header, position = decode_prefix(RequestHeader, frame, 2 if is_flexible else 1)
     return header.client_id, frame[position:]
 
