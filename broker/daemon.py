@@ -37,6 +37,7 @@ from broker.core.directory_support import reason_to_end
 from broker.core.lifecycle import (
     BrokerLifecycle,
     BrokerState,
+    CordonsChanged,
     Effect,
     LastWords,
     LastWordsHeard,
@@ -128,6 +129,8 @@ class BrokerDaemon:
         self._serving = self._make_serving()
         # Whether the image has this incarnation's registration, and thus at least the metadata.version of that time.
         self._knows_level = False
+        # The cordoned directories as of the last published metadata.
+        self._last_cordoned: list[DirectoryId] | None = None
         # False from the moment when the controller has unfenced this broker until the broker's image shows it.
         self._is_announced = True
         # The parts of the controller link that the replicas need.
@@ -272,7 +275,13 @@ class BrokerDaemon:
         if is_first:
             self._assignments.fix_gate()
         self._lifecycle_loop.post(MetadataApplied(self._lacking_registration()))
+        self._look_at_cordons()
         self._announce()
+
+    def _look_at_cordons(self) -> None:
+        before, self._last_cordoned = self._last_cordoned, self._cordoned()
+        if self._last_cordoned != before:
+            self._lifecycle_loop.post(CordonsChanged())
 
     def _lacking_registration(self) -> Offset | None:
         """Returns the offset of this broker's registration if the image has it without directories, although

@@ -162,6 +162,11 @@ class MetadataApplied:
 
 
 @dataclass(frozen=True, slots=True)
+class CordonsChanged:
+    """Other directories than before are cordoned (KIP-1066), which every heartbeat names."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The time that `next_deadline_ns` returned has come."""
 
@@ -177,6 +182,7 @@ Event = (
     | ShutdownAsked
     | LastWords
     | MetadataApplied
+    | CordonsChanged
     | Tick
 )
 
@@ -295,6 +301,9 @@ class BrokerLifecycle:
         # Whether the last heartbeat sent asked to stay fenced. If ReadyToUnfence comes before that heartbeat's
         # answer, the next heartbeat follows the answer at once.
         self._sent_want_fence = True
+        # Whether the cordons have changed since the last heartbeat was sent. The operator waits for that heartbeat, because
+        # until then the controller goes on placing replicas on this broker.
+        self._has_untold_cordons = False
         # Whether LastWords has come; never cleared. From then on every heartbeat asks the controller to fence this broker.
         self._has_last_words = False
         # Whether the last heartbeat sent already carried the last words; only its answer confirms them.
@@ -356,6 +365,9 @@ class BrokerLifecycle:
                 return self._handle_last_words(now_ns)
             case MetadataApplied(lacking):
                 self._handle_metadata_applied(lacking, now_ns)
+            case CordonsChanged():
+                self._has_untold_cordons = True
+                self._send_soon(now_ns)
             case Tick():
                 pass
         return []
@@ -442,7 +454,7 @@ class BrokerLifecycle:
         is_ready = self._ready_to_unfence and event.is_fenced and self._sent_want_fence
         # The first attempt to amend a registration must not wait for the next regular heartbeat.
         is_lacking = self._must_register_again() and self._lacking != self._asked_to_amend
-        urgent = unsent or is_ready or is_lacking
+        urgent = unsent or is_ready or is_lacking or self._has_untold_cordons
         self._next_request_ns = now_ns if urgent else now_ns + self._interval_ns()
         return effects
 
@@ -516,7 +528,7 @@ class BrokerLifecycle:
             self._owes_heartbeat = True
             self._asked_to_amend = self._lacking
             return [SendRegistration()]
-        self._owes_heartbeat = False
+        self._owes_heartbeat = self._has_untold_cordons = False
         self._sent_last_words = self._has_last_words
         self._sent_want_fence = self._has_last_words or not self._ready_to_unfence
         offline = tuple(d for d in self._failures if d in self._registered_directories)

@@ -10,6 +10,7 @@ from common.protocol.messages.alter_replica_log_dirs import (
 from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from common.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
+from common.time_units import NS_PER_S
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster, run
 from tests.simulation.test_dynamic_configuration import BROKER, alter
 
@@ -75,6 +76,20 @@ def test_a_cordoned_directory_keeps_its_replicas_and_gets_no_new_ones() -> None:
         assert "last" in (await contents(client))["/b1/d1"][1]
 
     run(scenario, brokers=2, disks=2)
+
+
+def test_the_controller_hears_of_a_cordon_at_once() -> None:
+    """Not with the next regular heartbeat, up to which it would go on placing replicas."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await raise_level(client)
+        for value in ("/b1/d1", "*", None, "*", None):
+            await cluster.world.sleep(0.7)
+            begun_ns = cluster.world.now_ns()
+            await cordon(cluster, client, value)
+            assert cluster.world.now_ns() - begun_ns < NS_PER_S, value
+
+    run(scenario, brokers=2, disks=2, broker_heartbeat_interval_ms="10000", broker_session_timeout_ms="30000")
 
 
 def test_what_cannot_be_cordoned_is_refused() -> None:

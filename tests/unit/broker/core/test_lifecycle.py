@@ -7,6 +7,7 @@ import pytest
 from broker.core.lifecycle import (
     BrokerLifecycle,
     BrokerState,
+    CordonsChanged,
     DirectoryFailed,
     Effect,
     Event,
@@ -116,6 +117,21 @@ def test_a_failure_is_told_at_once_and_in_every_later_heartbeat() -> None:
     assert context.step(Tick(), after_ms=2000) == [heartbeat(D1)]
     assert context.answer(D1) == []
     assert context.step(DirectoryFailed(D1)) == []
+
+
+def test_a_changed_cordon_is_told_at_once() -> None:
+    """The daemon adds the cordoned directories to each heartbeat when it is sent. One that is in flight does not have the
+    change, so another one follows its answer."""
+    context = Context()
+    assert context.step(Start()) == [StateChanged(BrokerState.STARTING), SendRegistration()]
+    assert context.step(CordonsChanged()) == []
+    context = Context()
+    context.run_until_unfenced()
+    assert context.step(CordonsChanged(), after_ms=5) == [heartbeat()]
+    assert context.step(CordonsChanged(), after_ms=5) == []
+    assert context.answer() == [heartbeat()]
+    assert context.answer() == []
+    assert context.lifecycle.next_deadline_ns() == context.now_ns + 2000 * NS_PER_MS
 
 
 def test_a_directory_failing_while_a_heartbeat_is_in_flight() -> None:
