@@ -1,8 +1,10 @@
-"""Levels of metadata.version in mixed clusters: that of directory assignment comes and goes, and the latest one works.
+"""Levels of metadata.version in mixed clusters: that of directory assignment comes and goes, the latest one works, and so do
+the cordons that it brings.
 
 Apache Kafka's tool asks for it and our controller decides. A writer writes during all of it with acks=all.
 """
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tests.interop.mixed.releases import Release
 from tests.interop.our_tools import Done
 from tests.interop.topics import create_topic
 
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 TOPIC, PARTITIONS, BOTH = "t", 4, {1, 3}
 STORY_SECONDS = 300
@@ -55,6 +58,44 @@ def test_an_apache_broker_learns_of_directories_under_our_controller(
         assert cluster.until_isr(TOPIC, dict.fromkeys(range(PARTITIONS), BOTH))
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
         assert cluster.stop() == {1: 0, 3: TERMINATED, 101: 0}
+
+
+@pytest.mark.parametrize("controller", ["Diskraft", "Apache Kafka"])
+def test_either_controller_places_nothing_on_a_cordoned_broker_of_either_side(
+    newest: Release, controller: str, tmp_path: Path
+) -> None:
+    """The operator cordons all disks of a broker with Apache Kafka's tool, and takes that back (KIP-1066)."""
+    nodes = [controller_of(controller, newest), Node(1, "broker"), Node(2, "broker", newest)]
+    with mixed_cluster(tmp_path, nodes, overrides=OVERRIDES, level=level_name(LATEST_LEVEL)) as cluster:
+        names = (f"cordon-{number}" for number in range(1_000))
+
+        def are_placed_on(*brokers: int) -> bool:
+            """Creates a topic."""
+            name = create_topic(cluster.bootstrap, next(names), partitions=PARTITIONS, replication_factor=1)
+            return {node for part in cluster.partitions(name).values() for node in part.replica_nodes} == {*brokers}
+
+        assert are_placed_on(1, 2)
+        for cordoned, other in ((1, 2), (2, 1)):
+            configure(newest, cluster, cordoned, "--add-config", "cordoned.log.dirs=*")
+            until(partial(are_placed_on, other), f"{cordoned} gets nothing", seconds=READY_SECONDS)
+            configure(newest, cluster, cordoned, "--delete-config", "cordoned.log.dirs")
+            until(partial(are_placed_on, 1, 2), f"{cordoned} gets replicas", seconds=READY_SECONDS)
+        assert cluster.stop() == {1: 0, 2: TERMINATED, 101: 0 if controller == "Diskraft" else TERMINATED}
+
+
+def controller_of(side: str, newest: Release) -> Node:
+    """Returns the controller. Apache Kafka's features that are unknown here are absent."""
+    absent = [f"{feature}=0" for feature in ("eligible.leader.replicas.version", "group.version", *_GROUPS)]
+    options = tuple(word for each in absent for word in ("--feature", each))
+    if side == "Diskraft":
+        return Node(101, "controller", disks=0)
+    return Node(101, "controller", newest, disks=0, format_options=options)
+
+
+def configure(release: Release, cluster: MixedCluster, broker_id: int, *change: str) -> None:
+    broker = ("--entity-type", "brokers", "--entity-name", str(broker_id))
+    done = release.run(CONFIGS, "--bootstrap-server", cluster.bootstrap, *broker, "--alter", *change)
+    assert done.status == 0, done
 
 
 def features(release: Release, cluster: MixedCluster, *arguments: str) -> Done:
@@ -98,12 +139,8 @@ def until_assigned(cluster: MixedCluster, folder: Path, directories: dict[int, s
 @pytest.mark.parametrize("controller", ["Diskraft", "Apache Kafka"])
 def test_the_latest_level_that_is_known_here(newest: Release, controller: str, tmp_path: Path) -> None:
     """Leaders on either side, followers with the requests of that level (Fetch 18, ListOffsets 11), and a kill of each
-    broker, under either controller. Apache Kafka's features that are unknown here are absent."""
-    absent = [f"{feature}=0" for feature in ("eligible.leader.replicas.version", "group.version", *_GROUPS)]
-    options = tuple(word for each in absent for word in ("--feature", each))
-    ours = Node(101, "controller", disks=0)
-    theirs = Node(101, "controller", newest, disks=0, format_options=options)
-    nodes = [ours if controller == "Diskraft" else theirs, Node(1, "broker"), Node(2, "broker", newest)]
+    broker, under either controller."""
+    nodes = [controller_of(controller, newest), Node(1, "broker"), Node(2, "broker", newest)]
     partitions, both = range(PARTITIONS), {1, 2}
     with mixed_cluster(tmp_path, nodes, overrides=OVERRIDES, level=level_name(LATEST_LEVEL)) as cluster:
         assert finalized(newest, cluster) == level_name(LATEST_LEVEL)
