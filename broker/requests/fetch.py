@@ -14,6 +14,7 @@ up where they are.
    waits.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from broker.core.fetch_session_cache import FINAL_EPOCH, INITIAL_EPOCH
@@ -192,6 +193,9 @@ class FetchHandler:
         fetch.look_up(confirms=True)
         fetch.note_time(now_ns)
         await fetch.read(now_ns)
+        if fetch.is_follower and not fetch.is_answered():
+            # The consumers and producers that this fetch has released have waited longest, so they are answered first.
+            await asyncio.sleep(0)
         while not fetch.is_answered() and may_wait() and self._env.now_ns() < deadline_ns:
             # What changed while other partitions were read would not end a wait any more.
             has_waited = not fetch.watched.changed

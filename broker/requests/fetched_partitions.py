@@ -45,7 +45,7 @@ from common.protocol.messages.fetch import (
 from common.records.batch import BatchError
 from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log
-from common.storage.log_reads import LogRead
+from common.storage.log_segments import LogRead
 from common.storage.transaction_index import AbortedTransaction as IndexedTransaction
 
 TOPIC_ID_FIRST_VERSION = 13

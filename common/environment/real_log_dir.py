@@ -23,6 +23,7 @@ The life of the directory:
 import asyncio
 import errno
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -126,6 +127,9 @@ class RealLogDir(LogDir):
         self._loop = loop
         self._log = log
         self._page_cache = page_cache
+        # The region that was read last from the page cache, and its bytes: an append goes to all replicas and consumers at
+        # the end of the log. The reference is weak, because a region keeps its file open.
+        self._last_resident: tuple[weakref.ref[RealFileRegion], bytearray] | None = None
         self._directory = HeldDirectory(path, process)
         self._threads = DiskThreads(self._directory, loop, self._settle, self._threads_left)
         # The operations that are queued or running. Invariant: every operation in a lane was passed to a thread, except the
@@ -381,8 +385,16 @@ class RealLogDir(LogDir):
         )
 
     def read_resident(self, region: RealFileRegion) -> bytearray | None:
-        """Returns the bytes of a region if reading them is certain not to block on the disk, else None."""
-        return self._read_cached(region.file, region.position, region.size) if region.is_valid else None
+        """Returns the bytes of a region if reading them is certain not to block on the disk, else None. The caller must not
+        change them."""
+        if not region.is_valid:
+            return None
+        if self._last_resident is not None and self._last_resident[0]() is region:
+            return self._last_resident[1]
+        data = self._read_cached(region.file, region.position, region.size)
+        if data is not None:
+            self._last_resident = weakref.ref(region), data
+        return data
 
     def _read_cached(self, file: OpenFile, position: int, size: int) -> bytearray | None:
         if self._is_responsive(file) and self._reads_nothing_ahead(file, position, size):

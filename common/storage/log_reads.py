@@ -5,29 +5,15 @@ is known in memory or in the page cache is found without suspending (`batch_sear
 segments were removed meanwhile, and starts over (`LogSegments.in_one_generation`).
 """
 
-from typing import NamedTuple
-
 from common.ids import Offset
-from common.parts import FileRegion
 from common.storage.batch_search import Span, locate_in_memory, locate_in_page_cache, locate_on_disk
 from common.storage.errors import OffsetOutOfRange
+from common.storage.log_segments import LogRead
 from common.storage.log_state import LogState
 from common.storage.timestamp_search import TimestampOffset, first_at_or_after, newest
 from common.storage.transaction_index import AbortedTransaction
 
 NO_UPPER_OFFSET = Offset(2**63 - 1)
-
-
-class LogRead(NamedTuple):
-    """Whole batches of one segment. `parts` is empty if there is nothing to read.
-
-    `first_offset` is that of the first batch and may be below the requested offset. The next read starts at `next_offset`.
-    """
-
-    parts: list[FileRegion]
-    size: int
-    first_offset: Offset
-    next_offset: Offset
 
 
 class LogReads(LogState):
@@ -52,8 +38,17 @@ class LogReads(LogState):
         self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
     ) -> LogRead | None:
         """Like `read`, but returns None where that would have to wait. Raises OffsetOutOfRange and LogDirError."""
-        span = self._locate_at_once(offset, max_bytes, upper_offset, min_one_batch)
-        return None if span is None else self._as_read(span)
+        self._check_readable(offset)
+        asked = offset, max_bytes, min(upper_offset, self._appends.written_offset), min_one_batch
+        last = self._segments.last_read
+        if last is not None and last[0] == asked:
+            return last[1]
+        span = self._find_at_once(*asked)
+        if span is None:
+            return None
+        read = self._as_read(span)
+        self._segments.last_read = asked, read
+        return read
 
     async def read_with_aborted(
         self, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool = True
@@ -89,10 +84,15 @@ class LogReads(LogState):
 
     def _locate_at_once(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
         """Returns the span to read if that is known in memory or from the page cache."""
+        self._check_readable(offset)
+        return self._find_at_once(offset, max_bytes, min(upper_offset, self._appends.written_offset), min_one_batch)
+
+    def _check_readable(self, offset: int) -> None:
         self._check_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        upper_offset = min(upper_offset, self._appends.written_offset)
+
+    def _find_at_once(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
         span = locate_in_memory(
             self._segments.holding(offset),
             offset,

@@ -7,10 +7,11 @@ such change increments `generation`, and a search that sees a new generation sta
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from common.ids import Offset
+from common.parts import FileRegion
 from common.records.batch import BatchError
 from common.storage.producers.transactions import CompletedTransaction
 from common.storage.segment import Segment
@@ -20,6 +21,18 @@ T = TypeVar("T")
 
 # The number of older segments that keep their offset index in memory.
 LOADED_INDEXES_MAX = 2
+
+
+class LogRead(NamedTuple):
+    """Whole batches of one segment. `parts` is empty if there is nothing to read.
+
+    `first_offset` is that of the first batch and may be below the requested offset. The next read starts at `next_offset`.
+    """
+
+    parts: Sequence[FileRegion]
+    size: int
+    first_offset: Offset
+    next_offset: Offset
 
 
 class LogSegments:
@@ -34,6 +47,9 @@ class LogSegments:
         # Invariant: the base offsets of the segments with aborted transactions, ascending. Most logs have none, so a reader
         # does not look at each segment for them.
         self._aborted_bases = [segment.base_offset for segment in segments if segment.aborted is not None]
+        # The last read that was found at once: what was asked for, and the answer. All replicas and consumers at the end of
+        # the log ask for the same. Emptied when segments go, because it keeps a file open.
+        self.last_read: tuple[tuple[int, ...], LogRead] | None = None
         # Older segments that may have their offset index in memory, in the order of loading. `replace` empties it.
         self._loaded_indexes: deque[Segment] = deque()
 
@@ -84,6 +100,7 @@ class LogSegments:
         self._bases = [segment.base_offset for segment in segments]
         self._aborted_bases = [segment.base_offset for segment in segments if segment.aborted is not None]
         self._loaded_indexes.clear()
+        self.last_read = None
         self.generation += 1
 
     def begin_move_to(self, folder: str) -> None:
@@ -99,6 +116,7 @@ class LogSegments:
 
     def retire_files(self) -> None:
         """Closes each file when the last search in it has ended. Called when the log is closed, abandoned or deleted."""
+        self.last_read = None
         self.generation += 1
         for segment in self._segments:
             if segment.file is not None:

@@ -16,7 +16,7 @@ from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log
-from common.storage.log_reads import LogRead
+from common.storage.log_segments import LogRead
 from tests.unit.broker.cluster import TOPIC, Cluster, batch, path, run, values
 from tests.unit.broker.requests.contexts import context
 

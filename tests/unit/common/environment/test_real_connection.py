@@ -438,6 +438,35 @@ async def test_a_small_region_is_not_copied_if_that_might_wait_for_the_disk(
     assert read == ([7] if reason == "not in the cache" else [])
 
 
+@pytest.mark.usefixtures("copied_bytes")
+async def test_a_small_region_that_goes_to_several_peers_is_read_once(
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another region is read anew, also one of the same range: the file may have been truncated and written again."""
+    if not page_cache_is_answered():
+        pytest.skip("the kernel does not tell what is in the page cache")
+    file = await written_file(log_dir, b"content")
+    read: list[int] = []
+    copied = PageCache.read
+
+    def counted(self: PageCache, fd: int, position: int, size: int) -> bytearray | None:
+        read.append(size)
+        return copied(self, fd, position, size)
+
+    monkeypatch.setattr(PageCache, "read", counted)
+    region = log_dir.region(file, 0, 7)
+    pair.connection.send([b"1", region])
+    pair.connection.send([b"2", region])
+    assert await pair.receive(16) == b"1content2content"
+    assert read == [7]
+    pair.connection.send([log_dir.region(file, 0, 7)])
+    assert await pair.receive(7) == b"content"
+    assert read == [7, 7]
+    await log_dir.truncate(file, 3)
+    pair.connection.send([region])
+    await pair.recorder.until("lost")
+
+
 async def test_small_parts_leave_in_one_call(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, copied_bytes: int
 ) -> None:

@@ -11,7 +11,7 @@ from common.records.batch import BatchHeader, Record, encode_batch, read_header,
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
-from common.storage.log_reads import LogRead
+from common.storage.log_segments import LogRead
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.log_dir import SimulatedRegion

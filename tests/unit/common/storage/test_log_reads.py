@@ -1,11 +1,14 @@
 """Reading from a log on a simulated disk: limits, segments, gaps, and what is read without the disk."""
 
 import asyncio
+import weakref
+from typing import Any
 
 import pytest
 
+from common.ids import Offset
 from common.records.batch import read_header
-from common.storage.errors import OffsetOutOfRange
+from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log_config import LogConfig
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
@@ -50,6 +53,45 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset_and_keeps_its_limits
             with pytest.raises(OffsetOutOfRange) as error:
                 await read(outside, size)
             assert (error.value.log_start_offset, error.value.log_end_offset) == (0, 20)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_what_all_read_at_the_end_of_the_log_is_looked_up_once() -> None:
+    """Until there is more to read, or other records are there after a truncation. What was found before must not keep the
+    file open then."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig())
+        await fill(log, 2)
+        asked: dict[str, Any] = {"max_bytes": 1000, "upper_offset": 99}
+        found = log.read_at_once(1, **asked)
+        assert found is not None
+        assert offsets_in(content(found)) == [(1, 1), (2, 2)]
+        assert log.read_at_once(1, **asked) is found
+        assert log.read_at_once(2, **asked) is not found
+        for other in ({"max_bytes": 999}, {"upper_offset": 2}, {"min_one_batch": False}):
+            assert log.read_at_once(1, **asked | other) is not found
+        await fill(log, 0)
+        longer = log.read_at_once(1, **asked)
+        assert longer is not None
+        assert offsets_in(content(longer)) == [(1, 1), (2, 2), (3, 3)]
+        region = weakref.ref(longer.parts[0])
+        before = content(longer)
+        del longer, found
+        await log.truncate_to(Offset(1))
+        assert region() is None
+        await fill(log, 2, size=31)
+        after = log.read_at_once(1, **asked)
+        assert after is not None
+        assert offsets_in(content(after)) == [(1, 1), (2, 2), (3, 3)]
+        assert content(after) != before
+        region = weakref.ref(after.parts[0])
+        del after
+        await log.close()
+        assert region() is None
+        with pytest.raises(LogClosed):
+            log.read_at_once(1, **asked)
 
     SimulatedWorld(1).run(scenario)
 
