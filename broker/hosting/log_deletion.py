@@ -108,10 +108,13 @@ class LogDeletion:
         has_log = partition is not None and self._hosted.directory_of(partition) is not None
         return is_deletion_due(is_placed_here=self._is_placed_here(key), has_log=has_log)
 
-    def remove_unfinished(self, directory: HostedDirectory, folder: str) -> None:
-        """Removes what is left of a log whose creation failed."""
+    def remove_unfinished(self, directory: HostedDirectory, folder: str, *, is_taken: Callable[[], bool]) -> None:
+        """Removes what is left of a log whose creation failed, unless the folder `is_taken` when its turn comes: the job
+        before may have created the log of a new topic of the same name there."""
 
         async def remove() -> None:
+            if is_taken():
+                return
             await self._retried(directory, lambda: remove_empty_log(directory.log_dir, folder))
 
         directory.work.submit(remove)

@@ -179,8 +179,11 @@ class ReplicaCreation:
         """Removes what a failed creation has left of a replica that the metadata no longer places here (rule 3)."""
         directory_id, folder = self._unfinished.pop(key, (None, ""))
         directory = None if directory_id is None else self._hosted.online_directory(directory_id)
-        if directory is not None:
-            self._deletion.remove_unfinished(directory, folder)
+        if directory is not None and directory_id is not None:
+            self._deletion.remove_unfinished(directory, folder, is_taken=partial(self._is_hosted_in, folder, directory_id))
+
+    def _is_hosted_in(self, folder: str, directory_id: DirectoryId) -> bool:
+        return any(partition.log.name == folder for partition in self._hosted.in_directory(directory_id))
 
     async def _create_logs(self, directory: HostedDirectory, keys: Sequence[TopicIdPartition]) -> None:
         """Creates the logs of these replicas, as one job of the directory's work lane."""

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from broker.controller_link.controller_channel import ControllerUnavailable
-from common.ids import TopicId, Uuid
+from common.ids import TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.storage.names import CLEAN_SHUTDOWN_FILE
 from tests.simulation.disk import SimulatedDisk
-from tests.unit.broker.cluster import Cluster, path, run
+from tests.unit.broker.cluster import TOPIC, Cluster, path, run
 
 OTHER = TopicId(Uuid(b"O" * 16))
 
@@ -223,6 +223,30 @@ def test_a_leader_whose_log_is_loaded_again_remembers_what_it_has_proposed(is_re
             await cluster.world.event("log_reloaded")
             await cluster.until(cluster[1].leads)
         assert (await cluster.produce(1, "two", timeout_ms=3000)).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    run(scenario)
+
+
+def test_what_a_failed_creation_has_left_is_not_removed_from_under_a_new_topic_of_the_name() -> None:
+    """A creation fails, and its next attempt waits for the disk while the topic is removed and created again. Then the log
+    of the new topic is created before the remains of the old one would be removed: from the same folder (seed 12933)."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        disk = cluster.world.disk(path(1, "a"))
+        disk.fail_next("open", errno.EMFILE)
+        cluster.controller.create_topic([1])
+        await cluster.until(lambda: not cluster[1].replicas.is_being_created(TopicIdPartition(TOPIC, 0)))
+        disk.hang()
+        cluster.controller.create_topic([1], name="u", topic_id=TopicId(Uuid(b"U" * 16)))
+        await cluster.until(lambda: cluster[1].replicas.is_being_created(TopicIdPartition(TOPIC, 0)))
+        cluster.controller.remove_topic()
+        cluster.controller.create_topic([1], topic_id=OTHER)
+        disk.thaw()
+        await cluster.started(topic_id=OTHER)
+        await cluster.world.sleep(2)
+        assert "t-0" in disk.folders()
+        assert cluster[1].partition(topic_id=OTHER).log.name == "t-0"
 
     run(scenario)
 
