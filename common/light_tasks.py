@@ -3,8 +3,8 @@
 Most fetches find all that they need in memory and end without a wait, and the others wait once. A task would cost more than
 such a handler's own work: the task and its entries in asyncio's and the TaskGroup's sets, its first step in a later turn of
 the event loop, and its end in another one. Here the first step is a plain call, and whatever the coroutine waits for resumes
-it. There is never a current task, so a coroutine that runs here cannot use timeouts or TaskGroups. An error after the first
-wait is nobody's to handle: it reaches the event loop, like that of any callback, and ends the daemon.
+it. There is never a current task, so a coroutine that runs here cannot use timeouts or TaskGroups. No caller handles an
+error after the first wait: it reaches the event loop, like that of any callback, and ends the daemon.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class LightTask(Generic[ResultT]):
     def when_ended(self, on_result: Callable[[ResultT], object]) -> None:
         """Calls `on_result` with the result, in the turn of the event loop in which the coroutine ends, but not if the
         coroutine is closed before."""
-        assert self._coroutine is not None, "it has ended, and nobody has the result"
+        assert self._coroutine is not None, "it ended before anyone asked for the result"
         assert self._on_result is None, "there is one caller"
         self._on_result = on_result
 
@@ -77,7 +77,7 @@ class LightTask(Generic[ResultT]):
             # A bare yield, as in asyncio.sleep(0).
             asyncio.get_running_loop().call_soon(self._go_on, None)
         else:
-            # Whoever takes a future from a coroutine resets this: it is the sign that it was awaited and not just yielded.
+            # A future sets this when it is awaited. Like asyncio's tasks, we reset it when we begin to wait.
             waits_for._asyncio_future_blocking = False
             waits_for.add_done_callback(self._go_on)
 

@@ -183,6 +183,7 @@ class ReplicaCreation:
             self._deletion.remove_unfinished(directory, folder, is_taken=partial(self._is_hosted_in, folder, directory_id))
 
     def _is_hosted_in(self, folder: str, directory_id: DirectoryId) -> bool:
+        # This looks at all logs of the directory, but only after a creation that failed and whose topic was then deleted.
         return any(partition.log.name == folder for partition in self._hosted.in_directory(directory_id))
 
     async def _create_logs(self, directory: HostedDirectory, keys: Sequence[TopicIdPartition]) -> None:

@@ -442,7 +442,7 @@ async def test_a_small_region_is_not_copied_if_that_might_wait_for_the_disk(
 async def test_a_small_region_that_goes_to_several_peers_is_read_once(
     pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another region is read anew, also one of the same range: the file may have been truncated and written again."""
+    """Another region is read again, even if it has the same range: the file may have been truncated and rewritten."""
     if not page_cache_is_answered():
         pytest.skip("the kernel does not tell what is in the page cache")
     file = await written_file(log_dir, b"content")
