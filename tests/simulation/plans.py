@@ -58,6 +58,9 @@ RISE_SHARE = 0.9
 RISE_IN_TROUBLE_SHARE = 0.5
 FALL_SHARE = 0.4
 FURTHER_DISKS_MAX = 2
+# In this share of the other seeds an operator cordons directories and ends the cordons again (KIP-1066). The level is the
+# latest then, because the default one cannot express cordons.
+CORDONS_SHARE = 0.15
 # This share of the faults waits for an event. A randomly chosen time would rarely hit the middle of an operation.
 MOMENT_SHARE = 0.35
 MOMENTS = (
@@ -149,6 +152,7 @@ class Plan:
             + (", and compaction" if self.workload.compacted_topics else "")
             + (", and racks" if self.workload.has_racks else "")
             + (", and replicas that move" if self.workload.move_pause is not None else "")
+            + (", and cordons" if self.workload.cordon_pause is not None else "")
             + (f", and {self.workload.groups} groups" if self.workload.groups else "")
             + (
                 f", and {self.workload.transactional_producers} in transactions"
@@ -181,11 +185,15 @@ def draw_plan(seed: int) -> Plan:
     level = _draw_level(random.Random(f"{seed}/level"))
     if not is_directory_assignment_supported(level):
         disks = 1
+    cordon_pause = _draw_cordon_pause(random.Random(f"{seed}/cordons"), level)
+    if cordon_pause is not None:
+        level = LATEST_LEVEL
     move_pause = _draw_move_pause(seed) if disks > 1 else None
     workload = replace(
         _draw_workload(rng),
         move_pause=move_pause,
         reassignment_pause=_draw_reassignment_pause(seed),
+        cordon_pause=cordon_pause,
         is_idempotent=random.Random(f"{seed}/idempotence").random() < IDEMPOTENCE_SHARE,
     )
     overrides = _draw_overrides(random.Random(f"{seed}/overrides"))
@@ -295,6 +303,10 @@ def _draw_move_pause(seed: int) -> float | None:
 
 def _draw_reassignment_pause(seed: int) -> float | None:
     return random.Random(f"{seed}/reassignments").choice([None, None, 0.5, 2.0, 8.0])
+
+
+def _draw_cordon_pause(rng: random.Random, level: int) -> float | None:
+    return rng.choice([0.5, 3.0]) if level == DEFAULT_LEVEL and rng.random() < CORDONS_SHARE else None
 
 
 # With these, a member of the consumer protocol is missed as soon as one of the classic protocol.

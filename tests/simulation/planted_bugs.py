@@ -17,7 +17,7 @@ from broker.coordinator.core.transactions.transaction import Transaction
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.open_shard import OpenShard
-from broker.core import compaction, directory_support, future_at_start, placement, reconcile
+from broker.core import alter_log_dir, compaction, directory_support, future_at_start, placement, reconcile
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.directory_suspicion import DirectorySuspicion
 from broker.core.hosted_replicas import HostedReplicas
@@ -929,6 +929,11 @@ _RARE = (
 
 _CORDONS = (
     _bug(
+        "a replica moves into a cordoned directory",
+        "An operator asked for it.",
+        Edit(alter_log_dir._refuse_destination, "if wanted.is_cordoned", "if False"),
+    ),
+    _bug(
         "a cordoned directory gets new replicas",
         "There is room on it.",
         Edit(placement.choose_directory, "[each for each in loads if not each.is_cordoned] or loads", "loads"),
@@ -938,21 +943,20 @@ _CORDONS = (
         "It will find a place.",
         Edit(controller_placement.placement_brokers, "        if not registration.is_cordoned\n", ""),
     ),
-    _bug(
-        "a broker keeps its cordons to itself",
-        "It places no replica there anyway.",
-        Edit(BrokerDaemon._cordoned, "return sorted(", "return None and sorted("),
-    ),
 )
 
 DIRECTED_BUGS: tuple[PlantedBug, ...] = (
-    *_CORDONS,
     *_REQUEST_MEMORY,
     *_REPEATED_HEARTBEATS,
     *_SLICES,
     *_UPGRADES,
     *_CHECKPOINTS,
     *_RARE,
+    _bug(
+        "a broker keeps its cordons to itself",
+        "It places no replica there anyway.",
+        Edit(BrokerDaemon._cordoned, "return sorted(", "return None and sorted("),
+    ),
     _bug(
         "a downgrade leaves its directories lost",
         "The registration does not list them any more.",
@@ -986,4 +990,5 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     *_TRANSACTIONS,
     *_COMPACTION,
     *_LEVELS,
+    *_CORDONS,
 )

@@ -45,6 +45,10 @@ def broker_change(broker_id: int, *log_dirs: Uuid, fenced: int = 0) -> BrokerReg
     )
 
 
+def cordons(broker_id: int, *directories: Uuid) -> BrokerRegistrationChangeRecord:
+    return replace(broker_change(broker_id), cordoned_log_dirs=list(directories))
+
+
 def change(*, isr: Sequence[int] | None = None, leader: int = -2) -> PartitionChangeRecord:
     return PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=None if isr is None else list(isr), leader=leader)
 
@@ -182,6 +186,18 @@ def test_unlawful_reassignments_are_found(records: list[KnownRecord]) -> None:
         log.commit(record)
     with pytest.raises(InvariantViolated, match="I21"):
         log.commit(records[-1])
+
+
+def test_a_replica_on_a_cordoned_broker_is_found() -> None:
+    """I29: while one directory of the broker is not cordoned, it may get replicas."""
+    log = Log()
+    log.commit(register(4))
+    log.commit(cordons(4, directory(4)))
+    log.commit(reassigned(1, 2, 3, 4, adding=[4]))
+    log.commit(reassigned(1, 2, 3))
+    log.commit(cordons(4, directory(4), directory(4, 2)))
+    with pytest.raises(InvariantViolated, match=r"I29.*broker 4"):
+        log.commit(reassigned(1, 2, 3, 4, adding=[4]))
 
 
 def test_below_the_level_of_assignment_nothing_has_a_directory() -> None:

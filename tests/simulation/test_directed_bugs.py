@@ -105,8 +105,6 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,
     "a new incarnation inherits the ISR": new_incarnation,
-    "a cordoned directory gets new replicas": cordons,
-    "a broker whose directories are all cordoned gets new replicas": cordons,
     "a broker keeps its cordons to itself": cordons,
     "a downgrade leaves its directories lost": downgrade,
 }

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from common.metadata.metadata_version import is_directory_assignment_supported
+from common.metadata.metadata_version import is_cordoning_supported, is_directory_assignment_supported
 from common.time_units import NS_PER_S
 from tests.simulation import explaining
 from tests.simulation.cluster import CONTROLLER_ID
@@ -102,6 +102,14 @@ def test_some_seeds_have_a_level_without_directory_assignment() -> None:
     assert 15 < len(low) < 45
     assert {plan.disks for plan in low} == {1}
     assert len({plan.level for plan in low}) > 5
+
+
+def test_some_seeds_have_cordons() -> None:
+    """Their level can express them."""
+    plans = [plan for plan in map(draw_plan, range(1, 301)) if plan.workload.cordon_pause is not None]
+    assert 20 < len(plans) < 70
+    assert all(is_cordoning_supported(plan.level) and plan.rise is None for plan in plans)
+    assert any(plan.disks == 1 for plan in plans)
 
 
 def test_of_those_most_rise_and_some_fall_again() -> None:

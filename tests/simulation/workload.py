@@ -48,6 +48,7 @@ from common.records.batch import (
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import BROKER_PORT, SimulatedCluster, rack_of
 from tests.simulation.consumer_group_member import ConsumerGroupMember
+from tests.simulation.cordon_changes import CordonChanges
 from tests.simulation.group_member import GroupMember
 from tests.simulation.history import (
     CERTAIN_REFUSALS,
@@ -137,6 +138,8 @@ class WorkloadSettings:
     move_pause: float | None = None
     # The pause between two reassignments or elections of preferred leaders. If None, there are none.
     reassignment_pause: float | None = None
+    # The pause between two changes of a broker's cordons. If None, nothing is ever cordoned.
+    cordon_pause: float | None = None
     # The number of groups, and of members in each. The members commit positions in the first lasting topic.
     groups: int = 0
     group_members: int = 3
@@ -721,6 +724,8 @@ class Workload:
             self._tasks.append(self._task_group.create_task(self._write_to_moving(writers), name=writers[0].name))
         if settings.reassignment_pause is not None:
             self._spawn(self._change_partitions, self._new_client("client-partitions"))
+        if settings.cordon_pause is not None:
+            self._spawn(self._change_cordons, self._new_client("client-cordons"))
 
     async def _start_transactions(self, admin: WorkloadClient, topic: str) -> None:
         created = await self._create(admin, topic)
@@ -910,6 +915,14 @@ class Workload:
             await self._reassign(client, topic, index, target)
             if rng.random() < REVERT_SHARE:
                 await self._reassign(client, topic, index, None)
+
+    async def _change_cordons(self, client: WorkloadClient) -> None:
+        assert self._settings.cordon_pause is not None
+        cordons = CordonChanges(self._cluster, client)
+        while not self._is_over:
+            await client.pause(self._settings.cordon_pause)
+            await cordons.change()
+        await cordons.end()
 
     async def _reassign(self, client: WorkloadClient, topic: str, index: int, target: Sequence[int] | None) -> None:
         if self._guard is not None and not self._guard.begin_reassignment(topic, index, target):

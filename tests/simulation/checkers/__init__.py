@@ -15,7 +15,7 @@ from functools import partial
 from broker.daemon import BrokerDaemon
 from broker.hosting.partition import Partition
 from common.configuration.server import load_server_config
-from common.ids import TopicId, TopicIdPartition
+from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_from_text
 from common.protocol.errors import ErrorCode
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
@@ -26,6 +26,7 @@ from controller.quorum_controller import QuorumController
 from tests.simulation.checkers import raw_logs
 from tests.simulation.checkers.compactions import check_compacted
 from tests.simulation.checkers.copies import CopiesChecker, check_proposal
+from tests.simulation.checkers.cordons import CordonChecker
 from tests.simulation.checkers.detection import DetectionChecker, check_acknowledged
 from tests.simulation.checkers.durability import (
     DirectoryIds,
@@ -79,6 +80,7 @@ class Checkers:
         )
         self.copies = CopiesChecker(history)
         self.moves = MoveChecker(cluster.world.disk)
+        self.cordons = CordonChecker()
         # Cached, because every look needs these paths and loading the configuration is expensive.
         self._log_dirs = {broker_id: cluster.config(broker_id).log_dirs for broker_id in cluster.broker_ids}
         self._metadata_dir = cluster.config(CONTROLLER_ID).metadata_log_dir
@@ -199,6 +201,11 @@ class Checkers:
         assert isinstance(log_dir, SimulatedLogDir)
         # Not the disk that is at the path now: it may have been replaced.
         check_new_log(event.fields["partition"], path, log_dir.store)
+        key = TopicIdPartition(
+            TopicId(Uuid(bytes.fromhex(event.fields["topic_id"]))), int(event.fields["partition"].rpartition("-")[2])
+        )
+        directory_id = DirectoryId(uuid_from_text(event.fields["directory_id"]))
+        self.cordons.created(broker.replicas._broker_id, broker, key, directory_id)
 
     def _operates(self, path: str, kind: str, name: str) -> None:
         if self._is_over:
@@ -279,6 +286,7 @@ class Checkers:
         awake = {id_: each for id_, each in brokers.items() if not self._cluster.env(id_).is_paused}
         self.moves.look(awake, self.image.image, self._cluster.world.now_ns())
         self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())
+        self.cordons.look(brokers)
         for broker_id, broker in brokers.items():
             for partition in broker.replicas._partitions.values():
                 log = partition.log

@@ -1,4 +1,4 @@
-"""Checks the committed metadata after every batch of the metadata log: I4, I5, I6, I7, I9, I10, I12, I16, I17, I21.
+"""Checks the committed metadata after every batch of the metadata log: I4, I5, I6, I7, I9, I10, I12, I16, I17, I21, I29.
 
 Shell of the tests. `ImageModel` replays the records with its own code, which shares nothing with the production replay. So a
 bug in the production replay shows up as a difference at the end. `ImageChecker` receives every committed batch from every
@@ -51,6 +51,11 @@ class ModelBroker:
     # Whether this incarnation has registered first at a level at which replicas are assigned to directories. A snapshot has
     # only the latest level and registration.
     knows_assignments: bool = True
+    cordoned: frozenset[Uuid] = frozenset()
+
+    @property
+    def is_cordoned(self) -> bool:
+        return bool(self.directories) and self.directories <= self.cordoned
 
     def has_online(self, directory_id: Uuid) -> bool:
         if not self.directories:
@@ -199,6 +204,7 @@ class ImageModel:
             lost,
             before.registered_at if before is not None and same else offset,
             before.knows_assignments if before is not None and same else self.has_assignments,
+            frozenset(record.cordoned_log_dirs or ()),
         )
 
     def _change_broker(self, record: BrokerRegistrationChangeRecord, offset: int) -> None:
@@ -216,6 +222,7 @@ class ImageModel:
             shutting_down=before.shutting_down or record.in_controlled_shutdown > 0,
             directories=online,
             lost=before.lost | (before.directories - online),
+            cordoned=before.cordoned if record.cordoned_log_dirs is None else frozenset(record.cordoned_log_dirs),
         )
 
     def _known_broker(self, broker_id: int, epoch: int, offset: int) -> ModelBroker:
@@ -381,6 +388,7 @@ class ImageChecker:
             check_partition(after, key, part, offset)
         for key in changed:
             _check_change(before, after, key, offset)
+            check_placed(before, after, key, offset)
             sizes = self.isr_sizes.setdefault((after.topics[key.topic_id], key.partition), [])
             sizes.append((self._now_ns(), len(after.partitions[key].isr)))
         check_directory_failure(before, after, records, offset)
@@ -455,6 +463,17 @@ def _check_change(before: ImageModel, after: ImageModel, key: TopicIdPartition, 
         broker = after.brokers.get(old.leader)
         if broker is not None and old.leader in new.replicas and broker.may_lead(new.directory(old.leader)):
             raise InvariantViolated("I12", f"{where}; broker {old.leader} could have gone on leading")
+
+
+def check_placed(before: ImageModel, after: ImageModel, key: TopicIdPartition, offset: int) -> None:
+    """I29: a broker whose directories are all cordoned gets no new replica."""
+    old = before.partitions.get(key)
+    for broker_id in set(after.partitions[key].replicas) - set(() if old is None else old.replicas):
+        broker = before.brokers.get(broker_id)
+        if broker is not None and broker.is_cordoned:
+            raise InvariantViolated(
+                "I29", f"{after.name(key)} at offset {offset} gets a replica on broker {broker_id}, which is cordoned"
+            )
 
 
 def check_reassignment(where: str, old: ModelPartition, new: ModelPartition) -> None:
