@@ -171,6 +171,7 @@ class BrokerDaemon:
         )
         # The listeners for clients and other brokers.
         self._servers = self._make_servers()
+        self.configuration.subscribe(self._take_over_limits)
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -573,10 +574,14 @@ class BrokerDaemon:
                 handlers=gated,
                 max_request_bytes=self._config.socket_request_max_bytes,
                 task_group=self._task_group,
-                limits=server_limits(self._config),
+                limits=server_limits(self.configuration.server),
             )
             for endpoint in self._config.broker_listeners
         }
+
+    def _take_over_limits(self) -> None:
+        for server in self._servers.values():
+            server.limits = server_limits(self.configuration.server)
 
 
 def _group_settings(config: ServerConfig) -> GroupSettings:

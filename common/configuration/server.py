@@ -114,7 +114,9 @@ DYNAMIC_KEYS = frozenset(
     log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type
     log.retention.bytes log.retention.ms log.roll.ms
     log.segment.bytes
-    log.segment.delete.delay.ms message.max.bytes min.insync.replicas num.replica.alter.log.dirs.threads
+    log.segment.delete.delay.ms
+    max.connections max.connections.per.ip max.connections.per.ip.overrides
+    message.max.bytes min.insync.replicas num.replica.alter.log.dirs.threads
     producer.id.expiration.ms
     replica.alter.log.dirs.io.max.bytes.per.second transaction.partition.verification.enable unclean.leader.election.enable
     """.split()

@@ -44,6 +44,7 @@ class RequestServer:
         self.env = env
         self.listener_name = listener_name
         self.max_request_bytes = max_request_bytes
+        # May be replaced. Connections that are open keep their limits, and so does the memory of all requests.
         self.limits = limits or ServerLimits()
         self.task_group = task_group
         self.authorize = authorize

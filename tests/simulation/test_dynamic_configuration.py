@@ -164,6 +164,26 @@ def test_what_the_broker_refuses_does_not_keep_the_rest_from_the_controller() ->
     run(scenario, brokers=2)
 
 
+def test_a_host_with_too_many_connections_gets_a_limit_while_the_broker_runs() -> None:
+    """Its open connections stay. Another broker goes on as before."""
+    overrides = "max.connections.per.ip.overrides"
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        assert await alter(client, 1, (BROKER, "1", overrides, "client:1")) == [("1", ErrorCode.NONE, None)]
+        async with asyncio.TaskGroup() as group:
+            second = SimulatedClient(cluster, group)
+            with pytest.raises(ChannelError):
+                await described(second, 1, BROKER, "1", overrides)
+            assert await described(second, 2, BROKER, "2", overrides) == ("", DEFAULT)
+            assert await described(client, 1, BROKER, "1", overrides) == ("client:1", DYNAMIC_BROKER)
+            assert await alter(client, 1, (BROKER, "1", overrides, None)) == [("1", ErrorCode.NONE, None)]
+            assert await described(second, 1, BROKER, "1", overrides) == ("", DEFAULT)
+            second.close()
+
+    world = run(scenario, brokers=2)
+    assert {event.node for event in world.events_named("connection_limit_reached")} == {"broker-1"}
+
+
 def test_configuration_survives_restarts_and_snapshots() -> None:
     """Every node loses power. The controller then starts from a snapshot, and the brokers apply the configuration in it."""
 
