@@ -38,6 +38,16 @@ async def result_in_slices(work: Generator[None, None, Result], *, items: int = 
             await pause()
 
 
+def at_once(work: Generator[None, None, Result]) -> Result:
+    """Carries out the work without a break, because there is little of it. Returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
 async def pause_before(number: int) -> None:
     """Runs the event loop once if the item of this number, counted from 0, begins another slice."""
     if number and number % ITEMS_PER_SLICE == 0:

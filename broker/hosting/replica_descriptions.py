@@ -4,6 +4,7 @@ Counterpart of Kafka's ReplicaManager.describeLogDirs, and of its gauges. Everyt
 the question.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -52,24 +53,21 @@ class ReplicaDescriptions:
         self._known = known
         self._counts = counts
 
-    def current(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
-        """Describes the current replicas in an online directory."""
-        return [_described(partition) for partition in self._hosted.in_directory(directory_id)]
+    def every(self) -> Iterator[ReplicaDescription]:
+        """Describes the replicas that are here now: each current one and, where it moves, the future one (KIP-113). Other
+        work may go on between two of them."""
+        for partition in [*self._hosted.partitions.values()]:
+            yield _described(partition)
+            future = partition.future
+            if future is not None:
+                lag = partition.log.log_end_offset - future.log.log_end_offset
+                yield ReplicaDescription(
+                    partition.topic, partition.index, future.directory_id, future.log.size_bytes, lag, is_future=True
+                )
 
-    def future(self, directory_id: DirectoryId) -> list[ReplicaDescription]:
-        """Describes the future replicas in an online directory (KIP-113)."""
-        return [
-            ReplicaDescription(
-                partition.topic,
-                partition.index,
-                directory_id,
-                future.log.size_bytes,
-                partition.log.log_end_offset - future.log.log_end_offset,
-                is_future=True,
-            )
-            for partition in self._hosted.partitions.values()
-            if (future := partition.future) is not None and future.directory_id == directory_id
-        ]
+    def count(self) -> int:
+        """Returns the number of current replicas."""
+        return len(self._hosted.partitions)
 
     def take_resized(self) -> dict[TopicIdPartition, ReplicaDescription | None]:
         """Describes the current replicas whose logs may have changed in size since the last call; None for those that are

@@ -2,11 +2,13 @@
 
 Counterpart of Kafka's BrokerTopicStats, with the metric names of the stock jmx_exporter rules. As in Kafka, requests are
 counted per partition. Errors that clients meet in normal operation, such as a moved leader, do not count as failures. The
-series of a deleted topic disappears, but the totals over all topics must never decrease.
+series of a deleted topic disappears, but the totals over all topics must never decrease. The metrics are published once a
+second, so only the series of topics that were used since are made anew.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain, islice
 
 from common.metrics_exposition import Sample, counter
 from common.protocol.errors import ErrorCode
@@ -22,6 +24,8 @@ HELP = {
     "total_fetch_requests": "Partitions in answered fetch requests.",
     "failed_produce_requests": "Partitions in produce requests that were refused for what they contained.",
 }
+# Making the series of so many topics takes the event loop a few milliseconds.
+TOPICS_PER_CALL_MAX = 500
 # After these errors clients look for the new leader and retry, so the errors do not count as failures.
 _EXPECTED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -52,18 +56,21 @@ class Traffic:
     def __init__(self) -> None:
         self.all = Counts()
         self._topics: dict[str, Counts] = {}
+        # The series of the topics, each as of the last call in which it was made.
+        self._samples: dict[str, Sequence[Sample]] = {}
+        # The topics whose counts have changed since, in the order of these changes. A dict used as an ordered set.
+        self._changed: dict[str, None] = {}
 
     def produced(self, topic: str, *, messages: int, size: int) -> None:
         """Counts an appended batch."""
-        for counts in (self.all, self._topics.get(topic) or self._of(topic)):
+        for counts in (self.all, self._of(topic)):
             counts.total_produce_requests += 1
             counts.messages_in += messages
             counts.bytes_in += size
 
     def produce_refused(self, topic: str, error: ErrorCode) -> None:
         """Counts a batch that was not appended. The topic may be unknown."""
-        known = self._topics.get(topic)
-        for counts in (self.all,) if known is None else (self.all, known):
+        for counts in (self.all, self._of(topic)) if topic in self._topics else (self.all,):
             counts.total_produce_requests += 1
             if error not in _EXPECTED:
                 counts.failed_produce_requests += 1
@@ -89,18 +96,30 @@ class Traffic:
         return counts.bytes_in + counts.bytes_out + counts.replication_bytes_in + counts.replication_bytes_out
 
     def samples(self, topics: Container[str]) -> Iterator[Sample]:
-        """Yields all samples, and drops the counts of topics that are not in `topics`."""
+        """Yields all samples, and drops the counts of topics that are not in `topics`. If very many topics have changed, the
+        series of some follow with the next calls."""
         for gone in [topic for topic in self._topics if topic not in topics]:
             del self._topics[gone]
-        for field in fields(Counts):
-            name = PREFIX + field.name.replace("_", "")
-            # The total over all topics. Prometheus treats the empty label as no label.
-            yield counter(name, HELP[field.name], getattr(self.all, field.name), topic="")
-            for topic, counts in self._topics.items():
-                yield counter(name, HELP[field.name], getattr(counts, field.name), topic=topic)
+            self._samples.pop(gone, None)
+            self._changed.pop(gone, None)
+        for topic in [*islice(self._changed, TOPICS_PER_CALL_MAX)]:
+            del self._changed[topic]
+            self._samples[topic] = _series(topic, self._topics[topic])
+        # The total over all topics. Prometheus treats the empty label as no label.
+        yield from _series("", self.all)
+        yield from chain.from_iterable(self._samples.values())
 
     def _of(self, topic: str) -> Counts:
+        """Returns the counts of a topic, which are about to change."""
+        self._changed[topic] = None
         counts = self._topics.get(topic)
         if counts is None:
             counts = self._topics[topic] = Counts()
         return counts
+
+
+def _series(topic: str, counts: Counts) -> list[Sample]:
+    return [
+        counter(PREFIX + field.name.replace("_", ""), HELP[field.name], getattr(counts, field.name), topic=topic)
+        for field in fields(Counts)
+    ]

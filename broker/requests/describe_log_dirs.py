@@ -5,7 +5,8 @@ systems are those last seen by the health probe: statvfs may hang on a dead disk
 moving is listed twice: in its directory, and as a future replica in the directory that it moves to.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Set
+from operator import attrgetter
 
 from broker.hosting.replica_descriptions import ReplicaDescription
 from common.ids import DirectoryId
@@ -19,53 +20,47 @@ from common.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-
-UNKNOWN_SIZE = -1
+from common.slices import ELEMENTS_PER_SLICE, at_once, result_in_slices
 
 # In version 0, an empty list of topics means all topics (KIP-113). From version 1 on, it means none.
 _NO_TOPICS_FIRST_VERSION = 1
 
-Describe = Callable[[DirectoryId], Sequence[ReplicaDescription]]
-
 
 class DescribeLogDirsRequests:
-    """Handles DescribeLogDirs. `describe` and `describe_future` return the current and the future replicas of an online
-    directory, `is_cordoned` says whether the directory at a path gets no new ones."""
+    """Handles DescribeLogDirs. `describe` returns all current and future replicas, of which there are about `count`, and
+    `is_cordoned` says whether the directory at a path gets no new ones."""
 
     def __init__(
         self,
         directories: LogDirectories,
         *,
-        describe: Describe,
-        describe_future: Describe,
+        describe: Callable[[], Iterable[ReplicaDescription]],
+        count: Callable[[], int],
         is_cordoned: Callable[[str], bool],
     ) -> None:
-        self._is_cordoned = is_cordoned
         self._directories = directories
         self._describe = describe
-        self._describe_future = describe_future
+        self._count = count
+        self._is_cordoned = is_cordoned
 
-    def handle(self, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-        """Returns the directories in the order of log.dirs, with the partitions that the request names, or with all."""
+    def handle(
+        self, context: RequestContext, request: DescribeLogDirsRequest
+    ) -> DescribeLogDirsResponse | Awaitable[DescribeLogDirsResponse]:
+        """Returns the directories in the order of log.dirs, with the partitions that the request names, or with all. Many
+        replicas are described in slices."""
         wanted = None
         if request.topics or (request.topics is not None and context.api_version >= _NO_TOPICS_FIRST_VERSION):
             wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-        return DescribeLogDirsResponse(results=[self._result(each, wanted) for each in self._directories.data_dirs])
+        work = self._answer(wanted)
+        return result_in_slices(work, items=ELEMENTS_PER_SLICE) if self._count() > ELEMENTS_PER_SLICE else at_once(work)
 
-    def _result(self, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
-        directory_id, space = directory.directory_id, directory.space
-        if not directory.is_online or directory_id is None:
-            return DescribeLogDirsResult(
-                error_code=ErrorCode.KAFKA_STORAGE_ERROR,
-                log_dir=directory.path,
-                is_cordoned=self._is_cordoned(directory.path),
-            )
-        topics: dict[str, DescribeLogDirsTopic] = {}
-        replicas = [*self._describe(directory_id), *self._describe_future(directory_id)]
-        for replica in sorted(replicas, key=lambda replica: (replica.topic, replica.index)):
+    def _answer(self, wanted: Set[tuple[str, int]] | None) -> Generator[None, None, DescribeLogDirsResponse]:
+        """Yields after each replica that is described, and after each topic that is added to the answer."""
+        found: dict[DirectoryId, dict[str, list[DescribeLogDirsPartition]]] = {}
+        for replica in self._describe():
             if wanted is None or (replica.topic, replica.index) in wanted:
-                topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))
-                topic.partitions.append(
+                topics = found.setdefault(replica.directory_id, {})
+                topics.setdefault(replica.topic, []).append(
                     DescribeLogDirsPartition(
                         partition_index=replica.index,
                         partition_size=replica.size_bytes,
@@ -73,10 +68,25 @@ class DescribeLogDirsRequests:
                         is_future_key=replica.is_future,
                     )
                 )
-        return DescribeLogDirsResult(
-            log_dir=directory.path,
-            topics=list(topics.values()),
-            total_bytes=space.total_bytes if space is not None else UNKNOWN_SIZE,
-            usable_bytes=space.usable_bytes if space is not None else UNKNOWN_SIZE,
-            is_cordoned=self._is_cordoned(directory.path),
-        )
+            yield
+        response = DescribeLogDirsResponse()
+        for directory in self._directories.data_dirs:
+            result = self._result(directory)
+            response.results.append(result)
+            if result.error_code != ErrorCode.NONE or directory.directory_id is None:
+                continue
+            for name, partitions in sorted(found.get(directory.directory_id, {}).items()):
+                partitions.sort(key=attrgetter("partition_index"))
+                result.topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
+                yield
+        return response
+
+    def _result(self, directory: LogDirectory) -> DescribeLogDirsResult:
+        """Describes the directory without its replicas."""
+        result = DescribeLogDirsResult(log_dir=directory.path, is_cordoned=self._is_cordoned(directory.path))
+        space = directory.space
+        if not directory.is_online or directory.directory_id is None:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        elif space is not None:
+            result.total_bytes, result.usable_bytes = space.total_bytes, space.usable_bytes
+        return result

@@ -95,8 +95,8 @@ def request_handlers(
     topic_partitions = DescribeTopicPartitionsRequests(state, partitions_max=config.max_request_partition_size_limit)
     log_dirs = DescribeLogDirsRequests(
         directories.known,
-        describe=replicas.descriptions.current,
-        describe_future=replicas.descriptions.future,
+        describe=replicas.descriptions.every,
+        count=replicas.descriptions.count,
         is_cordoned=replicas.is_cordoned,
     )
     transactional = TransactionRequests(state, transactions, key_partitions, auto_topics, producer_ids.take)

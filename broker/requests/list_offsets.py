@@ -33,6 +33,7 @@ from common.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from common.records.batch import BatchError
+from common.slices import ELEMENTS_PER_SLICE, pause
 from common.storage.errors import LogClosed
 from common.storage.timestamp_search import TimestampOffset
 
@@ -64,6 +65,8 @@ class ListOffsetsHandler:
             answers = ListOffsetsTopicResponse(name=topic.name)
             response.topics.append(answers)
             for wanted in topic.partitions:
+                if seen and len(seen) % ELEMENTS_PER_SLICE == 0:
+                    await pause()
                 answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
                 answers.partitions.append(answer)
                 key = (topic.name, wanted.partition_index)

@@ -5,11 +5,12 @@ are offline. A client gets the endpoints of the listener that it is connected to
 admin clients send their requests there, and they may be unable to reach the controllers' network.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from common.environment.interface import Environment
-from common.ids import NO_LEADER, ZERO_UUID, BrokerId, TopicId
+from common.ids import NO_LEADER, ZERO_UUID, BrokerId, TopicId, Uuid
 from common.metadata.registrations import BrokerRegistration, PartitionRegistration, Topic
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, is_internal_topic, validate_topic_name
@@ -31,6 +32,7 @@ from common.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from common.slices import ELEMENTS_PER_SLICE, at_once, result_in_slices
 
 _NO_TOPICS_FIRST_VERSION = 1
 _ALL_REPLICAS_FIRST_VERSION = 1
@@ -58,24 +60,33 @@ class MetadataRequests:
         self._cluster_id = cluster_id
         self._auto_topics = auto_topics
 
-    def handle_metadata(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-        """Returns the unfenced brokers and every requested topic. Each topic has its own error."""
-        with_operations = request.include_topic_authorized_operations
-        return MetadataResponse(
+    def handle_metadata(
+        self, context: RequestContext, request: MetadataRequest
+    ) -> MetadataResponse | Awaitable[MetadataResponse]:
+        """Returns the unfenced brokers and every requested topic, all as of now. Each topic has its own error. Many
+        partitions are described in slices."""
+        asked = self._topics(request, context.api_version)
+        response = MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=id_, host=host, port=port, rack=rack)
                 for id_, host, port, rack in self._unfenced(context.listener_name)
             ],
             cluster_id=self._cluster_id,
             controller_id=self._controller_id(context.listener_name),
-            topics=[
-                self._with_operations(topic, with_operations)
-                for topic in self._topics(context.listener_name, request, context.api_version)
-            ],
             cluster_authorized_operations=(
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
             ),
         )
+        describer = _Describer(
+            self._state.brokers,
+            context.listener_name,
+            context.api_version,
+            with_operations=request.include_topic_authorized_operations,
+        )
+        work = _add_topics(response, asked, describer)
+        if sum(len(each.partitions) for each in asked) > ELEMENTS_PER_SLICE:
+            return result_in_slices(work, items=ELEMENTS_PER_SLICE)
+        return at_once(work)
 
     def handle_describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
         """Returns the unfenced brokers, and the fenced ones if asked. Raises ApiError if asked for controllers."""
@@ -116,68 +127,82 @@ class MetadataRequests:
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
-    def _topics(self, listener: str, request: MetadataRequest, api_version: int) -> list[MetadataResponseTopic]:
+    def _topics(self, request: MetadataRequest, api_version: int) -> list["_Found"]:
         if request.topics is None or (api_version < _NO_TOPICS_FIRST_VERSION and not request.topics):
-            return [
-                self._describe(self._state.topics[self._state.topic_ids[name]], listener, api_version)
-                for name in sorted(self._state.topic_ids)
-            ]
+            topics, ids = self._state.topics, self._state.topic_ids
+            return [_found(topics[ids[name]]) for name in sorted(ids)]
         missing: list[str] = []
         # Answer each topic once, as Kafka does: a request may name a large topic thousands of times.
         distinct = {_asked_for(asked): asked for asked in request.topics}
-        answers = [self._one(asked, listener, api_version, missing) for asked in distinct.values()]
+        found = [self._one(asked, api_version, missing) for asked in distinct.values()]
         if missing and request.allow_auto_topic_creation:
             self._auto_topics.create(missing)
-        return answers
+        return found
 
-    def _one(
-        self, asked: MetadataRequestTopic, listener: str, api_version: int, missing: list[str]
-    ) -> MetadataResponseTopic:
+    def _one(self, asked: MetadataRequestTopic, api_version: int, missing: list[str]) -> "_Found":
         if asked.topic_id != ZERO_UUID:
             topic = self._state.topics.get(TopicId(asked.topic_id))
             if topic is None:
                 name = None if api_version >= _NULL_NAME_FIRST_VERSION else ""
-                return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
-            return self._describe(topic, listener, api_version)
+                return _Found(name, asked.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+            return _found(topic)
         asked_name = asked.name or ""
         topic = self._state.topic_named(asked_name)
         if topic is not None:
-            return self._describe(topic, listener, api_version)
+            return _found(topic)
         try:
             validate_topic_name(asked_name)
         except InvalidTopicName:
-            return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=asked_name)
+            return _Found(asked_name, ZERO_UUID, ErrorCode.INVALID_TOPIC_EXCEPTION)
         missing.append(asked_name)
         # The client retries after this error. If the topic is created automatically, it exists by then.
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=asked_name)
+        return _Found(asked_name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _describe(self, topic: Topic, listener: str, api_version: int) -> MetadataResponseTopic:
-        # Compute these maps once: a topic may have thousands of partitions, and clients ask often after a leader has moved.
-        brokers = self._state.brokers
-        reachable = {id_: broker for id_, broker in brokers.items() if broker.endpoint(listener) is not None}
-        serving = {id_: broker for id_, broker in reachable.items() if not broker.fenced}
-        partitions = [
-            self._describe_partition(index, topic.partitions[index], reachable, serving, api_version)
-            for index in sorted(topic.partitions)
-        ]
-        return MetadataResponseTopic(
-            name=topic.name, topic_id=topic.id, is_internal=is_internal_topic(topic.name), partitions=partitions
-        )
 
-    def _describe_partition(
-        self, index: int, partition: PartitionRegistration, reachable: Brokers, serving: Brokers, api_version: int
-    ) -> MetadataResponsePartition:
+class _Found(NamedTuple):
+    """What the answer will say of one topic. The partitions are a copy: replay may change those of the image before they are
+    described."""
+
+    name: str | None
+    topic_id: Uuid
+    error_code: ErrorCode
+    partitions: Mapping[int, PartitionRegistration] = MappingProxyType({})
+
+
+def _found(topic: Topic) -> _Found:
+    return _Found(topic.name, topic.id, ErrorCode.NONE, dict(topic.partitions))
+
+
+class _Describer:
+    """Describes partitions to the clients of one listener, as the brokers are when this is created."""
+
+    def __init__(self, brokers: Brokers, listener: str, api_version: int, *, with_operations: bool) -> None:
+        self._known = dict(brokers)
+        self._reachable = {id_: broker for id_, broker in brokers.items() if broker.endpoint(listener) is not None}
+        self._serving = {id_: broker for id_, broker in self._reachable.items() if not broker.fenced}
+        self._api_version = api_version
+        self._with_operations = with_operations
+
+    def topic(self, found: _Found) -> MetadataResponseTopic:
+        """Describes the topic without its partitions."""
+        topic = MetadataResponseTopic(name=found.name, topic_id=found.topic_id, error_code=found.error_code)
+        if found.error_code is ErrorCode.NONE:
+            topic.is_internal = is_internal_topic(found.name or "")
+            topic.topic_authorized_operations = TOPIC_OPERATIONS if self._with_operations else NOT_ASKED
+        return topic
+
+    def partition(self, index: int, partition: PartitionRegistration) -> MetadataResponsePartition:
         leader = partition.leader
         error = ErrorCode.NONE
-        if leader not in reachable:
-            is_hidden = leader in self._state.brokers and api_version >= _LISTENER_NOT_FOUND_FIRST_VERSION
+        if leader not in self._reachable:
+            is_hidden = leader in self._known and self._api_version >= _LISTENER_NOT_FOUND_FIRST_VERSION
             error = ErrorCode.LISTENER_NOT_FOUND if is_hidden else ErrorCode.LEADER_NOT_AVAILABLE
             leader = NO_LEADER
         replicas: list[int] = list(partition.replicas)
         isr: list[int] = list(partition.isr)
-        if api_version < _ALL_REPLICAS_FIRST_VERSION:
-            replicas = [id_ for id_ in partition.replicas if id_ in serving]
-            isr = [id_ for id_ in partition.isr if id_ in serving]
+        if self._api_version < _ALL_REPLICAS_FIRST_VERSION:
+            replicas = [id_ for id_ in partition.replicas if id_ in self._serving]
+            isr = [id_ for id_ in partition.isr if id_ in self._serving]
             if error is ErrorCode.NONE and (len(replicas), len(isr)) != (len(partition.replicas), len(partition.isr)):
                 error = ErrorCode.REPLICA_NOT_AVAILABLE
         return MetadataResponsePartition(
@@ -187,13 +212,22 @@ class MetadataRequests:
             leader_epoch=partition.leader_epoch,
             replica_nodes=replicas,
             isr_nodes=isr,
-            offline_replicas=offline_replicas(partition, serving),
+            offline_replicas=offline_replicas(partition, self._serving),
         )
 
-    def _with_operations(self, topic: MetadataResponseTopic, asked: bool) -> MetadataResponseTopic:
-        if asked and topic.error_code == ErrorCode.NONE:
-            topic.topic_authorized_operations = TOPIC_OPERATIONS
-        return topic
+
+def _add_topics(
+    response: MetadataResponse, found: Sequence[_Found], describer: _Describer
+) -> Generator[None, None, MetadataResponse]:
+    """Adds the topics to the response, and yields after each topic and partition. Returns the response."""
+    for each in found:
+        topic = describer.topic(each)
+        response.topics.append(topic)
+        yield
+        for index in sorted(each.partitions):
+            topic.partitions.append(describer.partition(index, each.partitions[index]))
+            yield
+    return response
 
 
 def _asked_for(asked: MetadataRequestTopic) -> TopicId | str:

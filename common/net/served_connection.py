@@ -37,8 +37,10 @@ from common.protocol.errors import ApiError, RemoteProtocolError
 from common.protocol.framing import encode_response_frame, encode_response_frame_in_slices, request_body
 from common.protocol.messages.create_topics import CreateTopicsResponse
 from common.protocol.messages.describe_configs import DescribeConfigsResponse
+from common.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 from common.protocol.messages.fetch import FetchRequest
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+from common.protocol.messages.metadata import MetadataResponse
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.numbering import NumberingSource
 from common.protocol.registry import APIS
@@ -49,9 +51,9 @@ from common.time_units import NS_PER_S
 # API key, version and correlation id are at the same place in every version of the request header.
 HEADER_START: Final = struct.Struct(">hhi")
 
-# The responses that are encoded in slices: those with an array in each of thousands of elements. Their handlers are
-# coroutines.
-LONG_RESPONSES: Final = frozenset((CreateTopicsResponse, DescribeConfigsResponse))
+# The responses that are encoded in slices if their handlers were coroutines: those with an array in each of thousands of
+# elements.
+LONG_RESPONSES: Final = frozenset((CreateTopicsResponse, DescribeConfigsResponse, DescribeLogDirsResponse, MetadataResponse))
 
 # A decoded request and its handler's work take several times the bytes received. A Produce request is the exception: its
 # records are not decoded.

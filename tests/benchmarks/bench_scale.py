@@ -6,6 +6,7 @@ One broker with two directories hosts that many partitions, as the only replica 
 step of the broker's event loop (`tests.benchmarks.watched_node`)
 
     creation   while a topic of CREATED_PARTITIONS partitions is created,
+    questions  while a dashboard asks for all partitions, their offsets and the sizes of their logs,
     rest       while nothing happens for some seconds,
     shutdown   during an ordered shutdown,
     start      during the next start, until the broker runs,
@@ -27,8 +28,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from common.protocol.messages.list_offsets import (
+    CONSUMER_REPLICA_ID,
+    LATEST,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from tests.benchmarks.bench_idle import settled
 from tests.benchmarks.measuring import print_result
+from tests.blocking_admin import BlockingAdmin
 from tests.interop.topics import create_topic
 from tools.lab.local_cluster import LocalCluster, LocalNode, free_ports
 
@@ -83,6 +93,22 @@ def host(cluster: LocalCluster, partitions: int) -> None:
         create_topic(cluster.bootstrap, f"quiet-{left}", partitions=count, replication_factor=1)
 
 
+def ask_about_everything(cluster: LocalCluster) -> None:
+    (node,) = cluster.brokers
+    with BlockingAdmin(cluster.bootstrap) as admin:
+        topics = [
+            ListOffsetsTopic(
+                name=topic.name or "",
+                partitions=[
+                    ListOffsetsPartition(partition_index=each.partition_index, timestamp=LATEST) for each in topic.partitions
+                ],
+            )
+            for topic in admin.metadata().topics
+        ]
+        admin.send(ListOffsetsRequest(replica_id=CONSUMER_REPLICA_ID, topics=topics), node.files.node_id)
+        admin.send(DescribeLogDirsRequest(topics=None), node.files.node_id)
+
+
 def fail_directory(node: LocalNode) -> None:
     """Puts another folder in the directory's place, which the broker's probe takes for a lost mount."""
     path = Path(node.files.data_dirs[1])
@@ -103,6 +129,8 @@ def measure(folder: Path, partitions: int, seconds: float) -> dict[str, Any]:
         broker.longest_step("the first start")
         create_topic(cluster.bootstrap, "created", partitions=CREATED_PARTITIONS, replication_factor=1)
         steps["creation"] = broker.longest_step("creation")
+        ask_about_everything(cluster)
+        steps["questions"] = broker.longest_step("questions")
         broker.watch(False)
         assert node.pid is not None
         idle_percent = round(settled([node.pid], seconds), 2)

@@ -876,7 +876,7 @@ def test_replication_of_many_partitions() -> None:
         answers = await asyncio.gather(*(cluster.produce(replicas[index % 3][0], "x", index=index) for index in range(40)))
         assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
         # The partitions are spread evenly, because placement takes the directory with the fewest logs.
-        counts = [len(cluster[1].replicas.descriptions.current(each)) for each in cluster[1].directories.online]
+        counts = [cluster[1].replicas.descriptions.count_in(each) for each in cluster[1].directories.online]
         assert sorted(counts) == [13, 13, 14]
         assert cluster[1].replicas.find(TopicIdPartition(TOPIC, 40)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

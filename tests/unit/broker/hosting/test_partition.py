@@ -124,19 +124,16 @@ def test_a_future_replica_is_described_in_its_own_directory_with_its_distance_to
         placed = partition.future = await copy_to_disk_b(cluster)
         asyncio.ensure_future(error_of(cluster, "two")).add_done_callback(lambda _: None)
         await cluster.until(lambda: partition.log.written_offset == 3)
-        [current], [future] = (
-            replicas.descriptions.current(directory(1, "a")),
-            replicas.descriptions.future(directory(1, "b")),
-        )
-        assert (current.is_future, current.size_bytes) == (False, partition.log.size_bytes)
+        current, future = replicas.descriptions.every()
+        assert (current.directory_id, current.is_future) == (directory(1, "a"), False)
+        assert current.size_bytes == partition.log.size_bytes
         assert (future.topic, future.index, future.directory_id) == (current.topic, current.index, directory(1, "b"))
         assert (future.is_future, future.size_bytes, future.offset_lag) == (True, placed.log.size_bytes, 1)
-        assert replicas.descriptions.current(directory(1, "b")) == replicas.descriptions.future(directory(1, "a")) == []
         partition.begin_restructuring()
         partition.replace_log(placed)
         partition.end_restructuring()
-        assert [each.is_future for each in replicas.descriptions.current(directory(1, "b"))] == [False]
-        assert replicas.descriptions.future(directory(1, "b")) == []
+        [current] = replicas.descriptions.every()
+        assert (current.directory_id, current.is_future) == (directory(1, "b"), False)
 
     run(scenario)
 

@@ -1,6 +1,7 @@
 """Produced and fetched records are counted per topic and in total, and the totals remain when a topic is deleted."""
 
-from broker.hosting.traffic import Traffic
+from broker.hosting.traffic import TOPICS_PER_CALL_MAX, Traffic
+from common.metrics_exposition import Sample
 from common.protocol.errors import ErrorCode
 from tests.unit.broker.cluster import Cluster, run
 
@@ -38,6 +39,32 @@ def test_a_deleted_topic_leaves_the_sums_alone() -> None:
     traffic.produced("a", messages=3, size=100)
     traffic.produced("b", messages=1, size=10)
     assert series(traffic, "messagesin", ["b"]) == {"": 4, "b": 1}
+
+
+def test_only_the_series_of_topics_that_were_used_are_made_anew() -> None:
+    traffic = Traffic()
+    for topic in ("a", "b"):
+        traffic.produced(topic, messages=1, size=10)
+
+    def samples() -> dict[tuple[str, str], Sample]:
+        return {(sample.name, dict(sample.labels)["topic"]): sample for sample in traffic.samples(["a", "b"])}
+
+    before = samples()
+    traffic.fetched("b", size=10, is_follower=False)
+    after = samples()
+    assert after.keys() == before.keys()
+    assert {topic for name, topic in after if after[name, topic] is not before[name, topic]} == {"", "b"}
+
+
+def test_the_series_of_very_many_topics_come_one_after_the_other() -> None:
+    """The totals are complete at once. Of the others those that changed first come first."""
+    traffic = Traffic()
+    names = [str(number) for number in range(TOPICS_PER_CALL_MAX + 1)]
+    for name in names:
+        traffic.produced(name, messages=1, size=10)
+    traffic.produced("0", messages=1, size=10)
+    assert series(traffic, "messagesin", names) == {"": len(names) + 1, "0": 2} | dict.fromkeys(names[1:-1], 1)
+    assert series(traffic, "messagesin", names).keys() == {"", *names}
 
 
 def test_only_refusals_for_the_content_are_failures() -> None:

@@ -1,15 +1,14 @@
 """DescribeLogDirs: every configured directory, what is in the online ones, and the error of the others."""
 
+import asyncio
 import errno
 from collections.abc import Sequence
-from functools import partial
 
 import pytest
 
 from broker.hosting.replica_descriptions import ReplicaDescription
 from broker.requests.describe_log_dirs import DescribeLogDirsRequests
 from common.environment.interface import LogDirError, SpaceStat
-from common.ids import DirectoryId
 from common.log_dirs.log_directories import LogDirectories, LogDirectory, SpaceSeen
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -18,6 +17,7 @@ from common.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from common.slices import ELEMENTS_PER_SLICE
 from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import directory
 
@@ -36,7 +36,7 @@ class Broker:
     """A broker with /d1 and /d2 online, and /d3 unreadable since the start."""
 
     def __init__(self, future: Sequence[ReplicaDescription] = ()) -> None:
-        self._replicas = {False: REPLICAS, True: future}
+        self.replicas: Sequence[ReplicaDescription] = (*REPLICAS, *future)
         self.directories = LogDirectories(
             [
                 LogDirectory(path="/d1", directory_id=D1),
@@ -49,20 +49,18 @@ class Broker:
         )
         self.requests = DescribeLogDirsRequests(
             self.directories,
-            describe=partial(self._describe, False),
-            describe_future=partial(self._describe, True),
+            describe=lambda: self.replicas,
+            count=lambda: len(self.replicas),
             is_cordoned=lambda path: path in self.cordoned,
         )
         self.cordoned: set[str] = set()
-
-    def _describe(self, is_future: bool, directory_id: DirectoryId) -> Sequence[ReplicaDescription]:
-        return [replica for replica in self._replicas[is_future] if replica.directory_id == directory_id]
 
     def ask(self, topics: dict[str, list[int]] | None = None, *, version: int = 5) -> DescribeLogDirsResponse:
         asked = None
         if topics is not None:
             asked = [DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in topics.items()]
         response = self.requests.handle(context(ApiKey.DESCRIBE_LOG_DIRS, version), DescribeLogDirsRequest(topics=asked))
+        assert isinstance(response, DescribeLogDirsResponse), "it is short"
         assert over_the_wire(response, version) is not None
         return response
 
@@ -169,3 +167,30 @@ def test_cordoned_directories_are_told_from_version_5_on() -> None:
     broker = Broker()
     broker.cordoned = {"/d2", "/d3"}
     assert {each.log_dir: each.is_cordoned for each in broker.ask().results} == {"/d1": False, "/d2": True, "/d3": True}
+
+
+def test_many_replicas_are_described_in_slices() -> None:
+    """A directory that goes offline meanwhile is answered with its error."""
+    broker = Broker()
+    broker.replicas = [
+        ReplicaDescription("t", index, directory_id, index, 0)
+        for directory_id in (D1, D2)
+        for index in reversed(range(2 * ELEMENTS_PER_SLICE))
+    ]
+
+    async def scenario() -> tuple[DescribeLogDirsResponse, int]:
+        answer = broker.requests.handle(context(ApiKey.DESCRIBE_LOG_DIRS, 5), DescribeLogDirsRequest(topics=None))
+        assert not isinstance(answer, DescribeLogDirsResponse)
+        describing, turns = asyncio.ensure_future(answer), 0
+        while not describing.done():
+            await asyncio.sleep(0)
+            turns += 1
+            if turns == 2:
+                broker.directories.step(LogDirError("/d2", "append", errno.EIO))
+        return await describing, turns
+
+    response, turns = asyncio.run(scenario())
+    assert turns > 4
+    [first, second, _] = response.results
+    assert [each.partition_index for each in first.topics[0].partitions] == list(range(2 * ELEMENTS_PER_SLICE))
+    assert (second.error_code, second.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])

@@ -1,12 +1,13 @@
 """Metadata and DescribeCluster requests, answered from the metadata image: every kind of request, every error, every
 version."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from broker.requests.metadata import MetadataRequests
-from common.ids import BrokerId, DirectoryId, Uuid
+from common.ids import BrokerId, DirectoryId, Offset, Uuid
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.api_keys import ApiKey
@@ -20,7 +21,8 @@ from common.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from common.records.metadata_records import BrokerEndpoint, KnownRecord
+from common.records.metadata_records import BrokerEndpoint, KnownRecord, RemoveTopicRecord
+from common.slices import ELEMENTS_PER_SLICE
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import directory, partition, register, replay, topic, topic_id
@@ -68,6 +70,7 @@ class Broker:
         ]
         request = MetadataRequest(topics=None if everything else topics, allow_auto_topic_creation=create)
         response = self.requests.handle_metadata(context(ApiKey.METADATA, version, listener_name=listener), request)
+        assert isinstance(response, MetadataResponse), "it is short"
         assert over_the_wire(response, version) is not None
         return response
 
@@ -161,8 +164,50 @@ def test_a_topic_that_is_asked_for_many_times_is_described_once() -> None:
     response = broker.ask(*["topic-1"] * 2000, *["x"] * 2000, *[Uuid(topic_id(1))] * 2000)
     assert [each.name for each in response.topics] == ["topic-1", "x", "topic-1"]
     ids = [MetadataRequestTopic(topic_id=topic_id(1), name=str(number)) for number in range(2000)]
-    response = broker.requests.handle_metadata(context(ApiKey.METADATA, 12), MetadataRequest(topics=ids))
-    assert len(response.topics) == 1
+    by_id = broker.requests.handle_metadata(context(ApiKey.METADATA, 12), MetadataRequest(topics=ids))
+    assert isinstance(by_id, MetadataResponse)
+    assert len(by_id.topics) == 1
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_many_partitions_are_described_in_slices_as_they_were(*, is_named: bool) -> None:
+    """Counts the turns of the event loop. What changes between two slices is not in the answer: neither in the topic that is
+    being described nor in the next one, and no new topic is."""
+    indexes = range(3 * ELEMENTS_PER_SLICE)
+    broker = Broker(*THREE, *(each for number in (1, 2) for each in (topic(number), *_partitions(number, indexes))))
+
+    async def scenario() -> tuple[MetadataResponse, int]:
+        names = [MetadataRequestTopic(name=f"topic-{number}") for number in (1, 2)]
+        request = MetadataRequest(topics=names if is_named else None)
+        answer = broker.requests.handle_metadata(context(ApiKey.METADATA, NEWEST), request)
+        assert not isinstance(answer, MetadataResponse)
+        describing, turns = asyncio.ensure_future(answer), 0
+        while not describing.done():
+            await asyncio.sleep(0)
+            turns += 1
+            if turns == 2:
+                _replay_more(broker.state, *_partitions(1, [indexes[-1] + 1]), topic(3), *_partitions(3, [0]))
+                _replay_more(broker.state, RemoveTopicRecord(topic_id=topic_id(2)), register(3, fenced=True, epoch=200))
+        return await describing, turns
+
+    response, turns = asyncio.run(scenario())
+    assert turns > 6
+    assert [(each.name, len(each.partitions)) for each in response.topics] == [
+        ("topic-1", len(indexes)),
+        ("topic-2", len(indexes)),
+    ]
+    assert {(part.leader_id, part.error_code) for each in response.topics for part in each.partitions} == {(3, 0)}
+    assert [part.partition_index for part in response.topics[0].partitions] == list(indexes)
+    assert [each.node_id for each in response.brokers] == [1, 2, 3]
+
+
+def _partitions(number: int, indexes: Iterable[int]) -> list[KnownRecord]:
+    return [partition(number, index, [3, 1]) for index in indexes]
+
+
+def _replay_more(state: MetadataState, *records: KnownRecord) -> None:
+    for record in records:
+        state.replay(record, offset=Offset(state.last_offset + 1))
 
 
 def test_a_client_may_forbid_the_creation() -> None:
@@ -351,6 +396,7 @@ def test_operations_are_told_only_when_asked_for() -> None:
         include_cluster_authorized_operations=True,
     )
     asked = broker.requests.handle_metadata(context(ApiKey.METADATA, 8), request)
+    assert isinstance(asked, MetadataResponse)
     assert [each.topic_authorized_operations for each in asked.topics] == [TOPIC_OPERATIONS, NOT_ASKED]
     assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
 

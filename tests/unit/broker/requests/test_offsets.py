@@ -1,9 +1,12 @@
 """ListOffsets and OffsetForLeaderEpoch requests."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from broker.requests.list_offsets import ListOffsetsHandler
+from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -17,7 +20,9 @@ from common.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from common.slices import ELEMENTS_PER_SLICE
 from tests.unit.broker.cluster import Cluster, batch, run
+from tests.unit.broker.requests.contexts import context
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
@@ -226,6 +231,26 @@ def test_list_offsets_refuses_duplicates_and_strangers() -> None:
         ]
         answer = await offset_at(cluster, LATEST, current_leader_epoch=3)
         assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    run(scenario)
+
+
+def test_many_partitions_are_answered_in_slices() -> None:
+    """Counts the turns of the event loop."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker = await cluster.start(1)
+        count = 3 * ELEMENTS_PER_SLICE
+        wanted = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(count)]
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=wanted)])
+        asking = ListOffsetsHandler(broker.replicas).handle(context(ApiKey.LIST_OFFSETS, 9), request)
+        answering, turns = asyncio.ensure_future(asking), 0
+        while not answering.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 2
+        [topic] = (await answering).topics
+        assert [each.partition_index for each in topic.partitions] == list(range(count))
 
     run(scenario)
 
