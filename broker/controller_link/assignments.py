@@ -79,7 +79,8 @@ class Assignments:
     def fix_gate(self) -> None:
         """Fixes the set of replicas that the gate waits for. Call it when the first image that contains this broker's
         registration has been applied."""
-        self._gate.fix(self._state.partitions_of_broker(self._broker_id), self._places())
+        hosted = self._replicas.hosted_directories()
+        self._gate.fix(self._perhaps_unsettled(hosted), self._places(hosted))
         if not self._is_supported() and self._gate.waiting:
             topics = self._state.topics
             names = [f"{topics[topic_id].name}-{index}" for topic_id, index in self._gate.waiting[:_NAMES_MAX]]
@@ -113,14 +114,30 @@ class Assignments:
     def _look_at_gate(self) -> None:
         if self._was_open or not self._gate.is_fixed:
             return
-        self._gate.update(self._places())
+        if not self._gate.is_open:
+            self._gate.update(self._places(self._replicas.hosted_directories()))
         if self._gate.is_open:
             self._was_open = True
             self._on_open()
 
-    def _places(self) -> Callable[[TopicIdPartition], ReplicaPlace]:
+    def _perhaps_unsettled(self, hosted: Mapping[TopicIdPartition, DirectoryId]) -> list[TopicIdPartition]:
+        """Returns this broker's replicas without those that are settled at first sight, which are nearly all: to collect the
+        places of thousands takes long."""
+        every = self._state.partitions_of_broker(self._broker_id)
+        if not self._is_supported():
+            wishes = self._replicas.wished_assignments()
+            return [key for key in every if key in wishes]
+        settled = {
+            key
+            for directory_id in {*hosted.values()}
+            for key in self._state.partitions_in_directory(self._broker_id, directory_id)
+            if hosted.get(key) == directory_id and self._replicas.reported_copy(key) is None
+        }
+        return [key for key in every if key not in settled]
+
+    def _places(self, hosted: Mapping[TopicIdPartition, DirectoryId]) -> Callable[[TopicIdPartition], ReplicaPlace]:
         """Returns a function that says where a replica is right now."""
-        hosted, wishes = self._replicas.hosted_directories(), self._replicas.wished_assignments()
+        wishes = self._replicas.wished_assignments()
 
         def place_of(key: TopicIdPartition) -> ReplicaPlace:
             assigned = self._assigned(key)

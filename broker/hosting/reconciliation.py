@@ -149,7 +149,10 @@ class Reconciliation:
         return self._close_directory_offline(directory_id, homeless)
 
     def _close_directory_offline(self, directory_id: DirectoryId, homeless: Sequence[TopicIdPartition]) -> Iterator[None]:
-        for partition in self._hosted.in_directory(directory_id):
+        partitions = self._hosted.in_directory(directory_id)[::-1]
+        while partitions:
+            # Taken from the list, so that each replica is freed in its turn. To free the files of all of them takes long.
+            partition = partitions.pop()
             # A replica that left meanwhile has been closed, or is in the directory that it was moving to.
             if self._hosted.partitions.get(partition.key) is partition and partition.directory_id == directory_id:
                 self._close_offline(partition)

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import weakref
 
 import pytest
 
@@ -515,6 +516,23 @@ def test_a_topic_that_is_deleted_while_its_directory_is_closed_leaves_nothing_be
         at_once(closing)
         gauges = broker.replicas.descriptions.gauges()
         assert (gauges.partition_count, gauges.leader_count, gauges.offline_replica_count) == (0, 0, 0)
+
+    run(scenario)
+
+
+def test_each_replica_is_freed_in_its_turn_while_its_directory_is_closed() -> None:
+    """To free the files of thousands in one step would stop the event loop."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=8)
+        broker = cluster[1]
+        held = [weakref.ref(broker.partition(index)) for index in on_disk(cluster, "a")]
+        broker.offline_delay_ns = NS_PER_S
+        broker.failures.report(LogDirError(path(1, "a"), "probe", errno.EIO))
+        await cluster.world.sleep(0.1)
+        closing = broker.replicas.handle_directory_offline(directory(1, "a"))
+        alive = [sum(each() is not None for each in held) for _ in closing]
+        assert alive[:4] == [4, 3, 2, 1]
 
     run(scenario)
 

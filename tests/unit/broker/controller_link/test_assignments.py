@@ -278,6 +278,18 @@ def test_the_gate_opens_when_the_metadata_names_the_copy_that_is_reported() -> N
     run(scenario)
 
 
+def test_the_gate_waits_for_a_copy_although_the_log_is_where_the_metadata_has_it() -> None:
+    async def scenario(broker: Broker) -> None:
+        broker.places.hosted, broker.places.wishes, broker.places.copies = {P0: D1, P1: D1}, {P0: D2, P1: D1}, {P0: D2}
+        broker.assignments.fix_gate()
+        broker.assign(P1, D1)
+        assert (broker.gate.waiting, broker.opened) == ((P0,), [])
+        broker.assign(P0, D2)
+        assert broker.opened == [1]
+
+    run(scenario)
+
+
 def test_the_gate_opens_when_the_level_falls() -> None:
     """Below metadata.version 17 no assignment is recorded, so the broker would stay fenced for ever otherwise."""
 
