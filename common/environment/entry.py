@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 import structlog
 import uvloop
 
+from common.environment.huge_pages import move_heap_to_huge_pages
 from common.environment.process import PROCESS, ProcessResources
 from common.environment.real import RealEnvironment
 
@@ -86,6 +87,7 @@ def run_daemon(main: Main, *, node_name: str) -> NoReturn:
     gc.collect()
     gc.freeze()
     _keep_freed_memory()
+    move_heap_to_huge_pages()
     threading.excepthook = _thread_failed
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(main, node_name))
