@@ -35,7 +35,7 @@ from broker.hosting.replica_copy import ReplicaCopy
 from broker.hosting.replica_creation import ReplicaCreation
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
-from broker.requests import fetched_partitions, produce
+from broker.requests import fetched_partitions, metadata, produce
 from broker.requests.groups import GroupRequests
 from common.configuration import description
 from common.environment import disk_errors
@@ -859,6 +859,11 @@ _SLICES = (
         "a replica that left between two slices is configured",
         "It was served when the work began.",
         Edit(Hosted.each_served, "if self.served(partition.key) is partition:", "if True:"),
+    ),
+    _bug(
+        "an answer to Metadata has what changes between two slices",
+        "Newer is better.",
+        Edit(metadata._found, "dict(topic.partitions)", "topic.partitions"),
     ),
     _bug(
         "a description reads what changes between two slices",

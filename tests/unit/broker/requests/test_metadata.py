@@ -186,7 +186,8 @@ def test_many_partitions_are_described_in_slices_as_they_were(*, is_named: bool)
             await asyncio.sleep(0)
             turns += 1
             if turns == 2:
-                _replay_more(broker.state, *_partitions(1, [indexes[-1] + 1]), topic(3), *_partitions(3, [0]))
+                _replay_more(broker.state, *(_partitions(number, [len(indexes)])[0] for number in (1, 2)))
+                _replay_more(broker.state, topic(3), *_partitions(3, [0]))
                 _replay_more(broker.state, RemoveTopicRecord(topic_id=topic_id(2)), register(3, fenced=True, epoch=200))
         return await describing, turns
 
