@@ -5,6 +5,7 @@ systems are those last seen by the health probe: statvfs may hang on a dead disk
 moving is listed twice: in its directory, and as a future replica in the directory that it moves to.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Set
 from operator import attrgetter
 
@@ -42,6 +43,8 @@ class DescribeLogDirsRequests:
         self._describe = describe
         self._count = count
         self._is_cordoned = is_cordoned
+        # Held while many replicas are described, because the descriptions of thousands take megabytes.
+        self._long_answer = asyncio.Lock()
 
     def handle(
         self, context: RequestContext, request: DescribeLogDirsRequest
@@ -51,8 +54,11 @@ class DescribeLogDirsRequests:
         wanted = None
         if request.topics or (request.topics is not None and context.api_version >= _NO_TOPICS_FIRST_VERSION):
             wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-        work = self._answer(wanted)
-        return result_in_slices(work, items=ELEMENTS_PER_SLICE) if self._count() > ELEMENTS_PER_SLICE else at_once(work)
+        return self._answer_in_slices(wanted) if self._count() > ELEMENTS_PER_SLICE else at_once(self._answer(wanted))
+
+    async def _answer_in_slices(self, wanted: Set[tuple[str, int]] | None) -> DescribeLogDirsResponse:
+        async with self._long_answer:
+            return await result_in_slices(self._answer(wanted), items=ELEMENTS_PER_SLICE)
 
     def _answer(self, wanted: Set[tuple[str, int]] | None) -> Generator[None, None, DescribeLogDirsResponse]:
         """Yields after each replica that is described, and after each topic that is added to the answer."""

@@ -5,6 +5,7 @@ are offline. A client gets the endpoints of the listener that it is connected to
 admin clients send their requests there, and they may be unable to reach the controllers' network.
 """
 
+import asyncio
 from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -59,13 +60,36 @@ class MetadataRequests:
         self._broker_id = broker_id
         self._cluster_id = cluster_id
         self._auto_topics = auto_topics
+        # Held while many partitions are described: the descriptions of thousands take megabytes, and after a restart all
+        # clients ask at once.
+        self._long_answer = asyncio.Lock()
 
     def handle_metadata(
         self, context: RequestContext, request: MetadataRequest
     ) -> MetadataResponse | Awaitable[MetadataResponse]:
-        """Returns the unfenced brokers and every requested topic, all as of now. Each topic has its own error. Many
-        partitions are described in slices."""
-        asked = self._topics(request, context.api_version)
+        """Returns the unfenced brokers and every requested topic. Each topic has its own error. Many partitions are
+        described in slices, all as they are when the first one is described."""
+        missing: list[str] = []
+        found = self._topics(request, context.api_version, missing)
+        if missing and request.allow_auto_topic_creation:
+            self._auto_topics.create(missing)
+        if sum(len(each.partitions) for each in found) > ELEMENTS_PER_SLICE:
+            return self._answer_in_slices(context, request)
+        return at_once(self._answer(context, request, found))
+
+    async def _answer_in_slices(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        async with self._long_answer:
+            # Replay may change the partitions before they are described.
+            found = [
+                each._replace(partitions=dict(each.partitions)) for each in self._topics(request, context.api_version, [])
+            ]
+            return await result_in_slices(self._answer(context, request, found), items=ELEMENTS_PER_SLICE)
+
+    def _answer(
+        self, context: RequestContext, request: MetadataRequest, found: Sequence["_Found"]
+    ) -> Generator[None, None, MetadataResponse]:
+        """Takes everything but the partitions from the image before it yields, which it does after each topic and
+        partition."""
         response = MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=id_, host=host, port=port, rack=rack)
@@ -83,10 +107,14 @@ class MetadataRequests:
             context.api_version,
             with_operations=request.include_topic_authorized_operations,
         )
-        work = _add_topics(response, asked, describer)
-        if sum(len(each.partitions) for each in asked) > ELEMENTS_PER_SLICE:
-            return result_in_slices(work, items=ELEMENTS_PER_SLICE)
-        return at_once(work)
+        for each in found:
+            topic = describer.topic(each)
+            response.topics.append(topic)
+            yield
+            for index in sorted(each.partitions):
+                topic.partitions.append(describer.partition(index, each.partitions[index]))
+                yield
+        return response
 
     def handle_describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
         """Returns the unfenced brokers, and the fenced ones if asked. Raises ApiError if asked for controllers."""
@@ -127,17 +155,14 @@ class MetadataRequests:
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
-    def _topics(self, request: MetadataRequest, api_version: int) -> list["_Found"]:
+    def _topics(self, request: MetadataRequest, api_version: int, missing: list[str]) -> list["_Found"]:
+        """Looks the requested topics up. Adds the names of those that might be created to `missing`."""
         if request.topics is None or (api_version < _NO_TOPICS_FIRST_VERSION and not request.topics):
             topics, ids = self._state.topics, self._state.topic_ids
             return [_found(topics[ids[name]]) for name in sorted(ids)]
-        missing: list[str] = []
         # Answer each topic once, as Kafka does: a request may name a large topic thousands of times.
         distinct = {_asked_for(asked): asked for asked in request.topics}
-        found = [self._one(asked, api_version, missing) for asked in distinct.values()]
-        if missing and request.allow_auto_topic_creation:
-            self._auto_topics.create(missing)
-        return found
+        return [self._one(asked, api_version, missing) for asked in distinct.values()]
 
     def _one(self, asked: MetadataRequestTopic, api_version: int, missing: list[str]) -> "_Found":
         if asked.topic_id != ZERO_UUID:
@@ -160,8 +185,7 @@ class MetadataRequests:
 
 
 class _Found(NamedTuple):
-    """What the answer will say of one topic. The partitions are a copy: replay may change those of the image before they are
-    described."""
+    """What the answer will say of one topic."""
 
     name: str | None
     topic_id: Uuid
@@ -170,7 +194,7 @@ class _Found(NamedTuple):
 
 
 def _found(topic: Topic) -> _Found:
-    return _Found(topic.name, topic.id, ErrorCode.NONE, dict(topic.partitions))
+    return _Found(topic.name, topic.id, ErrorCode.NONE, topic.partitions)
 
 
 class _Describer:
@@ -214,20 +238,6 @@ class _Describer:
             isr_nodes=isr,
             offline_replicas=offline_replicas(partition, self._serving),
         )
-
-
-def _add_topics(
-    response: MetadataResponse, found: Sequence[_Found], describer: _Describer
-) -> Generator[None, None, MetadataResponse]:
-    """Adds the topics to the response, and yields after each topic and partition. Returns the response."""
-    for each in found:
-        topic = describer.topic(each)
-        response.topics.append(topic)
-        yield
-        for index in sorted(each.partitions):
-            topic.partitions.append(describer.partition(index, each.partitions[index]))
-            yield
-    return response
 
 
 def _asked_for(asked: MetadataRequestTopic) -> TopicId | str:

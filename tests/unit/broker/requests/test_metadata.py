@@ -202,6 +202,28 @@ def test_many_partitions_are_described_in_slices_as_they_were(*, is_named: bool)
     assert [each.node_id for each in response.brokers] == [1, 2, 3]
 
 
+def test_one_long_answer_is_made_after_the_other() -> None:
+    """The second one has what has changed until its turn came. Otherwise the answers to all clients, which ask at once after
+    a restart, would be in memory together."""
+    indexes = range(2 * ELEMENTS_PER_SLICE)
+    broker = Broker(*THREE, topic(1), *_partitions(1, indexes))
+
+    async def ask() -> int:
+        answer = broker.requests.handle_metadata(context(ApiKey.METADATA, NEWEST), MetadataRequest(topics=None))
+        assert not isinstance(answer, MetadataResponse)
+        return len((await answer).topics[0].partitions)
+
+    async def scenario() -> list[int]:
+        answers = [asyncio.ensure_future(ask()) for _ in range(2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not any(answer.done() for answer in answers)
+        _replay_more(broker.state, *_partitions(1, [len(indexes)]))
+        return await asyncio.gather(*answers)
+
+    assert asyncio.run(scenario()) == [len(indexes), len(indexes) + 1]
+
+
 def _partitions(number: int, indexes: Iterable[int]) -> list[KnownRecord]:
     return [partition(number, index, [3, 1]) for index in indexes]
 
