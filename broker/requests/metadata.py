@@ -69,8 +69,12 @@ class MetadataRequests:
     ) -> MetadataResponse | Awaitable[MetadataResponse]:
         """Returns the unfenced brokers and every requested topic. Each topic has its own error. Many partitions are
         described in slices, all as they are when the first one is described."""
+        if _asks_for_all(request, context.api_version):
+            if self._state.partition_count > ELEMENTS_PER_SLICE:
+                return self._answer_in_slices(context, request)
+            return at_once(self._answer(context, request, self._all_topics()))
         missing: list[str] = []
-        found = self._topics(request, context.api_version, missing)
+        found = self._named_topics(request, context.api_version, missing)
         if missing and request.allow_auto_topic_creation:
             self._auto_topics.create(missing)
         if sum(len(each.partitions) for each in found) > ELEMENTS_PER_SLICE:
@@ -79,10 +83,10 @@ class MetadataRequests:
 
     async def _answer_in_slices(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         async with self._long_answer:
-            # Replay may change the partitions before they are described.
-            found = [
-                each._replace(partitions=dict(each.partitions)) for each in self._topics(request, context.api_version, [])
-            ]
+            if _asks_for_all(request, context.api_version):
+                found = self._all_topics()
+            else:
+                found = self._named_topics(request, context.api_version, [])
             return await result_in_slices(self._answer(context, request, found), items=ELEMENTS_PER_SLICE)
 
     def _answer(
@@ -155,13 +159,14 @@ class MetadataRequests:
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
-    def _topics(self, request: MetadataRequest, api_version: int, missing: list[str]) -> list["_Found"]:
+    def _all_topics(self) -> list["_Found"]:
+        topics, ids = self._state.topics, self._state.topic_ids
+        return [_found(topics[ids[name]]) for name in sorted(ids)]
+
+    def _named_topics(self, request: MetadataRequest, api_version: int, missing: list[str]) -> list["_Found"]:
         """Looks the requested topics up. Adds the names of those that might be created to `missing`."""
-        if request.topics is None or (api_version < _NO_TOPICS_FIRST_VERSION and not request.topics):
-            topics, ids = self._state.topics, self._state.topic_ids
-            return [_found(topics[ids[name]]) for name in sorted(ids)]
         # Answer each topic once, as Kafka does: a request may name a large topic thousands of times.
-        distinct = {_asked_for(asked): asked for asked in request.topics}
+        distinct = {_asked_for(asked): asked for asked in request.topics or ()}
         return [self._one(asked, api_version, missing) for asked in distinct.values()]
 
     def _one(self, asked: MetadataRequestTopic, api_version: int, missing: list[str]) -> "_Found":
@@ -185,7 +190,8 @@ class MetadataRequests:
 
 
 class _Found(NamedTuple):
-    """What the answer will say of one topic."""
+    """What the answer will say of one topic. The partitions are a copy: replay may change those of the image before they are
+    described."""
 
     name: str | None
     topic_id: Uuid
@@ -194,7 +200,7 @@ class _Found(NamedTuple):
 
 
 def _found(topic: Topic) -> _Found:
-    return _Found(topic.name, topic.id, ErrorCode.NONE, topic.partitions)
+    return _Found(topic.name, topic.id, ErrorCode.NONE, dict(topic.partitions))
 
 
 class _Describer:
@@ -238,6 +244,10 @@ class _Describer:
             isr_nodes=isr,
             offline_replicas=offline_replicas(partition, self._serving),
         )
+
+
+def _asks_for_all(request: MetadataRequest, api_version: int) -> bool:
+    return request.topics is None or (api_version < _NO_TOPICS_FIRST_VERSION and not request.topics)
 
 
 def _asked_for(asked: MetadataRequestTopic) -> TopicId | str:

@@ -35,9 +35,8 @@ from broker.hosting.replica_copy import ReplicaCopy
 from broker.hosting.replica_creation import ReplicaCreation
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
-from broker.requests import fetched_partitions, produce
+from broker.requests import fetched_partitions, metadata, produce
 from broker.requests.groups import GroupRequests
-from broker.requests.metadata import MetadataRequests
 from common.configuration import description
 from common.environment import disk_errors
 from common.log_dirs import probe
@@ -864,7 +863,7 @@ _SLICES = (
     _bug(
         "an answer to Metadata has what changes between two slices",
         "Newer is better.",
-        Edit(MetadataRequests._answer_in_slices, "dict(each.partitions)", "each.partitions"),
+        Edit(metadata._found, "dict(topic.partitions)", "topic.partitions"),
     ),
     _bug(
         "a description reads what changes between two slices",
