@@ -14,6 +14,7 @@ import random
 import shutil
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,12 @@ def test_a_history_under_faults_has_no_anomaly(tmp_path: Path) -> None:
             for topic in (TOPIC, OFFSETS_TOPIC):
                 cluster.until_in_sync(topic, seconds=SECONDS_MAX)
             clients.end("producer")
+            # Until then a reader does not see what comes after the records of a producer that was killed in a transaction.
+            until(
+                lambda: ends_of(cluster.bootstrap) == ends_of(cluster.bootstrap, "read_uncommitted"),
+                "every transaction is over",
+                seconds=SECONDS_MAX,
+            )
             log = read_log(cluster.bootstrap)
             until(lambda: is_all_committed(cluster.bootstrap, log), "the group commits the ends", seconds=SECONDS_MAX)
             clients.end("")
@@ -117,6 +124,14 @@ def serves_transactions(cluster: WatchedCluster) -> bool:
     with cluster.admin() as admin:
         found: ApiVersionsResponse = admin.send(ApiVersionsRequest(client_software_name="test", client_software_version="1"))
     return ADD_PARTITIONS_TO_TXN in {each.api_key for each in found.api_keys}
+
+
+def ends_of(bootstrap: str, isolation: str = "read_committed") -> list[int]:
+    """Returns how far a consumer can read in each partition."""
+    with closing(
+        Consumer(QUIET | {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": isolation})
+    ) as consumer:
+        return [end_offset(consumer, TOPIC, index) for index in range(PARTITIONS)]
 
 
 def read_log(bootstrap: str) -> dict[Place, str]:
