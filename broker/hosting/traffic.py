@@ -3,7 +3,7 @@
 Counterpart of Kafka's BrokerTopicStats, with the metric names of the stock jmx_exporter rules. As in Kafka, requests are
 counted per partition. Errors that clients meet in normal operation, such as a moved leader, do not count as failures. The
 series of a deleted topic disappears, but the totals over all topics must never decrease. The metrics are published once a
-second, so only the series of topics that were used since are made anew.
+second, and only the series of topics that have been used since then are built again.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -24,7 +24,7 @@ HELP = {
     "total_fetch_requests": "Partitions in answered fetch requests.",
     "failed_produce_requests": "Partitions in produce requests that were refused for what they contained.",
 }
-# Making the series of so many topics takes the event loop a few milliseconds.
+# Building the series of so many topics takes a few milliseconds.
 TOPICS_PER_CALL_MAX = 500
 # After these errors clients look for the new leader and retry, so the errors do not count as failures.
 _EXPECTED = (
@@ -56,7 +56,7 @@ class Traffic:
     def __init__(self) -> None:
         self.all = Counts()
         self._topics: dict[str, Counts] = {}
-        # The series of the topics, each as of the last call in which it was made.
+        # The series of each topic, as they were when they were last built.
         self._samples: dict[str, Sequence[Sample]] = {}
         # The topics whose counts have changed since, in the order of these changes. A dict used as an ordered set.
         self._changed: dict[str, None] = {}

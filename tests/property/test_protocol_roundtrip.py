@@ -1,8 +1,5 @@
 """Sends every declared message and version through our own codec, to test what kio and kafka-python cannot check."""
 
-from collections.abc import Generator
-from typing import TypeVar
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,10 +7,10 @@ from hypothesis import strategies as st
 from common.protocol.codec import decode, decode_in_slices, encode, encode_in_slices, encode_parts, joined
 from common.protocol.numbering import Numbering
 from common.protocol.schema import Struct, message_schema
+from common.slices import at_once
 from tests.property.profiles import examples
 from tests.property.protocol_strategies import case_name, declared_versions, messages
 
-Result = TypeVar("Result")
 CASES = declared_versions()
 FLEXIBLE_CASES = [case for case in CASES if case[1] in message_schema(case[0]).flexible]
 
@@ -61,12 +58,3 @@ def test_slices_make_no_difference(message_class: type[Struct], version: int) ->
         assert at_once(decode_in_slices(message_class, encoded, version, numbering=numbering)) == message
 
     check()
-
-
-def at_once(work: Generator[None, None, Result]) -> Result:
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: Result = end.value
-            return result

@@ -41,7 +41,7 @@ def test_a_deleted_topic_leaves_the_sums_alone() -> None:
     assert series(traffic, "messagesin", ["b"]) == {"": 4, "b": 1}
 
 
-def test_only_the_series_of_topics_that_were_used_are_made_anew() -> None:
+def test_only_the_series_of_topics_that_were_used_are_built_again() -> None:
     traffic = Traffic()
     for topic in ("a", "b"):
         traffic.produced(topic, messages=1, size=10)
