@@ -493,7 +493,8 @@ class AdminClient:
         timeout_ms: int | None = None,
     ) -> Results[configs.ConfigResource, None]:
         """Changes some keys of topics, brokers and groups, and leaves their other keys unchanged. The changes of one
-        resource are atomic. With `validate_only`, the cluster only validates the changes."""
+        resource are atomic. With `validate_only`, the cluster only validates the changes. Each broker takes the changes of
+        its own configuration, and a client of controllers sends all changes to the active one."""
         results: Results[configs.ConfigResource, None] = Results(changes)
 
         async def alter(destination: Destination, asked: list[configs.ConfigResource]) -> None:
@@ -511,11 +512,15 @@ class AdminClient:
                 if resource is not None:
                     _settle(results, resource, result.error_code, result.error_message, None)
 
-        for destination, asked in _grouped(results, lambda each: _destination(each.broker_id)).items():
+        def destination_of(resource: configs.ConfigResource) -> Destination:
+            return Role.CONTROLLER if self.endpoint_type is EndpointType.CONTROLLER else _destination(resource.broker_id)
+
+        for destination, asked in _grouped(results, destination_of).items():
             self._start("incrementalAlterConfigs", results, asked, partial(alter, destination, asked))
         return results
 
     # --- log directories -----------------------------------------------------------------------------------------
+
     def describe_log_dirs(
         self, broker_ids: Iterable[int], *, timeout_ms: int | None = None
     ) -> Results[int, dict[str, log_dirs.LogDirInfo]]:

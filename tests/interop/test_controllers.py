@@ -5,6 +5,7 @@ import pytest
 from common.metadata.metadata_version import LATEST_LEVEL, level_name
 from tests.interop.apache_kafka_tools import Kafka
 from tests.interop.our_tools import run_tool
+from tests.interop.waiting import until_equal
 from tools.lab.local_cluster import CONTROLLER_ID, LocalCluster
 
 CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
@@ -114,3 +115,18 @@ def test_the_wrong_kind_of_node_is_one_line(kafka: Kafka, bootstrap: str, asked:
     assert ours.errors == [
         "Error while executing config command: controllers do not take this call; ask brokers (Call: listTopics)"
     ]
+
+
+def test_the_controller_takes_changes_of_a_broker(bootstrap: str, asked: tuple[str, str]) -> None:
+    """The way out for a broker whose limits let nobody in. The broker itself shows the change."""
+    key = "num.replica.alter.log.dirs.threads"
+
+    def described() -> list[str]:
+        shown = run_tool("configs", "--bootstrap-server", bootstrap, "--describe", "--broker", "1").lines
+        return [line.partition(" sensitive=")[0].strip() for line in shown[1:]]
+
+    altered = (*asked, "--alter", "--broker", "1")
+    assert run_tool("configs", *altered, "--add-config", f"{key}=3").status == 0
+    until_equal(described, [f"{key}=3"])
+    assert run_tool("configs", *altered, "--delete-config", key).status == 0
+    until_equal(described, [])

@@ -2,7 +2,8 @@
 
 Counterpart of Kafka's ConfigCommand, for these entity types. Only the broker itself answers requests about its own
 configuration, so the tool sends these to that broker. All other requests can go to any broker. With --bootstrap-controller,
-the brokers are the controllers (KIP-919).
+the brokers are the controllers (KIP-919). The active controller also takes a change of a broker's configuration, which is
+the way out if that broker lets nobody in, but only the broker can describe it.
 """
 
 import argparse
@@ -177,10 +178,14 @@ async def _alter(admin: AdminClient, entity: Entity, added: Mapping[str, str], d
         raise ToolError(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter."
         )
-    await _check_entity(admin, entity)
-    absent = set(deleted) - {config.name for config in await _configs(admin, entity, is_all=False)} if deleted else set()
-    if absent:
-        raise ToolError(f"Invalid config(s): {','.join(sorted(absent))}")
+    _check_name(entity)
+    missing_node = await _missing_node(admin, entity)
+    if missing_node is None:
+        absent = set(deleted) - {config.name for config in await _configs(admin, entity, is_all=False)} if deleted else set()
+        if absent:
+            raise ToolError(f"Invalid config(s): {','.join(sorted(absent))}")
+    elif admin.endpoint_type is EndpointType.BROKER:
+        raise ToolError(missing_node)
     changes = [
         *(ConfigChange(key, ConfigOperation.SET, value) for key, value in added.items()),
         *(ConfigChange(key, ConfigOperation.DELETE) for key in deleted if key not in added),
@@ -203,7 +208,10 @@ async def _describe(admin: AdminClient, entity_type: str, name: str | None, *, i
         print(f"The {entity_type.removesuffix('s')} '{name}' doesn't exist and doesn't have dynamic config.")
         return
     else:
-        await _check_entity(admin, Entity(entity_type, name))
+        _check_name(Entity(entity_type, name))
+        missing_node = await _missing_node(admin, Entity(entity_type, name))
+        if missing_node is not None:
+            raise ToolError(missing_node)
         names = [name]
     for each in names:
         entity = Entity(entity_type, each)
@@ -226,6 +234,9 @@ async def _existing(admin: AdminClient, entity_type: str) -> list[str]:
 async def _may_exist(admin: AdminClient, entity: Entity) -> bool:
     if entity.name in await _existing(admin, entity.type):
         return True
+    if entity.type == "brokers":
+        # Controllers name only each other.
+        return admin.endpoint_type is EndpointType.CONTROLLER
     return entity.type == "groups" and await _configured_groups(admin) is None
 
 
@@ -257,9 +268,8 @@ async def _configs(admin: AdminClient, entity: Entity, *, is_all: bool) -> list[
     return [entry for _, entry in sorted(entries.items()) if is_all or entry.source is entity.dynamic_source]
 
 
-async def _check_entity(admin: AdminClient, entity: Entity) -> None:
-    """Raises ToolError for a name that no topic can have, and for a broker that is not in the cluster. A group need not
-    exist."""
+def _check_name(entity: Entity) -> None:
+    """Raises ToolError for a name that no topic or no broker can have."""
     if not entity.name:
         return
     if entity.type == "topics":
@@ -267,13 +277,22 @@ async def _check_entity(admin: AdminClient, entity: Entity) -> None:
             validate_topic_name(entity.name)
         except InvalidTopicName as error:
             raise ToolError(str(error)) from None
-    elif entity.type == "brokers":
-        if not (entity.name.isascii() and entity.name.isdecimal() and len(entity.name) <= 10):
-            raise ToolError(f"The entity name for brokers must be a valid integer broker id, found: {entity.name}")
-        existing = (await admin.describe_cluster()).broker_ids
-        if int(entity.name) not in existing:
-            kind = "broker" if admin.endpoint_type is EndpointType.BROKER else "controller"
-            raise ToolError(f"{kind} {entity.name} is not in the cluster; there are {', '.join(map(str, existing))}")
+    elif entity.type == "brokers" and not (entity.name.isascii() and entity.name.isdecimal() and len(entity.name) <= 10):
+        raise ToolError(f"The entity name for brokers must be a valid integer broker id, found: {entity.name}")
+
+
+async def _missing_node(admin: AdminClient, entity: Entity) -> str | None:
+    """Returns why the node cannot be asked for its configuration; None if it can, and for all other entities: a group need
+    not exist."""
+    if entity.type != "brokers" or not entity.name:
+        return None
+    existing = (await admin.describe_cluster()).broker_ids
+    if int(entity.name) in existing:
+        return None
+    there_are = f"there are {', '.join(map(str, existing))}"
+    if admin.endpoint_type is EndpointType.BROKER:
+        return f"broker {entity.name} is not in the cluster; {there_are}"
+    return f"{entity.name} is no controller; {there_are}. Only brokers can be asked about brokers: use --bootstrap-server"
 
 
 if __name__ == "__main__":

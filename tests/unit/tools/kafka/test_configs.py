@@ -166,6 +166,40 @@ def test_a_broker_is_altered_by_itself(tool: Tool) -> None:
     assert (tool.altered(0), tool.altered(1)) == ([], [(BROKER, "2", [(RATE, SET, "5")])])
 
 
+@pytest.fixture
+def controller() -> Iterator[FakeBroker]:
+    """Controller 9, the only one."""
+    with FakeBroker({ApiKey.DESCRIBE_CONFIGS: describe, ApiKey.INCREMENTAL_ALTER_CONFIGS: alter}) as node:
+        itself = DescribeClusterBroker(broker_id=9, host=node.address.host, port=node.address.port)
+        node.answers[ApiKey.DESCRIBE_CLUSTER] = lambda _: DescribeClusterResponse(
+            endpoint_type=2, controller_id=9, brokers=[itself]
+        )
+        yield node
+
+
+def test_a_controller_takes_the_change_of_a_broker_that_lets_nobody_in(
+    controller: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the change nor the deletion asks the broker for anything."""
+    asked = ("--bootstrap-controller", str(controller.address))
+    for change in (("--add-config", f"{RATE}=5"), ("--delete-config", "max.connections")):
+        assert main([*asked, "--alter", "--broker", "1", *change]) == 0
+        assert capsys.readouterr().out.splitlines() == ["Completed updating config for broker 1."]
+    altered = [each.resources[0] for each in controller.requests if isinstance(each, IncrementalAlterConfigsRequest)]
+    assert [(each.resource_name, each.configs[0].name) for each in altered] == [("1", RATE), ("1", "max.connections")]
+
+
+@pytest.mark.parametrize("keys", [(), ("--all",)])
+def test_a_controller_does_not_describe_a_broker(
+    keys: tuple[str, ...], controller: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--bootstrap-controller", str(controller.address))
+    assert main([*asked, "--describe", *keys, "--broker", "1"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "1 is no controller; there are 9. Only brokers can be asked about brokers: use --bootstrap-server"
+    ]
+
+
 @pytest.mark.parametrize("entity", [("--entity-type", "brokers", "--entity-default"), ("--broker-defaults",)])
 def test_the_default_of_all_brokers(tool: Tool, entity: tuple[str, ...]) -> None:
     """The request names the broker resource with the empty name. Any broker may receive it."""
