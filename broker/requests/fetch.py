@@ -29,6 +29,7 @@ from common.light_tasks import LightTask, LightTasks
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchRequest, FetchResponse
+from common.slices import ELEMENTS_PER_SLICE, pause
 from common.time_units import NS_PER_MS
 
 _SESSION_ID_MAX = 0x7FFF_FFFF
@@ -66,7 +67,7 @@ class FetchHandler:
     async def _handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.remove(request.session_id)
-            session = self._begin_session(context, request) if request.session_epoch == INITIAL_EPOCH else None
+            session = await self._begin_session(context, request) if request.session_epoch == INITIAL_EPOCH else None
             if session is None:
                 return await self._handle_without_session(context, request)
             async with session.lock:
@@ -88,13 +89,13 @@ class FetchHandler:
             session.queued -= 1
             if session.is_closed:
                 return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-            session.take_over(request, asked_as=self._asked_as(context, request))
+            await session.take_over(request, asked_as=self._asked_as(context, request))
             if not len(session):
                 self._sessions.remove(session.session_id)
                 return FetchResponse()
             return await self._handle_in_session(context, request, session, names_all=False)
 
-    def _begin_session(self, context: RequestContext, request: FetchRequest) -> FetchSession | None:
+    async def _begin_session(self, context: RequestContext, request: FetchRequest) -> FetchSession | None:
         """Returns a new session, or None if there is no slot for it or nothing to fetch."""
         session_id = 0
         while not session_id or self._sessions.find(session_id) is not None:
@@ -115,7 +116,9 @@ class FetchHandler:
             # Some clients begin a new session with every fetch, on a connection that stays for months.
             on_closed=lambda: client_gone.remove_done_callback(remove),
         )
-        if client_gone.done() or not len(session) or not self._sessions.add(session, now_ns):
+        await session.want(request.topics)
+        is_taken = self._sessions.find(session_id) is not None
+        if client_gone.done() or is_taken or not len(session) or not self._sessions.add(session, now_ns):
             return None
         # After a lost connection every client begins a new session. If it named the lost one, so much the better, but it may
         # never come back.
@@ -135,11 +138,12 @@ class FetchHandler:
 
     async def _handle_without_session(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
         watched: WatchedPartitions[FetchedPartition] = WatchedPartitions()
-        items = [
-            FetchedPartition(watched, topic.topic, topic.topic_id, wanted)
-            for topic in request.topics
-            for wanted in topic.partitions
-        ]
+        items: list[FetchedPartition] = []
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                items.append(FetchedPartition(watched, topic.topic, topic.topic_id, wanted))
+                if len(items) % ELEMENTS_PER_SLICE == 0:
+                    await pause()
         watched.changed.update(dict.fromkeys(items))
         try:
             fetch = self._fetch(context, request, watched, clock=None, names_all=True)
@@ -190,7 +194,7 @@ class FetchHandler:
     async def _answer(self, fetch: Fetch, request: FetchRequest, *, may_wait: Callable[[], bool]) -> FetchResponse:
         now_ns = self._env.now_ns()
         deadline_ns = now_ns + min(max(request.max_wait_ms, 0), _WAIT_MAX_MS) * NS_PER_MS
-        fetch.look_up(confirms=True)
+        await fetch.look_up(confirms=True)
         fetch.note_time(now_ns)
         await fetch.read(now_ns)
         if fetch.is_follower and not fetch.is_answered():
@@ -202,11 +206,11 @@ class FetchHandler:
             if has_waited:
                 await self._wait(fetch, deadline_ns)
                 fetch.look_again()
-            fetch.look_up(confirms=False)
+            await fetch.look_up(confirms=False)
             await fetch.read(self._env.now_ns())
             if has_waited:
                 break
-        return fetch.response(self._env.now_ns())
+        return await fetch.response(self._env.now_ns())
 
     async def _wait(self, fetch: Fetch, deadline_ns: int) -> None:
         fetch.watched.wait = FetchWait(

@@ -16,6 +16,7 @@ from common.ids import Uuid
 from common.metrics_exposition import Sample, counter, gauge
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from common.slices import ELEMENTS_PER_SLICE, pause
 
 # A topic's name and id, one of which has its default depending on the version, and the index of a partition.
 _Key = tuple[str, Uuid, int]
@@ -34,8 +35,8 @@ class FetchSession:
         now_ns: int,
         on_closed: Callable[[], object],
     ) -> None:
-        """Begins with the partitions of `request`. `by_id` is whether requests name topics by their ids. For `asked_as` see
-        `take_over`. Calls `on_closed` when the session has left the cache."""
+        """Begins without partitions. `by_id` is whether requests name topics by their ids. For `asked_as` see `take_over`.
+        Calls `on_closed` when the session has left the cache."""
         self.session_id = session_id
         self._by_id = by_id
         self.is_follower = fetching_replica(request)[0] >= 0
@@ -52,7 +53,6 @@ class FetchSession:
         # What the answers depend on apart from the partitions, as of the last request.
         self._asked_as = asked_as
         self._on_closed = on_closed
-        self._update(request.topics)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -68,7 +68,7 @@ class FetchSession:
         self.used_ns = now_ns
         return ErrorCode.NONE
 
-    def take_over(self, request: FetchRequest, *, asked_as: tuple[object, ...]) -> None:
+    async def take_over(self, request: FetchRequest, *, asked_as: tuple[object, ...]) -> None:
         """Applies the changes that a later request makes. If `asked_as` differs from that of the last request, every
         partition has to be looked at again."""
         self._forget(request.forgotten_topics_data)
@@ -76,14 +76,19 @@ class FetchSession:
             for item in self._items.values():
                 item.note_change()
         self._asked_as = asked_as
-        self._update(request.topics)
+        await self.want(request.topics)
 
-    def _update(self, topics: Iterable[FetchTopic]) -> None:
+    async def want(self, topics: Iterable[FetchTopic]) -> None:
+        """Fetches these partitions from now on, in this way. All others stay as they are."""
+        number = 0
         for topic in topics:
             for wanted in topic.partitions:
-                self._want(topic, wanted)
+                self._want_one(topic, wanted)
+                number += 1
+                if number % ELEMENTS_PER_SLICE == 0:
+                    await pause()
 
-    def _want(self, topic: FetchTopic, wanted: FetchPartition) -> None:
+    def _want_one(self, topic: FetchTopic, wanted: FetchPartition) -> None:
         key = (topic.topic, topic.topic_id, wanted.partition)
         item = self._items.get(key)
         if item is None:

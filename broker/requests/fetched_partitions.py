@@ -10,8 +10,9 @@ at those that have changed (`Partition.fetch_watchers`). All others would be ans
 3. A consumer that names its rack may be sent to a follower (KIP-392, `broker/core/replica_selector.py`). The follower serves
    it up to the high watermark that the follower knows, so with such a selector followers must learn it soon: the leader
    answers the fetch of an ISR member as soon as the high watermark is above the one it sent before (KAFKA-9731).
-4. A read may wait for its disk, and leaders may change meanwhile. What was looked up before counts only while the partition
-   is what it was then: a deposed leader must not answer with records that it has since got from its successor.
+4. A read may wait for its disk, and thousands of partitions are looked up, read and answered in slices. Leaders may change
+   meanwhile. What was looked up before counts only while the partition is what it was then: a deposed leader must not answer
+   with records that it has since got from its successor.
 5. A follower outside the ISR gets no records of a throttled partition while the leader's replication quota is exceeded
    (KIP-73). Such a fetch waits until the quota allows more, and new bytes of that partition do not end the wait.
 """
@@ -43,6 +44,7 @@ from common.protocol.messages.fetch import (
     SnapshotId,
 )
 from common.records.batch import BatchError
+from common.slices import ELEMENTS_PER_SLICE, pause
 from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log
 from common.storage.log_segments import LogRead
@@ -201,19 +203,28 @@ class Fetch:
         self._paced_size = 0
         # Whether a partition's answer may have an error.
         self._has_failures = False
+        # Whether anything else may have happened since the unread partitions were looked up (rule 4).
+        self._has_paused = False
 
     # --- looking up ----------------------------------------------------------------------------------------------
 
-    def look_up(self, *, confirms: bool) -> None:
+    async def look_up(self, *, confirms: bool) -> None:
         """Finds and checks the partitions that have changed. Errors and diverging epochs are final answers. If the client is
         a follower and the fetch `confirms`, notes that it has written everything below the offsets it asks for."""
+        self._has_paused = False
         changed, self.watched.changed = self.watched.changed, {}
-        for item in changed:
+        for number, item in enumerate(changed):
+            if number and number % ELEMENTS_PER_SLICE == 0:
+                await self._pause()
             self._look_up_one(item, confirms=confirms and self.is_follower)
             self._seen[item] = None
             self._unread.append(item)
             if self.is_follower and not confirms:
                 self._unconfirmed[item] = None
+
+    async def _pause(self) -> None:
+        self._has_paused = True
+        await pause()
 
     def note_time(self, now_ns: int) -> None:
         """Notes that the follower confirmed all partitions of its session, also those that were not looked at: they are
@@ -350,9 +361,10 @@ class Fetch:
         of each partition, of the whole response and of the quota."""
         unread, self._unread = self._unread, []
         paced_bytes_max: int | None = None
-        has_waited = False
-        for item in unread:
-            if has_waited and item.is_outdated:
+        for number, item in enumerate(unread):
+            if number and number % ELEMENTS_PER_SLICE == 0:
+                await self._pause()
+            if self._has_paused and item.is_outdated:
                 self._look_up_late(item)
             partition = item.partition
             if partition is None or item.is_sent_away:
@@ -383,7 +395,7 @@ class Fetch:
                 item, partition.log, upper_offset=upper_offset, limit=limit, whole_batch=not self._size
             )
             if reading is not None:
-                has_waited = True
+                self._has_paused = True
                 await self._read(item, reading, upper_offset)
             self._size += item.size
             self._paced_size += item.size if item.is_paced else 0
@@ -467,10 +479,15 @@ class Fetch:
         """Returns how many more bytes the client waits for, as far as they fit in one response."""
         return min(self._request.min_bytes, self._bytes_max) - self._size
 
-    def response(self, now_ns: int) -> FetchResponse:
+    async def response(self, now_ns: int) -> FetchResponse:
         """Returns the answer. The fetch must not be used any more."""
         topics: dict[tuple[str, Uuid], FetchableTopicResponse] = {}
-        for item in self._seen:
+        # What the next fetch of the session looks at, in this order (rule 2).
+        without_records: list[FetchedPartition] = []
+        with_records: list[FetchedPartition] = []
+        for number, item in enumerate(self._seen):
+            if number and number % ELEMENTS_PER_SLICE == 0:
+                await pause()
             self._count(item, now_ns)
             if self._names_all or item.has_news:
                 key = (item.topic, item.topic_id)
@@ -479,7 +496,12 @@ class Fetch:
                     topic = topics[key] = FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id)
                 topic.partitions.append(item.data)
                 self._note_told(item)
-        self._put_off_unsettled()
+            if item.size:
+                with_records.append(item)
+            elif not item.is_settled:
+                without_records.append(item)
+            item.answered()
+        self._put_off(without_records, with_records)
         response = FetchResponse(responses=list(topics.values()))
         if self._has_failures and self._context.api_version < _STORAGE_ERROR_FIRST_VERSION:
             _replace_storage_errors(response)
@@ -498,17 +520,9 @@ class Fetch:
         if self.is_follower and item.partition is not None:
             item.partition.replica.note_high_watermark_sent(self._replica_id, Offset(item.data.high_watermark))
 
-    def _put_off_unsettled(self) -> None:
-        """Leaves to the next fetch of the session what is not settled, first what got nothing (rule 2), and what it has to
-        confirm."""
-        changed: dict[FetchedPartition, None] = {}
-        with_records: list[FetchedPartition] = []
-        for item in self._seen:
-            if item.size:
-                with_records.append(item)
-            elif not item.is_settled:
-                changed[item] = None
-            item.answered()
+    def _put_off(self, without_records: list[FetchedPartition], with_records: list[FetchedPartition]) -> None:
+        """Leaves to the next fetch of the session what is not settled, and what it has to confirm."""
+        changed = dict.fromkeys(without_records)
         changed.update(self.watched.changed)
         changed.update(self._unconfirmed)
         changed.update(dict.fromkeys(with_records))

@@ -38,7 +38,7 @@ from common.protocol.framing import encode_response_frame, encode_response_frame
 from common.protocol.messages.create_topics import CreateTopicsResponse
 from common.protocol.messages.describe_configs import DescribeConfigsResponse
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
-from common.protocol.messages.fetch import FetchRequest
+from common.protocol.messages.fetch import FetchRequest, FetchResponse
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from common.protocol.messages.metadata import MetadataResponse
 from common.protocol.messages.produce import ProduceRequest
@@ -52,7 +52,7 @@ from common.time_units import NS_PER_S
 HEADER_START: Final = struct.Struct(">hhi")
 
 # The responses that are encoded in slices if their handlers were coroutines: those with an array in each of thousands of
-# elements.
+# elements. A response to Fetch is, if it names very many partitions.
 LONG_RESPONSES: Final = frozenset((CreateTopicsResponse, DescribeConfigsResponse, DescribeLogDirsResponse, MetadataResponse))
 
 # A decoded request and its handler's work take several times the bytes received. A Produce request is the exception: its
@@ -419,7 +419,7 @@ class ServedConnection:
         if result is None or isinstance(result, Struct):
             self._answer(exchange, result)
         elif isinstance(result, LightTask):
-            result.when_ended(partial(self._answer, exchange))
+            result.when_ended(partial(self._light_task_ended, exchange))
         elif isinstance(result, asyncio.Future):
             result.add_done_callback(partial(self._future_is_done, exchange))
         else:
@@ -477,7 +477,19 @@ class ServedConnection:
                 self._end(str(error))
             self._answer(exchange, None)
             return
-        if self._is_open and type(response) in LONG_RESPONSES:
+        if type(response) in LONG_RESPONSES:
+            await self._answer_in_slices(exchange, response)
+        else:
+            self._answer(exchange, response)
+
+    def _light_task_ended(self, exchange: _Exchange, response: FetchResponse) -> None:
+        if sum(len(topic.partitions) for topic in response.responses) > ELEMENTS_PER_SLICE:
+            self._server.task_group.create_task(self._answer_in_slices(exchange, response))
+        else:
+            self._answer(exchange, response)
+
+    async def _answer_in_slices(self, exchange: _Exchange, response: Struct) -> None:
+        if self._is_open:
             encoding = encode_response_frame_in_slices(
                 exchange.correlation_id, response, exchange.version, numbering=self._server.numbering()
             )

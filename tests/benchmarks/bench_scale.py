@@ -7,6 +7,7 @@ step of the broker's event loop (`tests.benchmarks.watched_node`)
 
     creation   while a topic of CREATED_PARTITIONS partitions is created,
     questions  while a dashboard asks for all partitions, their offsets and the sizes of their logs,
+    fetch      while a consumer without a fetch session, as those of librdkafka, fetches from all partitions,
     rest       while nothing happens for some seconds,
     shutdown   during an ordered shutdown,
     start      during the next start, until the broker runs,
@@ -28,7 +29,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from common.protocol.messages.list_offsets import (
     CONSUMER_REPLICA_ID,
     LATEST,
@@ -49,6 +52,8 @@ GOAL_MILLISECONDS = 25.0
 # What a broker needs besides its partitions.
 DESCRIPTORS = 500
 SECONDS_MAX = 600.0
+FETCH_WAIT_MS = 300
+MAX_BYTES = 1 << 20
 # After an event that ends a phase, the broker still works on what led to it.
 AFTERWARDS_SECONDS = 2.0
 SHARED_MEMORY = Path("/dev/shm")
@@ -109,6 +114,26 @@ def ask_about_everything(cluster: LocalCluster) -> None:
         admin.send(DescribeLogDirsRequest(topics=None), node.files.node_id)
 
 
+def fetch_from_everywhere(cluster: LocalCluster) -> None:
+    """Fetches from all partitions, which are empty, until the fetch has waited for its whole time."""
+    (node,) = cluster.brokers
+    with BlockingAdmin(cluster.bootstrap) as admin:
+        topics = [
+            FetchTopic(
+                topic_id=topic.topic_id,
+                partitions=[
+                    FetchPartition(partition=each.partition_index, partition_max_bytes=MAX_BYTES)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in admin.metadata().topics
+        ]
+        request = FetchRequest(max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=MAX_BYTES, topics=topics)
+        response: FetchResponse = admin.send(request, node.files.node_id)
+        errors = {data.error_code for topic in response.responses for data in topic.partitions}
+        assert errors == {ErrorCode.NONE}, errors
+
+
 def fail_directory(node: LocalNode) -> None:
     """Puts another folder in the directory's place, which the broker's probe takes for a lost mount."""
     path = Path(node.files.data_dirs[1])
@@ -131,6 +156,8 @@ def measure(folder: Path, partitions: int, seconds: float) -> dict[str, Any]:
         steps["creation"] = broker.longest_step("creation")
         ask_about_everything(cluster)
         steps["questions"] = broker.longest_step("questions")
+        fetch_from_everywhere(cluster)
+        steps["fetch"] = broker.longest_step("fetch")
         broker.watch(False)
         assert node.pid is not None
         idle_percent = round(settled([node.pid], seconds), 2)

@@ -212,7 +212,7 @@ _REPLICATION = (
         "what changed while a fetch waited is settled",
         "The fetch has looked at it, and the answer is on its way.",
         Edit(
-            fetched_partitions.Fetch._put_off_unsettled,
+            fetched_partitions.Fetch._put_off,
             "    changed.update(self._unconfirmed)\n",
             "",
         ),
@@ -221,8 +221,8 @@ _REPLICATION = (
         "what does not fit into an answer is settled",
         "The client was answered.",
         Edit(
-            fetched_partitions.Fetch._put_off_unsettled,
-            "changed[item] = None",
+            fetched_partitions.Fetch.response,
+            "without_records.append(item)",
             "pass",
         ),
     ),

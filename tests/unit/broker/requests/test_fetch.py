@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.core.partition_replica import NO_BROKER_EPOCH
+from broker.requests import fetch, fetch_session, fetched_partitions
 from broker.requests.fetched_partitions import FetchedPartition
 from common.ids import BrokerId, Offset, TopicId, Uuid
 from common.light_tasks import LightTask
@@ -256,6 +257,36 @@ def test_a_leader_that_is_deposed_during_a_read_answers_with_an_error(
         kept, lost = response.responses[0].partitions
         assert (kept.error_code, values(kept.records)) == (ErrorCode.NONE, ["a"])
         assert (lost.error_code, values(lost.records)) == (ErrorCode.FENCED_LEADER_EPOCH, [])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("has_session", [False, True])
+def test_many_partitions_are_answered_in_slices(has_session: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop turns four times for each of four things: to note what is wanted, to look it up, to read it, and to
+    answer. After the first answer of a session there is next to nothing left to do."""
+    for module in (fetch, fetch_session, fetched_partitions):
+        monkeypatch.setattr(module, "ELEMENTS_PER_SLICE", 10)
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=41)
+        await cluster.produce(1, "a", index=33)
+        handle = cluster[1].server.handlers[ApiKey.FETCH]
+        everything = request(*map(wanted, range(41)), max_wait_ms=0, session_epoch=0 if has_session else -1)
+        result = handle(context(ApiKey.FETCH, 17), everything)
+        assert isinstance(result, LightTask)
+        answering, turns = asyncio.ensure_future(result), 0
+        while not answering.done():
+            await asyncio.sleep(0)
+            turns += 1
+        response = await answering
+        assert turns >= 16
+        [topic] = response.responses
+        assert [data.partition_index for data in topic.partitions] == [*range(41)]
+        assert [data.partition_index for data in topic.partitions if data.records] == [33]
+        if has_session:
+            later = request(max_wait_ms=0, session_id=response.session_id, session_epoch=1)
+            assert isinstance(handle(context(ApiKey.FETCH, 17), later), FetchResponse)
 
     run(scenario)
 

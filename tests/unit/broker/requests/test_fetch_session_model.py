@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from broker.requests import fetch, fetch_session, fetched_partitions
 from common.ids import TopicId, TopicIdPartition, Uuid
 from common.net.node_channel import NodeChannel
 from common.protocol.errors import ErrorCode
@@ -135,11 +136,18 @@ async def change_something(cluster: Cluster, consumer: Consumer, rng: Random) ->
             pass
 
 
+@pytest.mark.parametrize("in_slices", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_session_tells_all_that_a_fetch_without_one_would(seed: int) -> None:
+def test_a_session_tells_all_that_a_fetch_without_one_would(
+    seed: int, in_slices: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Records are written and deleted, leaders change, the high watermark stops and goes on, partitions come and go. After
-    each step, what the client knows from its session is what a fetch of everything answers."""
+    each step, what the client knows from its session is what a fetch of everything answers. In slices, other things may
+    happen after each partition."""
     rng = Random(seed)
+    if in_slices:
+        for module in (fetch, fetch_session, fetched_partitions):
+            monkeypatch.setattr(module, "ELEMENTS_PER_SLICE", 1)
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):
