@@ -61,6 +61,9 @@ FURTHER_DISKS_MAX = 2
 # In this share of the other seeds an operator cordons directories and ends the cordons again (KIP-1066). The level is the
 # latest then, because the default one cannot express cordons.
 CORDONS_SHARE = 0.15
+# In this share of the seeds the daemons do their long work in slices of so few items (`small_slices`).
+SMALL_SLICES_SHARE = 0.25
+SLICE_SIZES = (1, 2, 10)
 # This share of the faults waits for an event. A randomly chosen time would rarely hit the middle of an operation.
 MOMENT_SHARE = 0.35
 MOMENTS = (
@@ -140,6 +143,8 @@ class Plan:
     """How the level rises. None: it stays as it is."""
     has_cached_reads: bool = False
     """Whether the disks answer reads of cached pages at once."""
+    slice_size: int | None = None
+    """After how many items a slice of long work ends. None: the daemons decide."""
 
     def __str__(self) -> str:
         return (
@@ -166,6 +171,7 @@ class Plan:
                 else ""
             )
             + (", and reads from the page cache" if self.has_cached_reads else "")
+            + (f", and slices of {self.slice_size}" if self.slice_size is not None else "")
             + (", and a feature that nobody knows" if self.outgrows else "")
             + (f", and metadata.version {level_name(self.level)}" if self.level != DEFAULT_LEVEL else "")
             + (f" that rises to {level_name(self.rise.level)}" if self.rise is not None else "")
@@ -245,11 +251,16 @@ def draw_plan(seed: int) -> Plan:
         transaction_changes=transaction_changes,
         rise=_draw_rise(random.Random(f"{seed}/rise"), level),
         has_cached_reads=random.Random(f"{seed}/cached reads").random() < CACHED_READS_SHARE,
+        slice_size=_draw_slice_size(random.Random(f"{seed}/slices")),
     )
 
 
 def _draw_level(rng: random.Random) -> int:
     return rng.randint(*LOW_LEVELS) if rng.random() < LOW_LEVEL_SHARE else DEFAULT_LEVEL
+
+
+def _draw_slice_size(rng: random.Random) -> int | None:
+    return rng.choice(SLICE_SIZES) if rng.random() < SMALL_SLICES_SHARE else None
 
 
 def _draw_transaction_version(rng: random.Random, producers: int, level: int) -> int:

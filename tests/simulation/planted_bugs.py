@@ -866,6 +866,11 @@ _SLICES = (
         Edit(metadata._found, "dict(topic.partitions)", "topic.partitions"),
     ),
     _bug(
+        "a fetch trusts what it has looked up in an earlier slice",
+        "That was a few milliseconds ago.",
+        Edit(fetched_partitions.Fetch._pause, "    self._has_paused = True\n", ""),
+    ),
+    _bug(
         "a description reads what changes between two slices",
         "Copies of the configuration of thousands of topics cost memory.",
         Edit(description._Configs.__init__, "key: dict(configs) for", "key: configs for"),

@@ -34,6 +34,7 @@ from tests.simulation.group_member import read_position
 from tests.simulation.history import History, Outcome
 from tests.simulation.moments import Moments
 from tests.simulation.plans import CHAOS_SECONDS, Plan, draw_plan
+from tests.simulation.small_slices import slices_of
 from tests.simulation.transactional_producer import TransactionalProducer, read_committed
 from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
 from tests.simulation.upgrades import LevelChanges
@@ -110,7 +111,8 @@ class SeedRun:
         async def scenario(_: SimulatedWorld) -> None:
             await self._run()
 
-        self.world.run(scenario)
+        with slices_of(self.plan.slice_size):
+            self.world.run(scenario)
         self.report.virtual_seconds = self.world.now_ns() / NS_PER_S
         self.report.trace_hash = self.world.trace_hash()
         return self.report

@@ -13,7 +13,7 @@ from tests.simulation import test_checkers_groups, test_cordons
 from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_process_trouble, test_slow_disks
 from tests.unit.broker.hosting import test_replicas
-from tests.unit.broker.requests import test_describe_configs, test_metadata
+from tests.unit.broker.requests import test_describe_configs, test_fetch, test_metadata
 from tests.unit.common.raft import test_observers
 from tests.unit.common.storage import test_log_failures
 from tests.unit.common.storage.producers import test_log_producers
@@ -49,6 +49,10 @@ def former_self(_: pytest.MonkeyPatch) -> None:
 
 def description(_: pytest.MonkeyPatch) -> None:
     test_describe_configs.test_many_resources_are_described_in_slices_as_they_were()
+
+
+def fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    test_fetch.test_a_leader_that_is_deposed_between_two_slices_answers_with_an_error(0, monkeypatch)
 
 
 def metadata(_: pytest.MonkeyPatch) -> None:
@@ -102,6 +106,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a heartbeat overtakes the operation that is about its broker": early_heartbeats,
     "a replica that left between two slices is configured": former_self,
     "a description reads what changes between two slices": description,
+    "a fetch trusts what it has looked up in an earlier slice": fetch,
     "an answer to Metadata has what changes between two slices": metadata,
     "a truncated log takes records before its checkpoints are lowered": unlowered_checkpoints,
     "a transaction's records are replayed as they come": transaction,

@@ -261,6 +261,43 @@ def test_a_leader_that_is_deposed_during_a_read_answers_with_an_error(
     run(scenario)
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_leader_that_is_deposed_between_two_slices_answers_with_an_error(
+    lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With slices of one partition, the loop turns between the two look-ups and between the two reads. The leader of the
+    first partition changes after its look-up, or that of the second one after the read of the first."""
+    pauses = 0
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], [1, 2])
+        for index in (0, 1):
+            await cluster.started(index)
+            await cluster.produce(1, "a", index=index)
+
+        async def pause_and_lose() -> None:
+            nonlocal pauses
+            if pauses == lost:
+                cluster.controller.change(lost, leader=2)
+                await cluster.until(lambda: cluster[1].follows(lost))
+            pauses += 1
+
+        # The fetches of the follower would be answered in slices as well.
+        cluster.world.network.cut("broker-2", "broker-1")
+        monkeypatch.setattr(fetched_partitions, "ELEMENTS_PER_SLICE", 1)
+        monkeypatch.setattr(fetched_partitions, "pause", pause_and_lose)
+        asked = [wanted(index, current_leader_epoch=0) for index in (0, 1)]
+        response = await cluster.request(1, request(*asked, max_wait_ms=0))
+        answers = {
+            data.partition_index: (data.error_code, values(data.records)) for data in response.responses[0].partitions
+        }
+        assert answers == {lost: (ErrorCode.FENCED_LEADER_EPOCH, []), 1 - lost: (ErrorCode.NONE, ["a"])}
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("has_session", [False, True])
 def test_many_partitions_are_answered_in_slices(has_session: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event loop turns four times for each of four things: to note what is wanted, to look it up, to read it, and to
