@@ -563,7 +563,11 @@ class BrokerDaemon:
         )
         gated: dict[ApiKey, Handler] = {key: self._serving.when_serving(handler) for key, handler in handlers.items()}
         gated[ApiKey.API_VERSIONS] = ApiVersionsRequests(
-            self.state, handlers, lambda: self._controller.served_versions
+            self.state,
+            handlers,
+            lambda: self._controller.served_versions,
+            cluster_id=self._directories.cluster_id,
+            broker_id=self._broker_id,
         ).handle
         return {
             endpoint.name: RequestServer(

@@ -3,16 +3,21 @@
 Counterpart of KafkaApis.handleApiVersionsRequest. The epoch of the finalized features is the metadata offset of the last
 record that was replayed into the image.
 
+A client that wants to reach another node, or another cluster, has to start again from its bootstrap servers (KIP-1242): the
+address of the node that it knew belongs to this one now.
+
 What is forwarded to the controller is offered only in versions that the controller serves too (KIP-590): it may run another
 release than this broker, and decodes the client's request itself.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
+from common.ids import BrokerId
 from common.metadata.state import MetadataState
 from common.net.api_versions import advertised_versions, api_versions_response, invalid_request_response, supported_features
 from common.net.request_context import RequestContext
 from common.protocol.api_keys import FORWARDABLE, ApiKey
+from common.protocol.errors import ErrorCode
 from common.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -26,9 +31,17 @@ class ApiVersionsRequests:
     controller serves, by API key: the same mapping until that changes, and an empty one while it is unknown."""
 
     def __init__(
-        self, state: MetadataState, served: Iterable[ApiKey], controller_versions: Callable[[], Mapping[int, VersionRange]]
+        self,
+        state: MetadataState,
+        served: Iterable[ApiKey],
+        controller_versions: Callable[[], Mapping[int, VersionRange]],
+        *,
+        cluster_id: str,
+        broker_id: BrokerId,
     ) -> None:
         self._state = state
+        self._cluster_id = cluster_id
+        self._broker_id = broker_id
         self._own = advertised_versions((*served, ApiKey.API_VERSIONS))
         self._controller_versions = controller_versions
         # What was last advertised, and the versions of the controller that it goes by.
@@ -40,6 +53,10 @@ class ApiVersionsRequests:
         refusal = invalid_request_response(request, context.api_version)
         if refusal is not None:
             return refusal
+        # Only a client that knows the cluster names the node, too.
+        wanted = (request.cluster_id, request.node_id)
+        if request.cluster_id is not None and wanted != (self._cluster_id, self._broker_id):
+            return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
         theirs = self._controller_versions()
         if theirs is not self._seen:
             self._seen = theirs

@@ -1,5 +1,6 @@
 """Every declared message version is tested against an independent codec, and every request and response is registered."""
 
+from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from common.protocol.registry import APIS
 from common.protocol.schema import Kind, message_schema
 from tests.property import test_protocol_kafka_python, test_protocol_kio
@@ -24,6 +25,9 @@ BETWEEN_NODES = (
 # The messages of KIP-848, which kafka-python does not speak. librdkafka and Java's clients do, in tests/interop.
 NOT_IN_KAFKA_PYTHON = ("ConsumerGroupDescribe", "ConsumerGroupHeartbeat")
 
+# The versions of Kafka 4.4, which neither of the codecs knows yet.
+NEWER = {(ApiVersionsRequest, 5), (ApiVersionsResponse, 5)}
+
 
 def test_every_declared_version_has_an_oracle_test() -> None:
     """Every version of every message that we declare is compared with kio, or with bytes that were derived by hand."""
@@ -38,7 +42,7 @@ def test_every_client_message_has_a_second_oracle() -> None:
         if not each.__name__.startswith(BETWEEN_NODES + NOT_IN_KAFKA_PYTHON)
         for version in versions_of(each)
     }
-    assert set(test_protocol_kafka_python.CASES) == client_messages
+    assert set(test_protocol_kafka_python.CASES) == client_messages - NEWER
 
 
 def test_every_declared_message_is_registered() -> None:

@@ -2,17 +2,20 @@
 
 The response always uses response header v0, whatever its own version. A client that sent a version too new for the server
 can therefore read the refusal: a v0 response that holds only UNSUPPORTED_VERSION and the version list.
-`finalized_features_epoch` -1 means that the node does not know the finalized features yet.
+`finalized_features_epoch` -1 means that the node does not know the finalized features yet. A client that knows which node of
+which cluster it wants to reach says so from version 5 on (KIP-1242).
 """
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.schema import Int16, Int32, Int64, Kind, Struct, field, message, struct
 
 
-@message(kind=Kind.REQUEST, api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+")
+@message(kind=Kind.REQUEST, api_key=ApiKey.API_VERSIONS, versions="0-5", flexible="3+")
 class ApiVersionsRequest(Struct):
     client_software_name: str = field(default="", versions="3+", ignorable=True)
     client_software_version: str = field(default="", versions="3+", ignorable=True)
+    cluster_id: str | None = field(default=None, versions="5+", nullable="5+", ignorable=True)
+    node_id: Int32 = field(default=-1, versions="5+", ignorable=True)
 
 
 @struct
@@ -36,7 +39,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: Int16 = 0
 
 
-@message(kind=Kind.RESPONSE, api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+")
+@message(kind=Kind.RESPONSE, api_key=ApiKey.API_VERSIONS, versions="0-5", flexible="3+")
 class ApiVersionsResponse(Struct):
     error_code: Int16 = 0
     api_keys: list[ApiVersion] = field(default_factory=list)

@@ -1,9 +1,11 @@
 """ApiVersions: what the listener serves, and which features each version reports."""
 
+from dataclasses import replace
+
 import pytest
 
 from broker.requests.api_versions import ApiVersionsRequests
-from common.ids import Offset
+from common.ids import BrokerId, Offset
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, KRAFT_VERSION_FEATURE, METADATA_VERSION_FEATURE
 from common.metadata.state import MetadataState
 from common.protocol.api_keys import ApiKey
@@ -16,11 +18,12 @@ from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import level, replay
 
 CLIENT = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+CLUSTER_ID = "a-cluster"
 SERVED = (ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.DESCRIBE_LOG_DIRS)
 
 
 def ask(state: MetadataState, version: int, request: ApiVersionsRequest = CLIENT) -> ApiVersionsResponse:
-    requests = ApiVersionsRequests(state, SERVED, dict)
+    requests = ApiVersionsRequests(state, SERVED, dict, cluster_id=CLUSTER_ID, broker_id=BrokerId(1))
     response = requests.handle(context(ApiKey.API_VERSIONS, version), request)
     received = over_the_wire(response, version)
     assert isinstance(received, ApiVersionsResponse)
@@ -33,7 +36,7 @@ def test_exactly_what_is_served_is_advertised() -> None:
     advertised = {each.api_key: (each.min_version, each.max_version) for each in ask(MetadataState(), 4).api_keys}
     assert list(advertised) == sorted([*SERVED, ApiKey.API_VERSIONS])
     assert advertised[ApiKey.PRODUCE] == (0, 13)
-    assert advertised[ApiKey.API_VERSIONS] == (0, 4)
+    assert advertised[ApiKey.API_VERSIONS] == (0, 5)
     assert advertised[ApiKey.DESCRIBE_LOG_DIRS] == (0, 5)
 
 
@@ -53,11 +56,32 @@ def test_exactly_what_is_served_is_advertised() -> None:
 def test_a_client_has_to_name_its_software(name: str, software_version: str, is_accepted: bool) -> None:
     """Others get INVALID_REQUEST and nothing else (KIP-511). Before version 3 clients could not name it."""
     request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
-    for version in (3, 4):
+    for version in (3, 4, 5):
         response = ask(MetadataState(), version, request)
         assert response.error_code == (ErrorCode.NONE if is_accepted else ErrorCode.INVALID_REQUEST)
         assert bool(response.api_keys) is is_accepted
     assert ask(MetadataState(), 2, request).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "error"),
+    [
+        (None, -1, ErrorCode.NONE),
+        (None, 7, ErrorCode.NONE),
+        (CLUSTER_ID, 1, ErrorCode.NONE),
+        (CLUSTER_ID, 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (CLUSTER_ID, -1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("another", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+)
+def test_a_client_that_wants_to_reach_another_node_has_to_start_again(
+    cluster_id: str | None, node_id: int, error: ErrorCode
+) -> None:
+    """KIP-1242. A client that does not know its cluster yet gets an answer from any."""
+    request = replace(CLIENT, cluster_id=cluster_id, node_id=node_id)
+    response = ask(MetadataState(), 5, request)
+    assert response.error_code == error
+    assert bool(response.api_keys) is (error is ErrorCode.NONE)
 
 
 def test_what_is_forwarded_is_offered_only_as_far_as_the_controller_serves_it() -> None:
@@ -65,7 +89,7 @@ def test_what_is_forwarded_is_offered_only_as_far_as_the_controller_serves_it() 
     depend on the controller, and a forwarded one that the controller does not serve at all is not offered."""
     controller: dict[int, VersionRange] = {}
     served = (ApiKey.METADATA, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.ELECT_LEADERS, ApiKey.CREATE_TOPICS)
-    requests = ApiVersionsRequests(MetadataState(), served, lambda: controller)
+    requests = ApiVersionsRequests(MetadataState(), served, lambda: controller, cluster_id=CLUSTER_ID, broker_id=BrokerId(1))
 
     def advertised() -> dict[int, VersionRange]:
         response = requests.handle(context(ApiKey.API_VERSIONS, 4), CLIENT)

@@ -86,7 +86,7 @@ def test_api_versions_names_what_is_served(run: Run, version: int) -> None:
             correlation_id, response = await peer.response(ApiKey.API_VERSIONS, version)
             served = [(entry.api_key, entry.min_version, entry.max_version) for entry in response.api_keys]
             assert correlation_id == 77
-            assert served == [(0, 0, 13), (3, 0, 13), (18, 0, 4)]
+            assert served == [(0, 0, 13), (3, 0, 13), (18, 0, 5)]
 
     run(scenario)
 

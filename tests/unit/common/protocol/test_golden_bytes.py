@@ -6,6 +6,7 @@ from common.ids import Uuid
 from common.protocol.codec import decode, decode_with_version, encode, encode_with_version
 from common.protocol.messages import alter_partition
 from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, BrokerState
+from common.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     RequestDirectoryData,
@@ -20,7 +21,11 @@ from common.protocol.numbering import Numbering
 
 UNASSIGNED, LOST, MIGRATING = (Uuid(number.to_bytes(16, "big")) for number in range(3))
 # The versions that no oracle has, see the tests below.
-CASES = [(each, version) for each in (AlterPartitionRequest, AlterPartitionResponse) for version in (0, 1)]
+CASES = [
+    *((each, version) for each in (AlterPartitionRequest, AlterPartitionResponse) for version in (0, 1)),
+    (ApiVersionsRequest, 5),
+    (ApiVersionsResponse, 5),
+]
 DIRECTORY = Uuid(bytes.fromhex("0102030405060708090a0b0c0d0e0f10"))
 TOPIC = Uuid(bytes.fromhex("a0" * 16))
 
@@ -57,6 +62,29 @@ def test_heartbeat_without_offline_directories() -> None:
     """An empty tagged array takes no bytes, so version 1 is as long as version 0."""
     message = BrokerHeartbeatRequest(broker_id=5, broker_epoch=300)
     assert encode(message, 1) == encode(message, 0) == wire("00000005 000000000000012c 0000000000000000 0000 00")
+
+
+def test_api_versions_of_a_certain_node() -> None:
+    """From version 5 on, ApiVersions names the cluster and the node that the client wants to reach (KIP-1242). The response
+    of version 5 is that of version 4."""
+    message = ApiVersionsRequest(client_software_name="go", client_software_version="1", cluster_id="abc", node_id=258)
+    expected = wire(
+        """
+        03 676f      # software name, with its length plus one
+        02 31        # software version
+        04 616263    # cluster id
+        00000102     # node id
+        00           # no tagged fields
+        """
+    )
+    assert encode(message, 5) == expected
+    assert decode(ApiVersionsRequest, expected, 5) == message
+    unknown = ApiVersionsRequest(client_software_name="go", client_software_version="1")
+    assert encode(unknown, 5) == wire("03 676f 02 31 00 ffffffff 00")
+    assert encode(message, 4) == wire("03 676f 02 31 00")
+    response = ApiVersionsResponse(error_code=129, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=5)])
+    assert encode(response, 5) == encode(response, 4) == wire("0081 02 0012 0000 0005 00 00000000 00")
+    assert decode(ApiVersionsResponse, encode(response, 5), 5) == response
 
 
 def assignments_to(*directory_ids: Uuid) -> AssignReplicasToDirsRequest:
