@@ -590,7 +590,9 @@ class ReplicaFetcher:
     async def _restart(self, partition: Partition, offset: Offset) -> None:
         """Empties the log, which then starts at `offset`."""
         # In between there is an empty log, with which nothing may be vouched for.
-        await self._restructure(partition, Offset(0), lambda: partition.log.truncate_fully_and_start_at(offset))
+        await self._restructure(
+            partition, Offset(0), lambda: partition.log.truncate_fully_and_start_at(offset), log_start=offset
+        )
         self._env.log.info("replica_restarted", partition=partition.name, offset=offset)
 
     async def _restart_with(
@@ -602,10 +604,18 @@ class ReplicaFetcher:
         if self._is_current(followed):
             self._append(followed, data, batches, view)
 
-    async def _restructure(self, partition: Partition, offset: Offset, change: Callable[[], Awaitable[object]]) -> None:
+    async def _restructure(
+        self,
+        partition: Partition,
+        offset: Offset,
+        change: Callable[[], Awaitable[object]],
+        *,
+        log_start: Offset | None = None,
+    ) -> None:
         partition.begin_restructuring()
         try:
             partition.log.lower_recovery_point(offset)
+            partition.log.lower_log_start(offset if log_start is None else log_start)
             # Store the lower recovery point before the truncation. Otherwise a kill in between could leave a checkpoint with
             # a recovery point beyond the end of the log.
             await self._upkeep.lower_checkpoints(partition)

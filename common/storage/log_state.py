@@ -151,7 +151,8 @@ class LogState:
 
     def _check_not_failed(self) -> None:
         if self.failure is not None:
-            raise self.failure
+            # Without what earlier requests have left in it: each would stay in memory with its records.
+            raise self.failure.with_traceback(None)
 
     def _check_usable(self) -> None:
         self._check_not_failed()

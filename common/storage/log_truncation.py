@@ -27,6 +27,16 @@ class LogTruncation(SegmentDeletion):
             self.recovery_point = Offset(min(offset, self._segments.holding(offset).base_offset))
             self._note_offsets_changed()
 
+    def lower_log_start(self, offset: Offset) -> None:
+        """Lowers the log start to what a truncation to `offset` will leave, or a new start there.
+
+        The owner calls this and stores the log start before. Otherwise, after a crash in between, the next start would take
+        the old log's start for that of the new one.
+        """
+        if offset < self.log_start_offset:
+            self.log_start_offset = offset
+            self._note_offsets_changed()
+
     async def truncate_to(self, offset: Offset) -> Offset:
         """Removes all batches that end after `offset`. Returns the new log end offset: the end of the last batch, or the log
         start if no batch is left above it.

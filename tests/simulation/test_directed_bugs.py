@@ -67,8 +67,10 @@ def changing_group(_: pytest.MonkeyPatch) -> None:
     test_checkers_groups.test_groups_work_on_a_healthy_cluster(15)
 
 
-def unlowered_checkpoints(_: pytest.MonkeyPatch) -> None:
-    test_process_trouble.test_no_record_is_appended_after_a_cut_before_the_checkpoints_are_lowered("replace_file")
+def unlowered_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    test_process_trouble.test_no_record_is_appended_after_a_cut_before_the_checkpoints_are_lowered(
+        "replace_file", monkeypatch
+    )
 
 
 def failed_fsync(_: pytest.MonkeyPatch) -> None:

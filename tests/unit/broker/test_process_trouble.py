@@ -5,6 +5,7 @@ operation that opens a file may fail with EMFILE, and any that allocates memory 
 """
 
 import errno
+import traceback
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from broker.controller_link.controller_channel import ControllerUnavailable
 from common.ids import TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
+from common.storage.log import Log
 from common.storage.names import CLEAN_SHUTDOWN_FILE
 from tests.simulation.disk import SimulatedDisk
 from tests.unit.broker.cluster import TOPIC, Cluster, path, run
@@ -131,13 +133,78 @@ def test_a_cut_below_the_log_start_lowers_its_checkpoint() -> None:
 
 
 @pytest.mark.slow
+def test_a_kill_while_a_follower_starts_over_hides_no_record() -> None:
+    """A follower whose log starts above the end of its new leader's begins again at 0, and is killed before it has stored
+    its new log start a second time. With the old log start, the next start would take everything below it for deleted,
+    and the replica would join the ISR without it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        disk = await start_with_a_raised_log_start(cluster)
+        old_start = stored_offset(disk, "log-start-offset-checkpoint")
+        is_killed: list[bool] = []
+
+        def kill(where: str, kind: str, name: str) -> None:
+            logs = [each for each in disk.files() if each.startswith("t-0/") and each.endswith(".log")]
+            if (where, kind, name) == (path(2, "a"), "fsync_dir", "t-0") and logs == [f"t-0/{0:020d}.log"] and not is_killed:
+                is_killed.append(True)
+                cluster.crash(2)
+
+        cluster.world.operation_watchers.append(kill)
+        cluster.controller.change(isr=[1], leader=1)  # An unclean election.
+        cluster.world.network.mend()
+        await cluster.until(lambda: is_killed)
+        expected = [f"acknowledged-{number:02}" for number in range(old_start + 5)]
+        await write(cluster, 1, expected)
+        await cluster.start(2)
+        await cluster.until(lambda: cluster.controller.partition().isr == (1, 2))
+        cluster.controller.change(leader=2)
+        await cluster.until(cluster[2].leads)
+        found: list[str] = []
+        while len(found) < len(expected):
+            found += await cluster.read_all(2, offset=1 + len(found))
+        assert found == expected
+
+    run(scenario, log_retention_check_interval_ms="500")
+
+
+def test_a_log_that_has_failed_keeps_no_refused_requests_in_memory() -> None:
+    """Each produce request is refused with the error of the failure. If the error kept where it was raised, it would keep
+    the records of every refused request."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await start_with_a_topic(cluster, 1, segment_bytes="200")
+        await write(cluster, 1, ["x" * 100])
+        cluster.world.disk(path(1, "a")).fail_with(errno.EMFILE, {"open"})
+        await cluster.produce(1, "x" * 100)  # Rolls, and the new segment cannot be opened.
+        await cluster.until(lambda: cluster[1].partition().log.failure is not None)
+        depths: list[int] = []
+        for _ in range(5):
+            assert (await cluster.produce(1, "refused")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            depths.append(
+                sum(1 for _ in traceback.walk_tb(getattr(cluster[1].partition().log.failure, "__traceback__", None)))
+            )
+        assert len(set(depths)) == 1
+
+    run(scenario)
+
+
+def raise_in_the_midst_of_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored before a cut may be raised again before the cut begins: the recovery point, by a roll that ends then.
+    Here the log start is, which is not stored before at all."""
+    monkeypatch.setattr(Log, "lower_log_start", lambda *_: None)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["replace_file", "open"])
-def test_no_record_is_appended_after_a_cut_before_the_checkpoints_are_lowered(operation: str) -> None:
+def test_no_record_is_appended_after_a_cut_before_the_checkpoints_are_lowered(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process runs out of descriptors after a follower has truncated its log, or in the midst of it. The log takes no
     record until the checkpoint of its start is lowered: the next start after a kill would drop all records."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = await start_with_a_raised_log_start(cluster)
+        raise_in_the_midst_of_a_cut(monkeypatch)
         log_starts: list[int] = []
 
         def look(where: str, kind: str, name: str) -> None:
@@ -161,12 +228,13 @@ def test_no_record_is_appended_after_a_cut_before_the_checkpoints_are_lowered(op
 
 
 @pytest.mark.slow
-def test_a_cut_that_waits_for_descriptors_does_not_hold_up_the_other_partitions() -> None:
+def test_a_cut_that_waits_for_descriptors_does_not_hold_up_the_other_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process has no descriptor for the checkpoints of a log that a follower has truncated. Meanwhile another partition
     of the same leader and the same directory is replicated, and the truncated one after that."""
 
     async def scenario(cluster: Cluster) -> None:
         disk = await start_with_a_raised_log_start(cluster)
+        raise_in_the_midst_of_a_cut(monkeypatch)
         cluster.controller.create_topic([1, 2], name="other", topic_id=OTHER)
 
         def look(where: str, kind: str, name: str) -> None:
