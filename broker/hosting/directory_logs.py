@@ -190,6 +190,12 @@ async def load_directory(
         # the checkpoint now: the old one would vouch for records that are appended later.
         await store_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, loaded)
         content.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE] = {**loaded}
+    ends = {(each.topic, each.index): each.log.log_end_offset for each in content.logs}
+    if any(first_dirty > ends.get(key, first_dirty) for key, first_dirty in first_dirty_offsets.items()):
+        # In the same way, records that are appended later are not clean, also after another kill.
+        lowered = {key: min(first_dirty, ends.get(key, first_dirty)) for key, first_dirty in first_dirty_offsets.items()}
+        await store_offset_checkpoint(log_dir, CLEANER_CHECKPOINT_FILE, lowered)
+        content.checkpoints[CLEANER_CHECKPOINT_FILE] = lowered
     return content
 
 

@@ -118,6 +118,12 @@ class ReplicaCopy:
         if generation == self._aligned_with:
             return
         current = self.partition.log
+        if self._aligned_with is None and self.partition.first_dirty_offset > 0 and self._future.size_bytes:
+            # An earlier run has made this part of the copy, and the current log may have been compacted since. Then the part
+            # has records that are gone there, and their tombstones go with the next compaction, or have gone.
+            await self._future.truncate_fully_and_start_at(await _first_batch_offset(current))
+            self._aligned_with = generation
+            return
         offset = end_of_agreement(
             current=current.leader_epochs,
             current_start=current.log_start_offset,

@@ -14,6 +14,7 @@ from common.records.batch import (
     InvalidRecordBatch,
     read_header,
     replace_records,
+    timestamp_sum,
 )
 from common.records.compression import compress
 from common.storage.compaction.record_spans import opened_payload, record_spans
@@ -53,7 +54,7 @@ def untimely_records(header: BatchHeader, view: memoryview, *, earliest_ms: int,
     return [
         number
         for number, span in enumerate(record_spans(header, opened_payload(header, view)))
-        if (timestamp := header.base_timestamp + span.timestamp_delta) != NO_TIMESTAMP
+        if (timestamp := timestamp_sum(header.base_timestamp, span.timestamp_delta)) != NO_TIMESTAMP
         and not earliest_ms <= timestamp <= latest_ms
     ]
 

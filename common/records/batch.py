@@ -309,6 +309,12 @@ def replace_records(header: BatchHeader, payload: Buffer) -> bytearray:
 # --- varints -----------------------------------------------------------------------------------------------------
 
 
+def timestamp_sum(base: int, delta: int) -> int:
+    """Adds two signed 64-bit numbers as Kafka does: a sum out of range wraps around. Both come from a client, which may have
+    sent anything, and no field of a batch or of a response can hold more."""
+    return (base + delta + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def append_varint(out: bytearray, value: int) -> None:
     """Appends a signed number of up to 64 bits as a zigzag varint."""
     rest = (value << 1) ^ (value >> 63)
@@ -589,7 +595,9 @@ def _read_record(header: BatchHeader, body: memoryview) -> Record:
         headers, position = _read_headers(body, position, header_count)
     if position != len(body):
         raise InvalidRecordBatch(f"{len(body) - position} bytes follow the fields of a record")
-    timestamp_ms = header.max_timestamp if header.has_log_append_time else header.base_timestamp + timestamp_delta
+    timestamp_ms = (
+        header.max_timestamp if header.has_log_append_time else timestamp_sum(header.base_timestamp, timestamp_delta)
+    )
     return Record(key, value, timestamp_ms, headers, header.base_offset + offset_delta)
 
 

@@ -19,7 +19,7 @@ Deciding about many records takes long, so the functions are generators that yie
 
 from collections.abc import Generator
 
-from common.records.batch import DELETE_HORIZON_BIT, BatchHeader, Buffer, replace_records
+from common.records.batch import DELETE_HORIZON_BIT, BatchHeader, Buffer, replace_records, timestamp_sum
 from common.records.compression import compress
 from common.storage.compaction.offset_map import OffsetMap
 from common.storage.compaction.record_spans import RecordSpan, opened_payload, record_spans, with_timestamp_delta
@@ -127,7 +127,7 @@ def _with_records(header: BatchHeader, payload: memoryview, kept: list[RecordSpa
     records = bytearray()
     max_timestamp = header.max_timestamp
     if not header.has_log_append_time:
-        max_timestamp = header.base_timestamp + max(span.timestamp_delta for span in kept)
+        max_timestamp = max(timestamp_sum(header.base_timestamp, span.timestamp_delta) for span in kept)
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if new_horizon_ms is None:
         for span in kept:
@@ -136,7 +136,7 @@ def _with_records(header: BatchHeader, payload: memoryview, kept: list[RecordSpa
         attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, new_horizon_ms
         moved_by = header.base_timestamp - new_horizon_ms
         for span in kept:
-            records += with_timestamp_delta(payload, span, span.timestamp_delta + moved_by)
+            records += with_timestamp_delta(payload, span, timestamp_sum(span.timestamp_delta, moved_by))
     changed = header._replace(
         attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(kept)
     )

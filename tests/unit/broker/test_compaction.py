@@ -1,6 +1,7 @@
 """Brokers compact the logs of topics with cleanup.policy=compact while clients and followers use them."""
 
 import asyncio
+import errno
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,15 @@ from common.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from common.records.batch import Record, encode_batch, iterate_records, split_batches
+from common.records.batch import (
+    Record,
+    append_varint,
+    encode_batch,
+    iterate_records,
+    read_header,
+    replace_records,
+    split_batches,
+)
 from common.storage.names import CLEANER_CHECKPOINT_FILE
 from common.storage.text_checkpoint import parse_offset_checkpoint
 from tests.unit.broker.cluster import Cluster, directory, path, run
@@ -21,6 +30,7 @@ from tests.unit.broker.test_moves import KEY, alter, assign_directories, finishe
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "400", "min.cleanable.dirty.ratio": "0.1"}
 SOON = "500"
+NOW_MS = 1_700_000_000_000
 
 
 async def put(cluster: Cluster, broker_id: int, *pairs: tuple[str, str], timestamp_ms: int = 1) -> None:
@@ -278,6 +288,38 @@ def test_a_compacted_log_moves_with_its_checkpoint() -> None:
     run(scenario, log_cleaner_backoff_ms=SOON)
 
 
+def test_a_move_that_goes_on_after_a_compaction_brings_nothing_back() -> None:
+    """The target fails when a part of the log is copied. When it is back, the log has been compacted: what the copy has of
+    it may be gone there, and with its tombstone gone as well, a deleted key would be back for good."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assign_directories(cluster)
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], configs=COMPACT | {"cleanup.policy": "delete"})
+        await cluster.started()
+        cluster.controller.change(directories=[directory(1, "a")])
+        await fill(cluster)
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await cluster.until(lambda: (future := cluster[1].partition().future) and future.log.written_offset > 5)
+        cluster.world.disk(path(1, "b")).fail_with(errno.EIO)
+        await cluster.until(lambda: cluster[1].partition().future is None)
+        cluster.controller.configure("cleanup.policy", "compact")
+        await compacted(cluster)
+        await cluster.until(lambda: ("t", 0) in checkpoint(cluster))
+        found = await read(cluster)
+        assert min(found) > 5
+        await cluster.stop(1)
+        cluster.world.disk(path(1, "b")).heal()
+        cluster.controller.configure_broker("1", "replica.alter.log.dirs.io.max.bytes.per.second", "1000000")
+        await cluster.start(1, "ab")
+        await cluster.until(lambda: cluster[1].replicas.wished_assignments().get(KEY) == directory(1, "b"))
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        assert await read(cluster) == found
+
+    run(scenario, log_cleaner_backoff_ms=SOON, replica_alter_log_dirs_io_max_bytes_per_second="100")
+
+
 async def compact_what_one_broker_has(cluster: Cluster) -> None:
     """Broker 1 compacts records that broker 2 lacks, so an unclean election of broker 2 will cut them away."""
     for broker_id in (1, 2):
@@ -338,6 +380,76 @@ def test_a_kill_within_a_truncation_leaves_nothing_clean_that_is_not() -> None:
         cluster.controller.change(leader=1)
         await cluster.until(cluster[1].leads)
         assert sorted(key for key, _ in (await read(cluster)).values() if key.startswith("k")) == ["k0", "k1", "k2"]
+
+    run(scenario, log_cleaner_backoff_ms=SOON)
+
+
+def test_two_kills_after_a_truncation_leave_nothing_clean_that_is_not() -> None:
+    """The first kill comes before the checkpoint is lowered. The second one comes when the log has long been longer than
+    what the checkpoint says."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await compact_what_one_broker_has(cluster)
+        clean = checkpoint(cluster)["t", 0]
+        cluster.controller.configure("min.cleanable.dirty.ratio", "1.0")
+        await cluster.start(2)
+        is_killed, is_cut = asyncio.Event(), asyncio.Event()
+
+        def kill(where: str, kind: str, _name: str) -> None:
+            if (where, kind) == (path(1, "a"), "truncate"):
+                is_cut.set()
+            elif (where, kind) == (path(1, "a"), "fsync") and is_cut.is_set() and not is_killed.is_set():
+                cluster.crash(1)
+                is_killed.set()
+
+        cluster.world.operation_watchers.append(kill)
+        cluster.controller.change(leader=2, isr=[2])
+        await is_killed.wait()
+        await fill(cluster, 2, count=2 * clean)
+        await cluster.start(1)
+        await cluster.until(lambda: cluster.controller.partition().isr == (2, 1))
+        assert cluster[1].partition().log.log_end_offset > clean
+        cluster.crash(1)
+        await cluster.start(1)
+        await cluster.until(cluster[1].follows)
+        assert cluster[1].partition().first_dirty_offset <= 1
+
+    run(scenario, log_cleaner_backoff_ms=SOON)
+
+
+def with_deltas(*timestamp_deltas: int) -> bytearray:
+    """Returns a batch with these timestamp deltas, which says of itself that its latest timestamp is that of the first
+    record."""
+    honest = encode_batch([Record(b"k", b"v", NOW_MS) for _ in timestamp_deltas])
+    records = bytearray()
+    for number, delta in enumerate(timestamp_deltas):
+        record = bytearray(b"\0")
+        for value in (delta, number, 2):
+            append_varint(record, value)
+        record += b"k%d" % number
+        append_varint(record, 1)
+        record += b"v"
+        append_varint(record, 0)
+        append_varint(records, len(record))
+        records += record
+    return replace_records(read_header(honest), records)
+
+
+def test_timestamps_beyond_64_bits_end_no_broker() -> None:
+    """A client can send any delta. Its sum with the batch's timestamp wraps around, as in Kafka."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs=COMPACT)
+        await cluster.started()
+        assert (await cluster.produce(1, records=with_deltas(0, 2**63 - 1))).error_code == ErrorCode.NONE
+        partitions = [ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)]
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=partitions)])
+        answer = (await cluster.request(1, request)).topics[0].partitions[0]
+        assert (answer.error_code, answer.offset, answer.timestamp) == (ErrorCode.NONE, 0, NOW_MS)
+        await fill(cluster, keys=1)
+        await compacted(cluster)
+        assert {offset: key for offset, (key, _) in (await read(cluster)).items() if offset < 2} == {1: "k1"}
 
     run(scenario, log_cleaner_backoff_ms=SOON)
 
