@@ -59,7 +59,7 @@ class HeaderScan:
             found = await self._next()
         except BatchError as error:
             raise CorruptIndex(f"there is no batch at {self._position}") from error
-        if found is None or found[0].last_offset != expected:
+        if found is None or found[0].last_offset > expected:
             raise CorruptIndex(f"the batch at {self._position} does not end at {expected}")
         return found
 

@@ -55,7 +55,7 @@ def cached_headers(
                 raise NotCached
             last_offset = base_offset + delta
             if expected is not None:
-                if last_offset != expected:
+                if last_offset > expected:
                     raise NotCached
                 expected = None
             if last_offset >= offset:

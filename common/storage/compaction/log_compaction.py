@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from common.environment.interface import LogDirError
 from common.ids import Offset
-from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, Buffer, read_header
+from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, Buffer, CorruptBatch, read_header
 from common.records.end_transaction import decode_end_transaction
 from common.slices import result_in_slices
 from common.storage.batch_scan import BatchScan, HeaderScan
@@ -144,8 +144,10 @@ class LogCompaction:
         await self._note_aborted(segment, transactions)
         with segment.file.in_use():
             scan = self._scan(segment)
+            expected = segment.base_offset
             while (found := await self._next(scan.next)) is not None:
                 header, view, _ = found
+                expected = _following(header, expected, segment)
                 await self._note_read(header)
                 self._note_producer(header)
                 if header.is_control:
@@ -201,8 +203,10 @@ class LogCompaction:
             await self._note_aborted(segment, transactions)
             with segment.file.in_use():
                 scan = self._scan(segment)
+                expected = segment.base_offset
                 while (found := await self._next(scan.next)) is not None:
                     header, view, position = found
+                    expected = _following(header, expected, segment)
                     await self._note_read(header)
                     is_last = segment is group[-1] and position + header.size >= segment.written_size
                     is_kept_empty = is_last or self._is_needed_for_its_producer(header)
@@ -298,6 +302,14 @@ class LogCompaction:
             raise CompactionEnded("the log has changed")
         if not self._is_wanted():
             raise CompactionEnded("it is no longer wanted")
+
+
+def _following(header: BatchHeader, expected: int, segment: Segment) -> int:
+    """Returns the offset after the batch. Raises CorruptBatch if it cannot follow the one before: no checksum covers its
+    base offset, and a wrong one would make an older record of a key count as the latest."""
+    if not expected <= header.base_offset <= header.last_offset < segment.next_offset:
+        raise CorruptBatch(f"offsets {header.base_offset} to {header.last_offset} cannot follow {expected - 1}")
+    return header.next_offset
 
 
 class _Output:

@@ -181,11 +181,13 @@ async def _note_batches(
                 return
             position = found[1]
         scan = HeaderScan(log_dir, handle, position=position, end=segment.written_size, piece_size=_PIECE)
+        expected = segment.base_offset
         while (found_header := await scan.next()) is not None:
             header, position = found_header
-            if header.next_offset > offset:
-                # A damaged header can claim offsets beyond those asked for. The readable batches end before it.
+            if header.next_offset > offset or header.base_offset < expected:
+                # A damaged header can claim offsets beyond those asked for, or earlier ones. The readable part ends there.
                 return
+            expected = header.next_offset
             if header.producer_id > NO_PRODUCER_ID:
                 marker = None
                 if header.is_control:

@@ -119,7 +119,7 @@ def test_a_search_that_would_take_long_is_left_to_the_reader(monkeypatch: pytest
 
 @pytest.mark.parametrize("offset", [12, 60])
 def test_damage_is_left_to_the_search_that_reports_it(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
-    """A byte that is wrong in the length of a batch, and an index of other batches."""
+    """A byte that is wrong in the length of a batch, and an index whose batches should end earlier."""
     PageCache(monkeypatch)
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -136,8 +136,8 @@ def test_damage_is_left_to_the_search_that_reports_it(monkeypatch: pytest.Monkey
             file: Any = segment.file
             file.handle.node.content[indexed.position + 8] = 0xFF
         else:
-            segment.base_offset += 1
-            segment.index.base_offset += 1
+            segment.base_offset -= 1
+            segment.index.base_offset -= 1
         assert at_once(log, offset, **limits) is None
 
     SimulatedWorld(1).run(scenario)

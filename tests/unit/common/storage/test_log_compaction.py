@@ -1,5 +1,6 @@
 """Compaction of a log on a simulated disk: what survives, what is left of the files, and what ends it early."""
 
+import struct
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 
 from common.ids import Offset
 from common.records.batch import (
+    BatchError,
     CompressedBatch,
     InvalidRecordBatch,
     Record,
@@ -22,6 +24,7 @@ from common.storage.compaction.log_compaction import Compacted, CompactionEnded,
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.segment import Segment
+from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,
@@ -375,6 +378,39 @@ def test_a_group_that_has_lost_a_segment_is_not_swapped_in() -> None:
         await log.discard_cleaned(cleaned)
         assert before - log_files(world.disk(PATH)).keys() == {f"{group[0].base_offset:020}.log.cleaned"}
         assert len(await records_of(log)) == 40 - group[1].base_offset
+
+    SimulatedWorld(1).run(scenario)
+
+
+def damage_base_offset(world: SimulatedWorld, offset: int, bit: int) -> None:
+    """Flips one bit of the base offset of the batch at this offset. No checksum covers it."""
+    for name in log_files(world.disk(PATH)):
+        node = world.disk(PATH).store.find(f"{FOLDER}/{name}")
+        assert isinstance(node, FileNode)
+        position = 0
+        while name.endswith(".log") and position < len(node.content):
+            base_offset, length = struct.unpack_from(">qi", node.content, position)
+            if base_offset == offset:
+                struct.pack_into(">q", node.content, position, base_offset ^ (1 << bit))
+                return
+            position += length + 12
+    raise AssertionError(f"no batch begins at {offset}")
+
+
+@pytest.mark.parametrize("bit", [3, 4, 5, 31, 40])
+def test_a_damaged_offset_ends_the_compaction(bit: int) -> None:
+    """With a wrong offset, an older record of the key would count as the latest."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        for number in range(40):
+            await put(log, ("K", f"v{number}") if number in (10, 20, 27, 29) else (f"k{number}", f"v{number}"))
+        await log.flush()
+        files = log_files(world.disk(PATH))
+        damage_base_offset(world, 29, bit)
+        with pytest.raises(BatchError):
+            await compact(log)
+        assert log_files(world.disk(PATH)).keys() == files.keys()
 
     SimulatedWorld(1).run(scenario)
 

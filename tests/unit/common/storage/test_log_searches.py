@@ -3,18 +3,22 @@
 import asyncio
 import contextlib
 import random
+import struct
 
 import pytest
 
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import LogDirError
 from common.ids import Offset
+from common.records.batch import read_header
 from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.log_segments import LOADED_INDEXES_MAX
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.storage.batches import FOLDER, PATH, SMALL, all_offsets, append, created, fill
+from tests.unit.common.storage.batches import FOLDER, PATH, SMALL, all_offsets, append, created, fill, log_files
+
+WIDE = LogConfig(segment_bytes=400_000, index_interval_bytes=4_096)
 
 
 @pytest.mark.parametrize("search", ["time", "max", "offset"])
@@ -52,6 +56,48 @@ def test_a_search_never_goes_on_in_a_file_that_is_closed(how: str, search: str) 
         with contextlib.suppress(LogDirError, LogClosed, OffsetOutOfRange):
             await searching
         assert [error for error in errors if classify(error) is Verdict.OUR_BUG] == []
+
+    SimulatedWorld(1).run(scenario)
+
+
+def index_of_whole_appends(content: bytes, base_offset: int, batches_per_append: int) -> bytes:
+    """Returns the offset index of a follower of Apache Kafka up to 3.9. It has one entry for a whole append: the last offset
+    of the last batch, and the position of the first one."""
+    index, position, unindexed_bytes = b"", 0, 0
+    while position < len(content):
+        start = position
+        for _ in range(batches_per_append):
+            if position < len(content):
+                header = read_header(content, position)
+                position += header.size
+        if unindexed_bytes > WIDE.index_interval_bytes:
+            index += struct.pack(">ii", header.last_offset - base_offset, start)
+            unindexed_bytes = 0
+        unindexed_bytes += position - start
+    return index
+
+
+@pytest.mark.parametrize("batches_per_append", [1, 20])
+def test_the_indexes_of_followers_of_apache_kafka_are_used(batches_per_append: int) -> None:
+    """If they counted as damaged, each would be built again from its whole segment whenever it is needed."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, WIDE)
+        await fill(log, 20_000)
+        await log.close()
+        disk = world.disk(PATH)
+        for name, content in log_files(disk).items():
+            if name.endswith(".log"):
+                index = index_of_whole_appends(content, int(name[:20]), batches_per_append)
+                disk.write(f"{FOLDER}/{name[:20]}.index", index)
+        loaded = await Log.load(log.log_dir, FOLDER, WIDE, recovery_point=log.recovery_point, clean=True)
+        operations: list[str] = []
+        world.operation_watchers.append(lambda _where, kind, _name: operations.append(kind))
+        # More segments in turn than there are indexes in memory.
+        offsets = [base_offset + 1_000 + number for number in range(10) for base_offset in loaded.segment_base_offsets[:4]]
+        for offset in offsets:
+            assert read_header(await loaded.read_bytes(Offset(offset), max_bytes=100)).base_offset == offset
+        assert len(operations) < 5 * len(offsets)
 
     SimulatedWorld(1).run(scenario)
 

@@ -207,6 +207,30 @@ def test_truncation_takes_back_what_the_markers_did(cut: int, is_loaded: bool) -
     SimulatedWorld(1).run(scenario)
 
 
+def test_a_log_is_loaded_although_a_batch_has_an_earlier_offset_than_the_one_before() -> None:
+    """No checksum covers the base offset of a batch, and below the recovery point nothing is checked at a start."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, FOUR)
+        for number in range(10):
+            await send(log, number + 1)
+        await log.flush()
+        disk = world.disk(PATH)
+        for name in log_files(disk):
+            if name.endswith(".snapshot"):
+                await log.log_dir.remove(f"{FOLDER}/{name}")
+        world.crash("a")
+        content = bytearray(log_files(disk)[f"{0:020d}.log"])
+        end_of_third_base_offset = 2 * len(content) // 4 + 7
+        assert content[end_of_third_base_offset] == 2
+        content[end_of_third_base_offset] = 0
+        disk.write(f"{FOLDER}/{0:020d}.log", bytes(content))
+        loaded = await Log.load(await attached(world, node="b"), FOLDER, FOUR, recovery_point=log.recovery_point)
+        assert loaded.log_end_offset == 10
+
+    SimulatedWorld(1).run(scenario)
+
+
 @pytest.mark.parametrize("base_offset", [0, 8, 12])
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_damaged_index_is_rebuilt_at_start(base_offset: int, clean: bool) -> None:
