@@ -24,7 +24,7 @@ from common.environment.interface import Environment
 from common.ids import NO_LEADER, BrokerId, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.net.node_channel import ChannelError
-from common.protocol.errors import ErrorCode, error_name
+from common.protocol.errors import ErrorCode, error_name, is_known_error
 from common.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -183,6 +183,8 @@ class MarkerSender:
             response = WriteTxnMarkersResponse()
         results = {
             (marker.producer_id, topic.name, each.partition_index): ErrorCode(each.error_code)
+            if is_known_error(each.error_code)
+            else ErrorCode.UNKNOWN_SERVER_ERROR
             for marker in response.markers
             for topic in marker.topics
             for each in topic.partitions

@@ -195,13 +195,17 @@ class UnsupportedVersion(LocalProtocolError):
 _MESSAGE_CHARACTERS_MAX: Final = 2_000
 
 
+def cut_message(message: str) -> str:
+    """Returns an error message that any response can hold."""
+    return f"{message[:_MESSAGE_CHARACTERS_MAX]}..." if len(message) > _MESSAGE_CHARACTERS_MAX else message
+
+
 class ApiError(Exception):
     """Raised by a handler to answer a request with this error code. `message` is human-readable and may be None; a very long
     one is cut."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        if message is not None and len(message) > _MESSAGE_CHARACTERS_MAX:
-            message = f"{message[:_MESSAGE_CHARACTERS_MAX]}..."
+        message = None if message is None else cut_message(message)
         super().__init__(code, message)
         self.code = code
         self.message = message

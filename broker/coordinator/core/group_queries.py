@@ -5,7 +5,7 @@ from typing import Final
 from broker.coordinator.core.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from broker.coordinator.core.consumer_group.consumer_group import CONSUMER_TYPE, ConsumerGroup
 from broker.coordinator.core.group_state import GroupState
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import ErrorCode, cut_message
 from common.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from common.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
@@ -40,7 +40,9 @@ def describe_missing_group(group_id: str, *, knows_missing_groups: bool, is_cons
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     if knows_missing_groups:
         described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        described.error_message = f"Group {group_id} {'is not a classic group' if is_consumer_group else 'not found'}."
+        described.error_message = cut_message(
+            f"Group {group_id} {'is not a classic group' if is_consumer_group else 'not found'}."
+        )
     return described
 
 

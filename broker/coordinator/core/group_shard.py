@@ -86,7 +86,8 @@ class GroupShard:
         # The classic groups by id. A group comes with its first JoinGroup or commit, or from the log.
         self._groups: dict[str, ClassicGroup] = {}
         # The groups of the consumer protocol. Invariant: no id is in both.
-        self._consumer_groups = ConsumerGroups(topics or NoTopics(), self._groups)
+        self._topics = topics or NoTopics()
+        self._consumer_groups = ConsumerGroups(self._topics, self._groups)
         self._offsets = CommittedOffsets()
         self._pending = TransactionalOffsets()
         # How many records with keys of other versions have been skipped. Grows only while the shard is loaded.
@@ -360,7 +361,7 @@ class GroupShard:
 
         error = fetch_error(self._consumer_groups.get(group_id), request)
         if error is None:
-            turn.answer(waiter, fetch_offsets(self._offsets, request, is_unstable))
+            turn.answer(waiter, fetch_offsets(self._offsets, request, self._topics.topic_ids, is_unstable))
         else:
             turn.answer(waiter, OffsetFetchResponseGroup(group_id=group_id, error_code=error))
         return turn.step

@@ -32,6 +32,7 @@ from common.protocol.messages.join_group import JoinGroupRequest, JoinGroupRespo
 # The longest time that the JoinGroup of a new member waits. The coordinator cannot see whether the client has given up, and
 # each attempt of a client without an id adds a member.
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+_NAME_BYTES_MAX: Final = 32_000
 
 
 def invalid_join(turn: Turn, request: JoinGroupRequest) -> ErrorCode | None:
@@ -58,8 +59,10 @@ class Joining:
     def member_id(self) -> str:
         """The id of the request, or the one that a member without an id is given."""
         instance_id = self.request.group_instance_id
-        made_up = f"{self.caller.client_id if instance_id is None else instance_id}-{self.fresh_id}"
-        return self.request.member_id or made_up
+        name = self.caller.client_id if instance_id is None else instance_id
+        # A string of the protocol has at most 32,767 bytes, and so may the client's own name.
+        name = name.encode()[:_NAME_BYTES_MAX].decode(errors="ignore")
+        return self.request.member_id or f"{name}-{self.fresh_id}"
 
     @property
     def needs_member_id(self) -> bool:

@@ -27,6 +27,7 @@ from common.records.group_records import OffsetCommitKey, OffsetCommitValue, enc
 
 # OffsetCommit up to version 4 may ask for a retention time of its own; this is the value of those that do not.
 _DEFAULT_RETENTION: Final = -1
+_TIMESTAMP_MAX: Final = 2**63 - 1
 
 Commits = list[tuple[OffsetCommitKey, OffsetCommitValue]]
 
@@ -88,7 +89,7 @@ def _result(
     )
     if request.retention_time_ms != _DEFAULT_RETENTION:
         # The version of the record that has the time lacks the other two.
-        value.expire_timestamp = turn.now.wall_ms + request.retention_time_ms
+        value.expire_timestamp = min(turn.now.wall_ms + request.retention_time_ms, _TIMESTAMP_MAX)
         value.leader_epoch = -1
         value.topic_id = ZERO_UUID
     commits.append((key, value))

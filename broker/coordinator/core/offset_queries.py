@@ -1,6 +1,6 @@
 """OffsetFetch and OffsetDelete (core)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.coordinator.core.classic_group import ClassicGroup
@@ -8,6 +8,7 @@ from broker.coordinator.core.committed_offsets import CommittedOffsets
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
 from broker.coordinator.core.consumer_group.offsets import member_epoch_error
 from broker.coordinator.core.group_state import GroupState
+from common.ids import ZERO_UUID, TopicId
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -31,17 +32,21 @@ AnyGroup = ClassicGroup | ConsumerGroup
 def fetch_offsets(
     offsets: CommittedOffsets,
     request: OffsetFetchRequestGroup,
+    topic_ids: Mapping[str, TopicId],
     is_unstable: Callable[[str, int], bool] = lambda _topic, _partition: False,
 ) -> OffsetFetchResponseGroup:
     """Returns the committed offsets of the requested partitions, or of all. A group that does not exist has none. A
-    partition that `is_unstable` gets an error in place of its offset (KIP-447)."""
+    partition that `is_unstable` gets an error in place of its offset (KIP-447). What was committed for a former topic of a
+    name is not returned: its deletion may have come while no coordinator could drop the offsets."""
     committed = offsets.of_group(request.group_id)
     if request.topics is None:
         topics = [
             OffsetFetchResponseTopics(
                 name=name,
                 partitions=[
-                    _partition(each, value, is_unstable=is_unstable(name, each)) for each, value in partitions.items()
+                    _partition(each, value, is_unstable=is_unstable(name, each))
+                    for each, value in partitions.items()
+                    if not _is_of_former(value, topic_ids.get(name))
                 ],
             )
             for name, partitions in committed.items()
@@ -52,13 +57,23 @@ def fetch_offsets(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    _partition(each, committed.get(topic.name, {}).get(each), is_unstable=is_unstable(topic.name, each))
+                    _partition(
+                        each,
+                        None if _is_of_former(value, topic_ids.get(topic.name)) else value,
+                        is_unstable=is_unstable(topic.name, each),
+                    )
                     for each in topic.partition_indexes
+                    for value in (committed.get(topic.name, {}).get(each),)
                 ],
             )
             for topic in request.topics
         ]
     return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+
+
+def _is_of_former(value: OffsetCommitValue | None, topic_id: TopicId | None) -> bool:
+    # Not every record has the id: the version with a retention time lacks it, and so do those of transactions.
+    return value is not None and topic_id is not None and value.topic_id not in (ZERO_UUID, topic_id)
 
 
 def fetch_error(group: ConsumerGroup | None, request: OffsetFetchRequestGroup) -> ErrorCode | None:

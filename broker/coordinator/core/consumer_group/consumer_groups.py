@@ -45,7 +45,7 @@ from broker.coordinator.core.rebalance import dissolve, prepare_rebalance
 from broker.coordinator.core.rebalance import restart_session as restart_classic_session
 from broker.coordinator.core.result import Caller
 from broker.coordinator.core.turn import Turn
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import ErrorCode, cut_message
 from common.protocol.messages.consumer_group_describe import DescribedConsumerGroup
 from common.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -113,7 +113,7 @@ class ConsumerGroups:
                 return self._leave(turn, self._expect(request.group_id), request)
             return self._heartbeat(turn, caller, request, request.member_id or fresh_id)
         except Refused as refused:
-            return ConsumerGroupHeartbeatResponse(error_code=refused.error, error_message=refused.message)
+            return ConsumerGroupHeartbeatResponse(error_code=refused.error, error_message=cut_message(refused.message))
 
     def _heartbeat(
         self, turn: Turn, caller: Caller, request: ConsumerGroupHeartbeatRequest, member_id: str

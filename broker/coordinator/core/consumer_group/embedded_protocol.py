@@ -50,8 +50,10 @@ def partitions_by_id(named: list[TopicPartition], topics: TopicsView) -> Assignm
     found: dict[TopicId, frozenset[int]] = {}
     for each in named:
         topic_id = topics.topic_ids.get(each.topic)
-        if topic_id is not None and each.partitions:
-            found[topic_id] = found.get(topic_id, frozenset()).union(each.partitions)
+        # A client may send anything. The assignors count on indexes from 0 on.
+        partitions = frozenset(index for index in each.partitions if index >= 0)
+        if topic_id is not None and partitions:
+            found[topic_id] = found.get(topic_id, frozenset()) | partitions
     return found
 
 

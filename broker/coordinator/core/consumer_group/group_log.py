@@ -185,10 +185,21 @@ def write_target_epoch(turn: Turn, group: ConsumerGroup, epoch: int) -> None:
     _write(turn, group, key, ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch))
 
 
+def resolved_record(turn: Turn, group: ConsumerGroup, regex: str, topics: frozenset[str], version: int) -> CoordinatorRecord:
+    """Returns the record of the topics that a regular expression matches."""
+    key, value = _resolved(turn, group, regex, topics, version)
+    return CoordinatorRecord(encode_consumer_key(key), encode_consumer_value(value))
+
+
 def write_resolved(turn: Turn, group: ConsumerGroup, regex: str, topics: frozenset[str], version: int) -> None:
+    _write(turn, group, *_resolved(turn, group, regex, topics, version))
+
+
+def _resolved(
+    turn: Turn, group: ConsumerGroup, regex: str, topics: frozenset[str], version: int
+) -> tuple[ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue]:
     key = ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex)
-    value = ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=version, timestamp=turn.now.wall_ms)
-    _write(turn, group, key, value)
+    return key, ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=version, timestamp=turn.now.wall_ms)
 
 
 def write_unsubscribed_regexes(turn: Turn, group: ConsumerGroup) -> None:

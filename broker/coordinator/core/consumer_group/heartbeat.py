@@ -143,6 +143,9 @@ def _expect_away(former: ConsumerMember, member_id: str) -> ConsumerMember:
 
 
 def _validate_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
+    if epoch == JOINING_EPOCH:
+        # The member was fenced and has given up its partitions, as KIP-848 wants it.
+        return
     if epoch > member.epoch:
         raise _fenced(f"The member's epoch {epoch} is above {member.epoch}, the one that the coordinator knows.")
     # The answer with the new epoch may have been lost. Then the member owns nothing that it has not been given.

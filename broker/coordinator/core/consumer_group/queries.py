@@ -6,7 +6,7 @@ from broker.coordinator.core.consumer_group.consumer_member import ConsumerMembe
 from broker.coordinator.core.consumer_group.target_assignment import preferred_assignor
 from broker.coordinator.core.consumer_group.topics_view import TopicsView
 from broker.coordinator.core.turn import Turn
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import ErrorCode, cut_message
 from common.protocol.messages.consumer_group_describe import (
     DescribedAssignment,
     DescribedConsumer,
@@ -36,7 +36,7 @@ def describe_missing_consumer_group(group_id: str, *, is_classic: bool) -> Descr
     text = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
     return DescribedConsumerGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-        error_message=text,
+        error_message=cut_message(text),
         group_id=group_id,
         group_state=ConsumerGroupState.DEAD.value,
     )

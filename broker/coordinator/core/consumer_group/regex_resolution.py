@@ -13,7 +13,7 @@ resolution is done, a member that subscribes only by an expression owns nothing.
 from typing import Final
 
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
-from broker.coordinator.core.consumer_group.group_log import write_resolved
+from broker.coordinator.core.consumer_group.group_log import resolved_record, write_resolved
 from broker.coordinator.core.consumer_group.refusal import Refused
 from broker.coordinator.core.consumer_group.target_assignment import raise_epoch
 from broker.coordinator.core.consumer_group.topic_matching import TopicMatching
@@ -72,6 +72,9 @@ def _finish(turn: Turn, group: ConsumerGroup, topics: TopicsView, matching: Topi
     before = set(group.subscribed_topics)
     for text in sorted(matching.found):
         found = frozenset(matching.found[text])
+        if not turn.fits_one_batch([resolved_record(turn, group, text, found, group.matching_version)]):
+            # The record cannot be written, and a failed append would throw the other groups of the partition away as well.
+            found = frozenset()
         if group.resolved.get(text) != found:
             write_resolved(turn, group, text, found, group.matching_version)
     if before != set(group.subscribed_topics):

@@ -13,6 +13,7 @@ import pytest
 from broker.coordinator import log_replay
 from broker.coordinator.coordinator_partition import CoordinatorPartition
 from broker.coordinator.core.group_partition import group_partition
+from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.group_metrics import group_samples
 from common.environment.interface import LogDirError
@@ -536,6 +537,32 @@ def test_the_offsets_of_a_topic_that_is_deleted_during_a_load_are_dropped_after_
         shard = coordinated(cluster, 1)[0].shard
         assert isinstance(shard, WrittenShard)
         assert shard.dropped_topics == ["t"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("why", ["the ISR is too small", "there is no leader"])
+def test_a_new_topic_of_the_name_does_not_inherit_offsets_that_could_not_be_dropped(why: str) -> None:
+    """Nobody could write that the offsets are gone. With them, consumers would skip the new topic's first records."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.new_shard = lambda: GroupShard(GroupSettings(), cluster[1].state)
+        await cluster.start(1)
+        await cluster.start(2)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        cluster.controller.create_topic([1, 2], name=NAME, topic_id=OFFSETS, configs={"min.insync.replicas": "2"})
+        await cluster.started(0, OFFSETS)
+        await until_loaded(cluster, 1)
+        assert await commit(cluster, 1, 7) is ErrorCode.NONE
+        changes: dict[str, Any] = {"isr": [1]} if why == "the ISR is too small" else {"leader": -1}
+        cluster.controller.change(topic_id=OFFSETS, **changes)
+        cluster.controller.remove_topic()
+        await cluster.until(lambda: cluster[1].state.topic_named("t") is None)
+        cluster.controller.create_topic([1], topic_id=TopicId(Uuid(b"N" * 16)))
+        cluster.controller.change(topic_id=OFFSETS, isr=[1, 2], leader=1)
+        await until_loaded(cluster, 1)
+        await until_committed(cluster, 1, -1)
 
     run(scenario)
 

@@ -154,6 +154,13 @@ def test_what_may_pass_is_repeated_until_it_has() -> None:
     assert owner.completed == 1
 
 
+def test_an_error_of_a_later_release_is_repeated() -> None:
+    unknown: list[ErrorCode | Exception] = [cast(ErrorCode, 999)]
+    brokers, owner = run(send_and_wait, image(), **{"host-2": unknown})
+    assert [each for each in brokers.asked if each[0] == "host-2"] == 2 * [("host-2", EPOCH, [1])]
+    assert owner.completed == 1
+
+
 def test_a_fenced_coordinator_sends_no_more_and_completes_nothing() -> None:
     fenced: list[ErrorCode | Exception] = [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
     brokers, owner = run(send_and_wait, image(), **{"host-2": fenced})

@@ -2,9 +2,12 @@
 
 import pytest
 
+from common.protocol.codec import encode
 from common.protocol.errors import ErrorCode
-from common.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from common.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from tests.unit.broker.coordinator.core.group_world import GROUP, OLD_CALLER, RANGE, SESSION_MS, GroupWorld
+
+LONG = "g" * 32_767
 
 
 def test_a_stable_group_shows_what_its_members_handed_in() -> None:
@@ -54,6 +57,13 @@ def test_a_group_that_does_not_exist_is_dead() -> None:
     described = world.describe()
     assert (described.group_state, described.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
     assert described.error_message == "Group g not found."
+
+
+def test_an_error_that_quotes_a_long_group_id_can_be_answered() -> None:
+    """A client may send an id that takes all 32,767 bytes of a string."""
+    described = GroupWorld().describe(group=LONG)
+    assert (described.error_code, described.group_id) == (ErrorCode.GROUP_ID_NOT_FOUND, LONG)
+    assert encode(DescribeGroupsResponse(groups=[described]), 6)
 
 
 def test_the_group_with_an_empty_id_is_described_and_deleted_like_any_other() -> None:

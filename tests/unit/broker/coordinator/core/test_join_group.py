@@ -1,12 +1,17 @@
 """JoinGroup: who becomes a member, when the join phase ends, and who leads with which protocol."""
 
+from dataclasses import replace
+
 import pytest
 
 from broker.coordinator.core.group_member import protocols_of
+from common.protocol.codec import encode
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.heartbeat import HeartbeatRequest
 from common.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from common.records.group_records import GroupMetadataValue, decode_group
 from tests.unit.broker.coordinator.core.group_world import (
+    CALLER,
     INITIAL_DELAY_MS,
     OLD_CALLER,
     RANGE,
@@ -31,6 +36,17 @@ def test_a_new_member_is_given_an_id_and_joins_with_it() -> None:
     assert (answer.protocol_type, answer.protocol_name, answer.leader) == ("consumer", "range", "client-id1")
     assert [(each.member_id, each.metadata) for each in answer.members] == [("client-id1", RANGE["range"])]
     assert world.state() == "CompletingRebalance"
+
+
+@pytest.mark.parametrize("name", ["ö" * 16_383, "x" * 32_767])
+def test_a_long_name_is_cut_for_the_id_of_its_member(name: str) -> None:
+    """The name of a client may take all bytes of a string, and the member's id is longer than that."""
+    world = GroupWorld()
+    waiter = world.join(instance=name, group="static")
+    world.advance(INITIAL_DELAY_MS)
+    for member_id in (world.new_id(caller=replace(CALLER, client_id=name)), world.answer(waiter).member_id):
+        assert member_id.startswith(name[:10_000])
+        assert encode(HeartbeatRequest(group_id="g", member_id=member_id), 4)
 
 
 def test_an_old_client_becomes_a_member_at_once() -> None:

@@ -162,6 +162,14 @@ def test_a_commit_that_does_not_fit_one_batch_stores_nothing() -> None:
     assert world.listed() == {}
 
 
+def test_a_retention_time_beyond_all_times_is_kept_as_for_ever() -> None:
+    world = GroupWorld()
+    assert world.commit(7, retention_ms=2**63 - 1) == "NONE"
+    ((_, value),) = world.log
+    assert value is not None
+    assert decode_offset(value).expire_timestamp == 2**63 - 1
+
+
 def test_a_retention_time_of_its_own_is_kept_with_the_offset() -> None:
     """Such a record has no room for the leader epoch and the topic id, so the shard does not keep them either."""
     world = GroupWorld()

@@ -7,6 +7,7 @@ import pytest
 from broker.coordinator.core.consumer_group.target_assignment import metadata_hash
 from broker.coordinator.core.result import Caller, TimerChange
 from common.configuration.group import GroupConfig
+from common.protocol.codec import encode
 from common.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -26,6 +27,7 @@ from tests.unit.broker.coordinator.core.group_world import REBALANCE_MS, START_M
 
 OLD_CLIENT = Caller("client", "/127.0.0.1", brings_member_id=False)
 SESSION_MS = 45_000
+LONG = "x" * 32_767
 
 
 def topic(*partitions: int) -> list[TopicPartitions]:
@@ -269,7 +271,8 @@ def test_a_member_id_must_be_given(epoch: int) -> None:
         (2, {2: [0]}, "FENCED_MEMBER_EPOCH"),
         (2, None, "FENCED_MEMBER_EPOCH"),
         (1, {}, "FENCED_MEMBER_EPOCH"),
-        (0, {}, "FENCED_MEMBER_EPOCH"),
+        # A member that was fenced has given up its partitions and joins again.
+        (0, {}, "NONE"),
         (4, {}, "FENCED_MEMBER_EPOCH"),
     ],
 )
@@ -285,6 +288,32 @@ def test_only_the_current_epoch_and_the_one_before_a_lost_answer(epoch: int, own
         assert world.refused(world.enter("a")) == error
     else:
         assert world.refused(world.beat("a", epoch, owned=owned)) == error
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"assignor": LONG}, "UNSUPPORTED_ASSIGNOR"), ({"regex": f"({LONG[1:]}"}, "INVALID_REGULAR_EXPRESSION")],
+)
+def test_an_error_that_quotes_a_long_text_can_be_answered(options: dict[str, str], error: str) -> None:
+    """A client may send a text that takes all 32,767 bytes of a string."""
+    response = ConsumerWorld().enter("a", **options)
+    assert ConsumerWorld().refused(response) == error
+    assert encode(response, 1)
+
+
+def test_a_fenced_member_joins_again_at_once() -> None:
+    """Two answers with new epochs were lost, so the member is fenced. It gives up its partitions and joins with its id, and
+    must not have to wait until its session ends."""
+    world = ConsumerWorld()
+    world.enter("a")
+    for name in ("u", "v"):
+        world.topics.create(name, 1)
+        world.change(name)
+        world.beat("a", world.member("a").epoch, topics=["t", name], owned={1: [0, 1, 2, 3]})
+    assert world.refused(world.beat("a", 1, owned={1: [0, 1, 2, 3]})) == "FENCED_MEMBER_EPOCH"
+    epoch, assigned = world.told(world.enter("a", topics=["t", "v"]))
+    assert epoch == world.member("a").epoch
+    assert assigned is not None and assigned[1] == [0, 1, 2, 3]
 
 
 def test_a_lost_answer_is_given_again() -> None:

@@ -8,6 +8,8 @@ import pytest
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import MemberState
 from broker.coordinator.core.group_state import GroupState
+from common.protocol.codec import encode_with_version
+from common.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
 from common.protocol.messages.leave_group import MemberIdentity
 from common.records.consumer_group_records import (
     ClassicMemberMetadata,
@@ -30,7 +32,7 @@ from tests.unit.broker.coordinator.core.consumer_group.classic_consumer import (
     indexes_of,
     metadata,
 )
-from tests.unit.broker.coordinator.core.consumer_group.consumer_world import Consumer, ConsumerWorld
+from tests.unit.broker.coordinator.core.consumer_group.consumer_world import Consumer, ConsumerWorld, numbers
 from tests.unit.broker.coordinator.core.group_world import REBALANCE_MS, SESSION_MS
 
 ALL = {0, 1, 2, 3}
@@ -76,6 +78,19 @@ def test_a_classic_group_becomes_a_consumer_group_in_one_batch() -> None:
     assert (member.epoch, member.assigned) == (1, {next(iter(world.topics.topics)): frozenset(ALL)})
     assert world.fetch() == {("t", 0): 7}
     assert [each.member_type for each in world.describe_consumers().members] == [0, 1]
+
+
+def test_partitions_that_cannot_exist_are_not_taken_over() -> None:
+    """A classic member may claim anything to own. The assignors count on indexes from 0 on."""
+    world = mixed_world()
+    owned = ConsumerProtocolSubscription(topics=["t"], owned_partitions=[TopicPartition(topic="t", partitions=[-1, 0])])
+    member_id, _ = world.join_with_new_id(protocols={"range": encode_with_version(owned, 1)})
+    world.advance(10)
+    world.sync(member_id, {member_id: b""}, generation=world.generation())
+    assert world.refused(world.enter("new")) == "NONE"
+    group = world.consumer_group()
+    targets = [numbers(group.target(each.member_id)) for each in group.members]
+    assert sorted(index for each in targets for index in each.get(1, ())) == [0, 1, 2, 3]
 
 
 def test_every_member_gets_its_share_after_the_upgrade() -> None:

@@ -76,6 +76,17 @@ def test_many_topics_are_looked_at_in_turns() -> None:
     assert (epoch, len(assigned or {})) == (2, 10)
 
 
+def test_an_expression_that_matches_too_many_topics_for_a_record_matches_none() -> None:
+    """An append that fails would take all groups of the partition with it."""
+    world = ConsumerWorld(batch_bytes_max=1_000)
+    for number in range(20):
+        world.topics.create(f"topic-{number:0100}", 1)
+    world.enter("a", regex="topic.*")
+    world.advance(0)
+    assert world.consumer_group().resolved == {"topic.*": frozenset()}
+    assert world.told(world.beat("a", 1, owned={}))[1] in (None, {})
+
+
 def test_an_expression_that_nobody_has_is_forgotten() -> None:
     """An empty text ends the subscription by an expression, and the names remain."""
     world = ConsumerWorld()
