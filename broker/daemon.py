@@ -21,6 +21,7 @@ from broker.controller_link.metadata_follower import MetadataFollower
 from broker.controller_link.producer_ids import ProducerIds
 from broker.coordinator.broker_channels import BrokerChannels
 from broker.coordinator.coordinator_partition import CoordinatorSettings
+from broker.coordinator.core.group_partition import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.key_partitions import KeyPartitions
@@ -411,7 +412,10 @@ class BrokerDaemon:
         )
 
     def _make_groups(self) -> GroupCoordinator:
-        settings = _group_settings(self._config)
+        def new_shard() -> GroupShard:
+            settings = _group_settings(self._config, self._batch_bytes_max(OFFSETS_TOPIC))
+            return GroupShard(settings, self.state, self.configuration.group)
+
         return GroupCoordinator(
             self._env,
             self.state,
@@ -421,17 +425,21 @@ class BrokerDaemon:
                 expiry_interval_ns=self._config.offsets_retention_check_interval_ms * NS_PER_MS,
             ),
             key_partitions=self._key_partitions,
-            new_shard=lambda: GroupShard(settings, self.state, self.configuration.group),
+            new_shard=new_shard,
             task_group=self._task_group,
         )
 
     def _make_transactions(self) -> TransactionCoordinator:
         config = self._config
-        settings = TransactionSettings(
-            transaction_max_timeout_ms=config.transaction_max_timeout_ms,
-            transactional_id_expiration_ms=config.transactional_id_expiration_ms,
-            batch_bytes_max=min(config.message_max_bytes, config.transaction_state_log_segment_bytes),
-        )
+
+        def new_shard() -> TransactionShard:
+            settings = TransactionSettings(
+                transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+                transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+                batch_bytes_max=self._batch_bytes_max(TRANSACTION_STATE_TOPIC),
+            )
+            return TransactionShard(settings, lambda: self.state.features.get(TRANSACTION_VERSION_FEATURE, 0))
+
         return TransactionCoordinator(
             self._env,
             self.state,
@@ -441,9 +449,15 @@ class BrokerDaemon:
                 expiry_interval_ns=config.transaction_remove_expired_transaction_cleanup_interval_ms * NS_PER_MS,
             ),
             key_partitions=self._key_partitions,
-            new_shard=lambda: TransactionShard(settings, lambda: self.state.features.get(TRANSACTION_VERSION_FEATURE, 0)),
+            new_shard=new_shard,
             task_group=self._task_group,
         )
+
+    def _batch_bytes_max(self, topic: str) -> int:
+        """Returns how large a batch of a coordinator may be. It may change while the broker runs: a coordinator whose batch
+        is too large since then loads its partition again, and makes smaller ones from then on."""
+        config = self.configuration.topic(topic)
+        return min(config.max_message_bytes, config.segment_bytes)
 
     def _make_marker_sender(self) -> MarkerSender:
         sender = MarkerSender(
@@ -588,7 +602,7 @@ class BrokerDaemon:
             server.limits = server_limits(self.configuration.server)
 
 
-def _group_settings(config: ServerConfig) -> GroupSettings:
+def _group_settings(config: ServerConfig, batch_bytes_max: int) -> GroupSettings:
     return GroupSettings(
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -599,7 +613,7 @@ def _group_settings(config: ServerConfig) -> GroupSettings:
         group_consumer_migration_policy=config.group_consumer_migration_policy,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * _MS_PER_MINUTE,
-        batch_bytes_max=min(config.message_max_bytes, config.offsets_topic_segment_bytes),
+        batch_bytes_max=batch_bytes_max,
     )
 
 

@@ -16,8 +16,14 @@ from common.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from common.protocol.messages.delete_groups import DeleteGroupsRequest
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from common.protocol.messages.find_coordinator import FindCoordinatorRequest
+from common.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
 from tests.simulation.environment import SimulatedWorld
@@ -104,6 +110,40 @@ def test_a_topics_configuration_is_replaced_and_validated() -> None:
             assert cluster.state.config(TOPIC, "t") == expected
 
     run(scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "limit", [(BROKER, "", "message.max.bytes", "4000"), (TOPIC, "__consumer_offsets", "max.message.bytes", "4000")]
+)
+def test_a_coordinator_makes_smaller_batches_when_the_limit_has_become_lower(limit: Setting) -> None:
+    """A group with very many offsets is deleted with a record for each of them. The other group of the partition is there
+    all the same."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=300, replication_factor=1)
+        await client.ask(1, FindCoordinatorRequest(coordinator_keys=["large"]))
+
+        async def commit(group: str, indexes: range) -> set[int]:
+            partitions = [OffsetCommitRequestPartition(partition_index=each, committed_offset=1) for each in indexes]
+            topics = [OffsetCommitRequestTopic(topic_id=cluster.state.topic_ids["t"], partitions=partitions)]
+            response = await client.ask(1, OffsetCommitRequest(group_id=group, topics=topics))
+            return {each.error_code for topic in response.topics for each in topic.partitions}
+
+        while await commit("large", range(30)) != {ErrorCode.NONE}:
+            await cluster.world.sleep(0.1)
+        for first in range(30, 300, 30):
+            assert await commit("large", range(first, first + 30)) == {ErrorCode.NONE}
+        assert [error for _, error, _ in await alter(client, 1, limit)] == [ErrorCode.NONE]
+        errors: list[int] = []
+        while not errors or (errors[-1] not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND) and len(errors) < 10):
+            response = await client.ask(1, DeleteGroupsRequest(groups_names=["large"]))
+            errors.append(response.results[0].error_code)
+            await cluster.world.sleep(1)
+        assert errors[-1] == ErrorCode.NONE
+        assert await commit("other", range(1)) == {ErrorCode.NONE}
+
+    run(scenario, brokers=1, offsets_topic_num_partitions="1", offsets_topic_replication_factor="1")
 
 
 @pytest.mark.slow
