@@ -15,6 +15,7 @@ from broker.daemon import BrokerDaemon
 from common.ids import BrokerId, TopicId, TopicIdPartition, Uuid, uuid_from_text
 from common.protocol.errors import ErrorCode
 from common.storage.log import Log
+from common.storage.names import DELETED_SUFFIX
 from common.time_units import NS_PER_S
 from tests.simulation.checkers.image import ImageModel
 from tests.simulation.checkers.raw_logs import UnreadableLog, topic_id_line
@@ -178,7 +179,10 @@ class MoveChecker:
             self._unwatched.add((path, name))
 
     def removed(self, path: str, name: str, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
-        """Checks that the file or folder `name` may be removed from the disk at `path`. Raises InvariantViolated."""
+        """Checks that the file or folder `name` may be removed from the disk at `path`. Raises InvariantViolated. Files that
+        have left their log are no part of it, and may go at any time."""
+        if name.endswith(DELETED_SUFFIX):
+            return
         folder = _partition_folder(self._disk_at(path), name.partition("/")[0])
         if folder is None or folder.mark != "delete" or (path, folder.name) in self._unwatched:
             return
