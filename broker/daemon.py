@@ -405,6 +405,7 @@ class BrokerDaemon:
         return MetadataFollower(
             self._env,
             self.state,
+            broker_id=self._broker_id,
             incarnation_id=self._incarnation_id,
             publish=self._publish,
             on_published=self._on_published,

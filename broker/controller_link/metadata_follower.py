@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
+from broker.core.previous_directories import PreviousDirectories
 from common.environment.interface import Environment
 from common.ids import BrokerId, DirectoryId, IncarnationId, Offset, TopicId, TopicIdPartition
 from common.metadata.delta import MetadataDelta
@@ -19,7 +20,7 @@ from common.metadata.transactions import RecordAndOffset, TransactionBuffer
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch
 from common.raft.listener import LoadedSnapshot
-from common.records.metadata_records import RegisterBrokerRecord, RemoveTopicRecord
+from common.records.metadata_records import RemoveTopicRecord
 
 # The number of records replayed without a pause while a snapshot or a long transaction is applied. The pauses let the event
 # loop send heartbeats.
@@ -33,13 +34,14 @@ class MetadataFollower:
     `on_published(offset, is_first)` is called. `on_topics_removed(names)` is called in the step in which the topics leave
     the image: a new topic of the same name may be used from the next record on.
 
-    `incarnation_id` is this broker's own: startup waits until the image contains its registration."""
+    `broker_id` and `incarnation_id` are this broker's own: startup waits until the image contains its registration."""
 
     def __init__(
         self,
         env: Environment,
         state: MetadataState,
         *,
+        broker_id: BrokerId,
         incarnation_id: IncarnationId,
         publish: Callable[[MetadataDelta], Awaitable[None]],
         on_published: Callable[[Offset, bool], None],
@@ -61,10 +63,7 @@ class MetadataFollower:
         self._changed: list[asyncio.Future[None]] = []
         self._unapplied: list[asyncio.Future[None]] = []
         self._last_wall_ms = 0
-        self._incarnation_id = incarnation_id
-        self._is_registered = False
-        self.previous_directories: tuple[DirectoryId, ...] | None = None
-        """The directories of this broker's previous registration, including those it had lost; None if unknown."""
+        self._previous = PreviousDirectories(broker_id, incarnation_id)
         self.applied_offset = Offset(-1)
         """The last offset whose changes this broker has published to its replicas."""
 
@@ -72,6 +71,11 @@ class MetadataFollower:
     def lag_ms(self) -> int:
         """The age of the newest replayed record."""
         return max(0, self._env.wall_ms() - self._last_wall_ms)
+
+    @property
+    def previous_directories(self) -> tuple[DirectoryId, ...] | None:
+        """The directories that may hold logs of which the controller has not been told; None if unknown."""
+        return self._previous.directories
 
     # --- MetadataListener -----------------------------------------------------------------------------------------
 
@@ -122,8 +126,7 @@ class MetadataFollower:
 
     def _replay(self, ready: Sequence[RecordAndOffset], image: MetadataState, delta: MetadataDelta) -> None:
         for record, offset in ready:
-            if isinstance(record, RegisterBrokerRecord) and record.incarnation_id == self._incarnation_id:
-                self._note_registration(image, BrokerId(record.broker_id))
+            self._previous.note_record(record, image)
             if isinstance(record, RemoveTopicRecord) and (topic := image.topics.get(TopicId(record.topic_id))) is not None:
                 self._removed.append(topic.name)
             image.replay(record, offset=offset, delta=delta)
@@ -146,9 +149,7 @@ class MetadataFollower:
             fresh.replay(record, offset=last_offset)
             if number % REPLAY_SLICE == 0:
                 await self._pause()
-        if any(broker.incarnation_id == self._incarnation_id for broker in fresh.brokers.values()):
-            # The snapshot contains our registration, but no longer the previous one, so leave `previous_directories` alone.
-            self._is_registered = True
+        self._previous.note_snapshot(fresh)
         before = self._state.replace_with(fresh)
         # The difference from the previous image does not contain the changes that are still unpublished, so join the two.
         delta = self._state.delta_since(before)
@@ -184,7 +185,7 @@ class MetadataFollower:
 
     async def wait_until_registered(self) -> None:
         """Waits until the image contains this incarnation's registration."""
-        while not self._is_registered:
+        while not self._previous.is_registered:
             await self._next_change()
 
     async def run(self) -> None:
@@ -219,12 +220,6 @@ class MetadataFollower:
         except TimeoutError:
             return False
         return True
-
-    def _note_registration(self, image: MetadataState, broker_id: BrokerId) -> None:
-        before = image.brokers.get(broker_id)
-        if not self._is_registered:
-            self._is_registered = True
-            self.previous_directories = () if before is None else (*before.directories, *before.lost_directories)
 
     def _next_change(self) -> "asyncio.Future[None]":
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -41,8 +41,8 @@ class HostedReplicas:
         self._broker_id = broker_id
         self._state = state
         self._directories = directories
-        # The directories of this broker's previous registration, including any already lost then; None if unknown.
-        # Set once, before the logs are loaded.
+        # The directories of earlier incarnations that still count (see `PreviousDirectories`); None if unknown. Set once,
+        # before the logs are loaded.
         self.previous_directories: Collection[DirectoryId] | None = None
         # The replicas that the checkpoint files, future logs and -delete folders named when the logs were loaded. Set once.
         self.traces: Collection[TopicIdPartition] = ()

@@ -77,12 +77,12 @@ class ReplicaSituation:
     """Whether the metadata placed the replica here after this incarnation registered, and it has no log here yet."""
 
     previous_directories_online: bool
-    """Whether all directories of the previous registration are online now, including any already lost then."""
+    """Whether all directories that earlier incarnations may have used without telling are online now. False if unknown."""
 
     has_left_no_trace: bool = False
-    """Whether the metadata assigns the only directory of the previous registration, no directory is offline, and nothing on
-    the disks shows that the replica ever had a log. For a broker with a single directory, the controller assigns the
-    directory of a new replica before there is a log."""
+    """Whether the metadata assigns the only directory of earlier incarnations, no directory is offline, and nothing on the
+    disks shows that the replica ever had a log. For a broker with a single directory, the controller assigns the directory
+    of a new replica before there is a log."""
 
     moving_to: DirectoryId | None = None
     """The directory to report while the replica moves; None unless its copy has caught up (`ReplicaMovement.reported`)."""

@@ -235,9 +235,8 @@ class Replicas:
     async def load(self, previous_directories: Collection[DirectoryId] | None = None) -> None:
         """Loads the logs of all online directories in parallel, and starts the upkeep.
 
-        `state` must be recent enough to decide which logs belong to this broker. `previous_directories` are those of this
-        broker's previous registration, including those it had lost; None if unknown. Raises DuplicateLog and
-        ReplicasNotLoaded.
+        `state` must be recent enough to decide which logs belong to this broker. `previous_directories` are those
+        that `PreviousDirectories` found; None if unknown. Raises DuplicateLog and ReplicasNotLoaded.
         """
         self._known.previous_directories = previous_directories
         for directory_id in self._log_directories.online:

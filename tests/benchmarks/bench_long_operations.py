@@ -163,6 +163,7 @@ class Node:
         self._follower = MetadataFollower(
             env,
             self.image,
+            broker_id=BrokerId(1),
             incarnation_id=IncarnationId(Uuid(b"i" * 16)),
             publish=_ignore,
             on_published=lambda _offset, _is_first: None,

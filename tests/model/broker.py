@@ -125,6 +125,18 @@ class _Sender:
         self.queue.settle(replicas)
 
 
+def _previous_directories(broker_id: BrokerId, log: Log) -> tuple[DirectoryId, ...] | None:
+    """Returns what PreviousDirectories finds, which reads the log from its beginning."""
+    found: dict[DirectoryId, None] = {}
+    at: Log | None = log
+    while at is not None and (registration := at.state.brokers.get(broker_id)) is not None:
+        found |= dict.fromkeys((*registration.directories, *registration.lost_directories))
+        if not registration.fenced:
+            return tuple(sorted(found))
+        at = at.parent
+    return None
+
+
 class Process:
     """One incarnation of a broker: the production cores, wired up as the daemon does it."""
 
@@ -145,8 +157,7 @@ class Process:
             key: disk.directory_id for disk in disks if not disk.is_dead for key in disk.logs
         }
         self.known = HostedReplicas(broker_id, log.state, self.directories)
-        before = log.state.brokers.get(broker_id)
-        self.known.previous_directories = () if before is None else (*before.directories, *before.lost_directories)
+        self.known.previous_directories = _previous_directories(broker_id, log)
         self.queue = DirectoryAssignments(rng=_RNG)
         self.gate = UnfenceGate()
         self.has_opened = False

@@ -95,6 +95,7 @@ class Broker:
         self.follower = MetadataFollower(
             side.env,
             self.state,
+            broker_id=BrokerId(1),
             incarnation_id=IncarnationId(Uuid(b"i" * 16)),
             publish=_publish_nothing,
             on_published=lambda *_: None,

@@ -53,6 +53,7 @@ class Follower:
         self.follower = MetadataFollower(
             world.node("broker-1"),
             self.state,
+            broker_id=BrokerId(1),
             incarnation_id=IncarnationId(uuid(1_000_000 + INCARNATION)),
             publish=self._publish,
             on_published=lambda offset, is_first: self.told.append((offset, is_first)),
@@ -231,15 +232,16 @@ def test_the_registration_of_this_incarnation_is_waited_for() -> None:
     run(scenario, publishing=False)
 
 
-def test_a_broker_that_never_was_registered_had_no_directories() -> None:
-    """At its first start, or after it was unregistered, the broker knows that it had no directories before."""
+def test_the_directories_before_an_unregistration_are_unknown() -> None:
+    """The registration is found, but it may not be the broker's first one, so it must not conclude that it had no other
+    directories."""
 
     async def scenario(follower: Follower) -> None:
         follower.commit(register(1, directories=[D1], incarnation=4, epoch=100))
         follower.commit(UnregisterBrokerRecord(broker_id=1, broker_epoch=100))
-        assert follower.follower.previous_directories is None
         follower.commit(register(1, directories=[D1], incarnation=INCARNATION))
-        assert follower.follower.previous_directories == ()
+        await follower.follower.wait_until_registered()
+        assert follower.follower.previous_directories is None
 
     run(scenario, publishing=False)
 
