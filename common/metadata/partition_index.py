@@ -37,6 +37,9 @@ class PartitionIndex:
     def in_directory(self, broker_id: BrokerId, directory_id: DirectoryId) -> list[TopicIdPartition]:
         return list(self._in_directory.get(broker_id, {}).get(directory_id, ()))
 
+    def directories_of(self, broker_id: BrokerId) -> list[DirectoryId]:
+        return list(self._in_directory.get(broker_id, ()))
+
     def of_broker(self, broker_id: BrokerId) -> list[TopicIdPartition]:
         """Lists the broker's partitions, directory by directory."""
         return [key for partitions in self._in_directory.get(broker_id, {}).values() for key in partitions]

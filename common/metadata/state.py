@@ -193,6 +193,10 @@ class MetadataState:
         """Returns the partitions that have a replica on the broker, directory by directory."""
         return self._index.of_broker(broker_id)
 
+    def assigned_directories(self, broker_id: BrokerId) -> list[DirectoryId]:
+        """Returns the directories to which replicas on the broker are assigned, including the reserved ids."""
+        return self._index.directories_of(broker_id)
+
     def partitions_with_broker_in_isr(self, broker_id: BrokerId) -> list[TopicIdPartition]:
         """Returns the partitions that have the broker in their ISR, including the partitions that the broker leads."""
         return self._index.with_isr_member(broker_id)

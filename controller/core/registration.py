@@ -7,7 +7,7 @@ Counterpart of registerBroker in Kafka's ClusterControlManager, with the rules o
 2. The same incarnation keeps its epoch, its fencing, its controlled shutdown and its cordons. It can only lose directories:
    a directory that the new request leaves out counts as a reported failure, and none is added: a directory that was lost
    before stays lost. Only a registration that named none, below metadata.version 17, may be followed by one with
-   directories.
+   directories. That one leaves out every other directory to which a replica is assigned by now.
 3. The epoch is the offset of the first record of the batch, so it is unique and always rises. But a broker is caught up only
    once it has applied its registration record, which may come later in the batch.
 4. A broker that still runs in ZooKeeper mode registers as a migrating one, with its directories, if the controller allows it
@@ -207,11 +207,13 @@ def _register_again(
         # counts as online.
         raise ApiError(ErrorCode.INVALID_REGISTRATION, "this incarnation has lost every directory that it names")
     kept = {*recorded}
-    left_out = tuple(each for each in previous.directories if each not in kept)
+    # Without registered directories, each one to which a replica is assigned has counted as online until now.
+    online = state.assigned_directories(previous.broker_id) if is_first else previous.directories
+    left_out = tuple(each for each in online if each not in kept and not is_reserved(each))
     after = replace(
         previous,
         directories=recorded,
-        lost_directories=tuple(sorted({*lost, *left_out} - kept)),
+        lost_directories=tuple(sorted({*lost, *previous.directories} - kept)),
     )
     failures: list[DirectoryFailure] = []
     if recorded:

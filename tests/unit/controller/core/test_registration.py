@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from common.ids import NO_LEADER, BrokerId, Uuid
+from common.ids import NO_LEADER, BrokerId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, LATEST_LEVEL, METADATA_VERSION_FEATURE
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest
+from common.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from common.records.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -17,6 +18,7 @@ from common.records.metadata_records import (
 )
 from controller.core.long_decisions import decide_at_once
 from controller.core.registration import handle_broker_registration
+from controller.core.update_features import update_features
 from tests.unit.controller.core.context import CLUSTER_ID, ControllerContext, directory, incarnation
 
 ONE = BrokerId(1)
@@ -223,6 +225,24 @@ def test_a_directory_left_out_by_the_same_incarnation_is_a_reported_failure() ->
     assert controller.leader_and_isr(on_a) == (1, [1, 2])
     assert controller.state.brokers[ONE].lost_directories == (directory("b"),)
     assert controller.event("leaders_moved")["directory_id"] == directory("b")
+
+
+def test_a_directory_left_out_by_the_first_registration_with_directories_is_a_reported_failure() -> None:
+    """The level has risen, and an assignment is recorded before the broker has registered its directories. Then the
+    directory fails, and the broker registers only the other one: no heartbeat will name the one that failed."""
+    controller = ControllerContext(level=16)
+    controller.start(1)
+    controller.start(2)
+    topic = controller.topic("t", [[1, 2], [1, 2], [1, 2]])
+    level = FeatureUpdateKey(feature=METADATA_VERSION_FEATURE, max_version_level=21, upgrade_type=1)
+    controller.apply(update_features(controller.turn(), UpdateFeaturesRequest(feature_updates=[level])))
+    controller.register(2, ["c"])
+    controller.assign(1, {"a": [TopicIdPartition(topic, 0)], "b": [TopicIdPartition(topic, 1)]})
+    controller.register(1, ["b"])
+    assert controller.leader_and_isr(topic, 0) == (2, [2])
+    # The second is in the directory that is left. Where the third is will be told later.
+    assert controller.leader_and_isr(topic, 1) == controller.leader_and_isr(topic, 2) == (1, [1, 2])
+    assert controller.event("leaders_moved")["directory_id"] == directory("a")
 
 
 def test_a_late_registration_brings_in_no_directory_that_a_later_one_left_out() -> None:
