@@ -21,6 +21,7 @@ from common.protocol.messages.alter_partition_reassignments import (
 )
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.eligibility import Eligibility
+from controller.core.long_decisions import Sliced, SliceMeter
 from controller.core.manual_assignment import validate_manual_assignment
 from controller.core.partition_change import PartitionChanges, PartitionTarget
 from controller.core.placement import default_directory
@@ -33,18 +34,23 @@ from controller.core.turn import Turn
 
 def alter_partition_reassignments(
     turn: Turn, request: AlterPartitionReassignmentsRequest
-) -> ControllerResult[AlterPartitionReassignmentsResponse]:
-    """Begins, changes or reverts reassignments. The response has one result per partition. Raises ApiError(POLICY_VIOLATION)
-    if the request needs too many records."""
+) -> Sliced[ControllerResult[AlterPartitionReassignmentsResponse]]:
+    """Begins, changes or reverts reassignments, in slices. The response has one result per partition. Raises
+    ApiError(POLICY_VIOLATION) if the request needs too many records."""
     changes = PartitionChanges(turn.state, turn.settings, Eligibility(turn.state))
     records: list[ApiMessageAndVersion] = []
     counts = {"partitions": 0, "cancelled": 0, "refused": 0}
     response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=request.allow_replication_factor_change)
     occurrences = Counter((topic.name, wish.partition_index) for topic in request.topics for wish in topic.partitions)
+    meter = SliceMeter()
     for topic in request.topics:
+        if meter.ends_slice(1):
+            yield
         results = ReassignableTopicResponse(name=topic.name)
         response.responses.append(results)
         for wish in topic.partitions:
+            if meter.ends_slice(1):
+                yield
             result = ReassignablePartitionResponse(partition_index=wish.partition_index)
             results.partitions.append(result)
             try:

@@ -9,7 +9,7 @@ Counterpart of electLeaders in Kafka's ReplicationControlManager, with its error
 3. If the request asks for all partitions, those that need no election are left out of the response.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 
 from common.ids import TopicIdPartition
 from common.metadata.registrations import PartitionRegistration
@@ -25,6 +25,7 @@ from common.protocol.messages.elect_leaders import (
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.election import ElectionPreference
 from controller.core.eligibility import Eligibility
+from controller.core.long_decisions import Sliced, SliceMeter
 from controller.core.partition_change import PartitionChanges, PartitionTarget
 from controller.core.preferred import is_led_by_preferred
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
@@ -44,15 +45,21 @@ _FAILURES = {
 }
 
 
-def elect_leaders(turn: Turn, request: ElectLeadersRequest) -> ControllerResult[ElectLeadersResponse]:
-    """Runs the elections. The response has one result per partition. Raises ApiError(INVALID_REQUEST or
+def elect_leaders(turn: Turn, request: ElectLeadersRequest) -> Sliced[ControllerResult[ElectLeadersResponse]]:
+    """Runs the elections, in slices. The response has one result per partition. Raises ApiError(INVALID_REQUEST or
     POLICY_VIOLATION)."""
     if request.election_type not in tuple(ElectionType):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     elections = _Elections(turn, ElectionType(request.election_type))
     response = ElectLeadersResponse()
-    for name, indexes in _wanted(turn.state, request):
-        results = [elections.result(name, index) for index in indexes]
+    meter = SliceMeter()
+    wanted = yield from _wanted(turn.state, request, meter)
+    for name, indexes in wanted.items():
+        results: list[PartitionResult] = []
+        for index in indexes:
+            if meter.ends_slice(1):
+                yield
+            results.append(elections.result(name, index))
         if request.topic_partitions is None:
             results = [result for result in results if result.error_code != ErrorCode.ELECTION_NOT_NEEDED]
         response.replica_election_results.append(ReplicaElectionResult(topic=name, partition_result=results))
@@ -62,15 +69,16 @@ def elect_leaders(turn: Turn, request: ElectLeadersRequest) -> ControllerResult[
     return ControllerResult(elections.records, response, is_atomic=False, events=elections.events())
 
 
-def _wanted(state: MetadataState, request: ElectLeadersRequest) -> Iterator[tuple[str, Iterable[int]]]:
-    """Yields each topic's name and the partitions to look at. No partition is yielded twice."""
+def _wanted(state: MetadataState, request: ElectLeadersRequest, meter: SliceMeter) -> Sliced[Mapping[str, Iterable[int]]]:
+    """Returns the partitions to look at, by topic name. No partition is there twice."""
     if request.topic_partitions is None:
-        yield from ((topic.name, topic.partitions) for topic in state.topics.values())
-        return
+        return {topic.name: topic.partitions for topic in state.topics.values()}
     wanted: dict[str, dict[int, None]] = {}
     for named in request.topic_partitions:
+        if meter.ends_slice(1):
+            yield
         wanted.setdefault(named.topic, {}).update(dict.fromkeys(named.partitions))
-    yield from wanted.items()
+    return wanted
 
 
 class _Elections:

@@ -13,6 +13,7 @@ from common.ids import TopicId
 from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs as legacy
 from common.protocol.messages import alter_partition as alter
+from common.protocol.messages import alter_partition_reassignments as reassign
 from common.protocol.messages import assign_replicas_to_dirs as assign
 from common.protocol.messages import incremental_alter_configs as incremental
 from common.protocol.messages.create_partitions import (
@@ -23,12 +24,15 @@ from common.protocol.messages.create_partitions import (
 from common.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from common.protocol.messages.elect_leaders import ElectionType, ElectLeadersRequest, TopicPartitions
 from controller.core import long_decisions
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from controller.core.alter_partition import handle_alter_partition
+from controller.core.alter_partition_reassignments import alter_partition_reassignments
 from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_dirs
 from controller.core.create_partitions import create_partitions
 from controller.core.describe_configs import handle_describe_configs
+from controller.core.elect_leaders import elect_leaders
 from controller.core.long_decisions import PARTITIONS_PER_SLICE, RESOURCE_COST, Sliced, SliceMeter, decide_at_once, slices_of
 from controller.core.result import ControllerResult
 from controller.core.topics import create_topics, delete_topics
@@ -113,6 +117,30 @@ OPERATIONS: dict[str, tuple[Operation, Any, int]] = {
         ),
         TOPICS * RESOURCE_COST // PARTITIONS_PER_SLICE,
     ),
+    # Nearly all of these partitions do not exist. They are judged in slices as well.
+    "elect leaders": (
+        elect_leaders,
+        ElectLeadersRequest(
+            election_type=ElectionType.PREFERRED,
+            topic_partitions=[TopicPartitions(topic=name, partitions=list(range(20))) for name in NAMES],
+        ),
+        TOPICS * 20 // PARTITIONS_PER_SLICE,
+    ),
+    "elect leaders of topics without partitions": (
+        elect_leaders,
+        ElectLeadersRequest(
+            election_type=ElectionType.PREFERRED,
+            topic_partitions=[TopicPartitions(topic=f"new-{number}") for number in range(4 * PARTITIONS_PER_SLICE)],
+        ),
+        4,
+    ),
+    "reassign topics without partitions": (
+        alter_partition_reassignments,
+        reassign.AlterPartitionReassignmentsRequest(
+            topics=[reassign.ReassignableTopic(name=f"new-{number}") for number in range(4 * PARTITIONS_PER_SLICE)]
+        ),
+        4,
+    ),
 }
 
 
@@ -160,6 +188,12 @@ def isr_request(controller: ControllerContext, topic_id: TopicId) -> Any:
     return alter.AlterPartitionRequest(broker_id=1, broker_epoch=controller.epoch(1), topics=topics)
 
 
+def reassignment_request(_controller: ControllerContext, _topic_id: TopicId) -> Any:
+    partitions = [reassign.ReassignablePartition(partition_index=index, replicas=[2, 1]) for index in range(PARTITIONS)]
+    topics = [reassign.ReassignableTopic(name="t", partitions=partitions)]
+    return reassign.AlterPartitionReassignmentsRequest(topics=topics)
+
+
 def growth_request(_controller: ControllerContext, _topic_id: TopicId) -> Any:
     return CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2 * PARTITIONS, assignments=None)])
 
@@ -174,6 +208,7 @@ def growth_by_hand_request(_controller: ControllerContext, _topic_id: TopicId) -
     [
         (handle_assign_replicas_to_dirs, assignment_request, 2),
         (handle_alter_partition, isr_request, 1),
+        (alter_partition_reassignments, reassignment_request, 1),
         (create_partitions, growth_request, 1),
         (create_partitions, growth_by_hand_request, 2),
     ],
