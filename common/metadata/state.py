@@ -39,6 +39,7 @@ from common.metadata.metadata_version import (
     METADATA_VERSION_FEATURE,
     MINIMUM_LEVEL,
     ZK_MIGRATION_LEVEL,
+    is_cordoning_supported,
     is_directory_assignment_supported,
     supported_levels,
 )
@@ -533,6 +534,11 @@ class MetadataState:
                 # Nodes that need the lower level do not know the record, so snapshots must not have it. Nothing is lost: the
                 # controllers register again when the level rises.
                 self.controllers.clear()
+            if not is_cordoning_supported(self.metadata_version):
+                # Snapshots at the lower level cannot tell that a broker has said it has no cordon. It says so again when the
+                # level rises. A registration with cordons is replaced by the records that follow.
+                for broker in [each for each in self.brokers.values() if each.cordoned_directories == ()]:
+                    self._put_broker(replace(broker, cordoned_directories=None), delta)
             if self.metadata_version < ZK_MIGRATION_LEVEL:
                 # Nodes that need the lower level do not know this record either. A log without it counts as never migrated.
                 self.zk_migration_state = None

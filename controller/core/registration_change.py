@@ -35,7 +35,7 @@ def registration_change(level: int, before: BrokerRegistration, after: BrokerReg
         record.log_dirs = list(after.directories)
         version = 2
     if after.cordoned_directories != before.cordoned_directories and metadata_version.is_cordoning_supported(level):
-        assert after.cordoned_directories is not None, "only a new registration makes the cordons unknown again"
+        assert after.cordoned_directories is not None, "only a new registration or level makes the cordons unknown again"
         record.cordoned_log_dirs = list(after.cordoned_directories)
         version = 3
     if record == BrokerRegistrationChangeRecord(broker_id=before.broker_id, broker_epoch=before.epoch):

@@ -209,7 +209,7 @@ def full_context(level: int) -> tuple[ControllerContext, TopicId]:
     topic_id = context.topic("t", [[1, 2], [2, 3], [3, 1]])
     if has_directories:
         context.assign(1, {"1a": [TopicIdPartition(topic_id, 0)]})
-        context.heartbeat(2, offline=["2b"])
+        context.heartbeat(2, offline=["2b"], cordoned=[])
         context.heartbeat(1, cordoned=["1a"])
     context.heartbeat(3, want_shut_down=True, metadata_offset=0)
     assert context.state.brokers[BrokerId(3)].in_controlled_shutdown is (level >= 7)
@@ -298,13 +298,16 @@ def test_an_unsafe_downgrade_loses_exactly_the_directories() -> None:
 
 
 def test_an_unsafe_downgrade_below_30_loses_exactly_the_cordons() -> None:
-    """Only broker 1 has one, and it keeps everything else; a safe downgrade names it."""
+    """Only broker 1 has one, and it keeps everything else; a safe downgrade names it. That broker 2 has said it has none is
+    forgotten without a record."""
     context, _ = full_context(30)
     brokers = dict(context.state.brokers)
     assert "the cordoned directories of brokers 1. An" in refused(context, 29, UpgradeType.SAFE_DOWNGRADE)
     update(context, 29, UpgradeType.UNSAFE_DOWNGRADE)
     assert [type(each.record) for each in context.last_records] == [FeatureLevelRecord, RegisterBrokerRecord]
-    brokers[BrokerId(1)] = replace(brokers[BrokerId(1)], cordoned_directories=None)
+    assert brokers[BrokerId(2)].cordoned_directories == ()
+    for broker_id in (BrokerId(1), BrokerId(2)):
+        brokers[broker_id] = replace(brokers[broker_id], cordoned_directories=None)
     assert context.state.brokers == brokers
 
 
