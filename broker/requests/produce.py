@@ -32,7 +32,7 @@ from broker.core.verification_guards import VerificationGuard
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
 from broker.requests.current_leader import LEADER_MOVED, name_leaders
-from broker.requests.produced_batch import Batch, Refused, compressed_as_stored, validate_timestamps, validated
+from broker.requests.produced_batch import Batch, RecordsLookedAt, Refused, validated, with_valid_records
 from common.environment.interface import Environment, LogDirError
 from common.ids import ZERO_UUID, DirectoryId, Offset, TopicId, Uuid
 from common.metadata.registrations import PartitionRegistration
@@ -219,6 +219,7 @@ class _Produce:
         "_is_kept",
         "_is_refused",
         "_listener_name",
+        "_looked_at",
         "_memory",
         "_response",
         "_shared",
@@ -238,6 +239,7 @@ class _Produce:
         self._client_id = context.client_id
         self._listener_name = context.listener_name
         self._memory = context.memory
+        self._looked_at = RecordsLookedAt()
         self._response = ProduceResponse()
         # The appends of all partitions. Emptied when all of them are written and answered: the two refer to each other, and
         # only a garbage collection frees a cycle.
@@ -328,14 +330,10 @@ class _Produce:
         if is_transactional or self._transactional_id is not None:
             self._validate_transactional(batch[0])
         now_ms = self._shared.env.wall_ms()
-        config = partition.config
-        if config.stored_compression is not None:
-            batch = compressed_as_stored(batch, partition, config.stored_compression)
-        if config.has_log_append_time:
+        batch = with_valid_records(batch, partition, now_ms, self._looked_at)
+        if partition.config.has_log_append_time:
             batch = set_log_append_time(batch[1], now_ms), batch[1]
             answer.log_append_time_ms = now_ms
-        else:
-            validate_timestamps(*batch, partition, now_ms)
         header = batch[0]
         must_be_verified = is_transactional and self._must_verify()
         guard = _begin_verification(partition, header, is_add=self._adds_partitions) if must_be_verified else None

@@ -1,7 +1,8 @@
 """Checks the batch that a client has sent for one partition, and prepares it for the log (shell without I/O).
 
 Counterpart of Kafka's UnifiedLog.analyzeAndValidateRecords and LogValidator. Records are not decoded, except in compacted
-topics, for suspicious timestamps, and where the topic has a compression of its own.
+topics, for suspicious timestamps, and where the topic has a compression of its own. Then the work is bounded
+(`RecordsLookedAt`): it happens in the one step that appends a request, and a few kilobytes can hold millions of records.
 """
 
 from collections.abc import Sequence
@@ -30,9 +31,15 @@ from common.records.batch import (
     split_batches,
     validate_produced_batch,
 )
+from common.records.decompression import BecomesTooLarge
+from common.storage.compaction.record_spans import opened_payload
 
 _ZSTD = 4
 _ZSTD_FIRST_VERSION = 7
+# To look at so many records takes about a quarter of a second.
+RECORDS_MAX = 100_000
+# How large compressed records may become, unless max.message.bytes allows a batch of more.
+OPENED_BYTES_MAX = 32 << 20
 
 Batch = tuple[BatchHeader, memoryview]
 
@@ -49,8 +56,52 @@ class Refused(Exception):
         self.record_errors = [*record_errors]
 
 
+class RecordsLookedAt:
+    """Counts what a request makes the broker open and look at. A batch that is too large alone is refused for good: a Java
+    producer splits it. One that is too much after the others is refused for the moment, and the client sends it again."""
+
+    __slots__ = ("_count", "_opened_bytes")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._opened_bytes = 0
+
+    def add(self, header: BatchHeader) -> None:
+        """Counts the records of a batch that will be looked at. Raises Refused."""
+        if header.record_count > RECORDS_MAX:
+            raise Refused(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the broker has to look at every record, and the batch has {header.record_count}, more than {RECORDS_MAX}",
+            )
+        self._count += header.record_count
+        if self._count > RECORDS_MAX:
+            raise Refused(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the broker has to look at more than {RECORDS_MAX} records of one request; send this batch again",
+            )
+
+    def opened(self, header: BatchHeader, view: memoryview, partition: Partition) -> memoryview:
+        """Returns the records, decompressed if necessary. Raises Refused and InvalidRecordBatch."""
+        if not header.compression:
+            return opened_payload(header, view)
+        if self._opened_bytes >= OPENED_BYTES_MAX:
+            raise Refused(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the broker opens no more than {OPENED_BYTES_MAX} bytes of one request; send this batch again",
+            )
+        size_max = max(OPENED_BYTES_MAX, partition.config.max_message_bytes)
+        # To find out that a batch is damaged or too large may take as long as to open one of that size.
+        opened_bytes, self._opened_bytes = self._opened_bytes, self._opened_bytes + size_max
+        try:
+            payload = opened_payload(header, view, size_max=size_max)
+        except BecomesTooLarge as error:
+            raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"the broker has to open this batch: {error}") from None
+        self._opened_bytes = opened_bytes + len(payload)
+        return payload
+
+
 def validated(records: object, partition: Partition, *, api_version: int) -> Batch:
-    """Validates the single batch of a partition, and only in a compacted topic its records. Raises Refused."""
+    """Validates the single batch of a partition, without looking at its records. Raises Refused."""
     if not isinstance(records, memoryview) or not len(records):
         raise Refused(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch, there is none")
     if records.readonly:
@@ -68,46 +119,47 @@ def validated(records: object, partition: Partition, *, api_version: int) -> Bat
     except (CorruptBatch, BatchError) as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     _validate_served(header, size, partition, api_version=api_version)
-    if partition.config.is_compacted:
-        _validate_keys(header, view, partition)
     return header, view
 
 
-def compressed_as_stored(batch: Batch, partition: Partition, wanted: tuple[int, int | None]) -> Batch:
-    """Compresses the batch with the codec that the topic wants. A batch of that codec stays as it is, whatever its level.
-    This happens on the event loop, so it delays other requests by the time that the codec takes."""
+def with_valid_records(batch: Batch, partition: Partition, now_ms: int, looked_at: RecordsLookedAt) -> Batch:
+    """Checks the records where the topic or the timestamp in the header demands it. Returns the batch with the codec that
+    the topic wants; one that has it stays as it is, whatever its level. Raises Refused."""
     header, view = batch
-    code, level = wanted
-    if header.compression == code:
+    config = partition.config
+    wanted = config.stored_compression
+    is_recompressed = wanted is not None and header.compression != wanted[0]
+    earliest_ms, latest_ms = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
+    is_suspicious = not config.has_log_append_time and (header.max_timestamp > latest_ms or earliest_ms >= 0)
+    if not (config.is_compacted or is_suspicious or is_recompressed):
         return batch
     try:
-        changed = recompressed(header, view, code, level)
+        if config.is_compacted or is_suspicious:
+            looked_at.add(header)
+        payload = looked_at.opened(header, view, partition)
+        if config.is_compacted:
+            _validate_keys(header, payload, partition)
+        if is_suspicious:
+            _validate_timestamps(header, payload, earliest_ms=earliest_ms, latest_ms=latest_ms)
     except InvalidRecordBatch as error:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    if wanted is None or not is_recompressed:
+        return batch
+    changed = recompressed(header, payload, *wanted)
     # The batch may have become larger.
     _validate_size(changed[0].size, partition)
     return changed
 
 
-def _validate_keys(header: BatchHeader, view: memoryview, partition: Partition) -> None:
-    try:
-        keyless = keyless_records(header, view)
-    except InvalidRecordBatch as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+def _validate_keys(header: BatchHeader, payload: memoryview, partition: Partition) -> None:
+    keyless = keyless_records(header, payload)
     if keyless:
         errors = record_errors(partition.name, keyless)
-        raise Refused(ErrorCode.INVALID_RECORD, summary(errors), errors)
+        raise Refused(ErrorCode.INVALID_RECORD, summary(errors, len(keyless)), errors)
 
 
-def validate_timestamps(header: BatchHeader, view: memoryview, partition: Partition, now_ms: int) -> None:
-    config = partition.config
-    earliest_ms, latest_ms = now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
-    if header.max_timestamp <= latest_ms and earliest_ms < 0:
-        return
-    try:
-        untimely = untimely_records(header, view, earliest_ms=earliest_ms, latest_ms=latest_ms)
-    except InvalidRecordBatch as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+def _validate_timestamps(header: BatchHeader, payload: memoryview, *, earliest_ms: int, latest_ms: int) -> None:
+    untimely = untimely_records(header, payload, earliest_ms=earliest_ms, latest_ms=latest_ms)
     if untimely:
         message = "One or more records have been rejected due to invalid timestamp"
         errors = timestamp_errors(untimely, earliest_ms=earliest_ms, latest_ms=latest_ms)

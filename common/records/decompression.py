@@ -31,6 +31,10 @@ class NotDecompressed(InvalidRecordBatch):
     """The payload is damaged, has an unknown compression, or would become too large; the text says which."""
 
 
+class BecomesTooLarge(NotDecompressed):
+    """The payload is not known to be damaged, but would become larger than the caller allows."""
+
+
 def compression_name(code: int) -> str:
     """Returns the name that Kafka prints for a compression code."""
     return NAMES[code] if code < len(NAMES) else f"unknown({code})"
@@ -45,7 +49,9 @@ def decompress(code: int, payload: memoryview, *, size_max: int) -> Buffer:
     try:
         return _OPENERS[code](bytes(payload), limit)
     except (zlib.error, cramjam.DecompressionError, ValueError, struct.error) as error:
-        raise NotDecompressed(f"no {NAMES[code]} that becomes at most {size_max} bytes: {error}") from error
+        is_larger = limit == size_max and any(text in str(error) for text in (_LARGER, *_NO_ROOM))
+        kind = BecomesTooLarge if is_larger else NotDecompressed
+        raise kind(f"no {NAMES[code]} that becomes at most {size_max} bytes: {error}") from error
 
 
 def _gunzip(payload: bytes, size_max: int) -> bytearray:

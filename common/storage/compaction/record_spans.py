@@ -32,12 +32,12 @@ class RecordSpan(NamedTuple):
     has_value: bool
 
 
-def opened_payload(header: BatchHeader, batch: Buffer) -> memoryview:
+def opened_payload(header: BatchHeader, batch: Buffer, *, size_max: int = OPENED_BYTES_MAX) -> memoryview:
     """Returns the records of a whole batch, decompressed if necessary. Raises InvalidRecordBatch."""
     payload = memoryview(batch)[BATCH_OVERHEAD:]
     if not header.compression:
         return payload
-    return memoryview(decompress(header.compression, payload, size_max=OPENED_BYTES_MAX))
+    return memoryview(decompress(header.compression, payload, size_max=size_max))
 
 
 def record_spans(header: BatchHeader, payload: memoryview) -> Iterator[RecordSpan]:

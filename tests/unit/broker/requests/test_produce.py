@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.requests import produced_batch, produced_records
 from broker.requests.produce import ProduceHandler
 from common.ids import TopicId, Uuid
 from common.protocol.api_keys import ApiKey
@@ -20,11 +21,13 @@ from common.records.batch import (
     Record,
     encode_batch,
     iterate_records,
+    read_header,
+    replace_records,
     split_batches,
     validate_integrity,
 )
 from common.records.compression import compress
-from common.records.decompression import decompress
+from common.records.decompression import ZSTD, decompress
 from tests.unit.broker.cluster import TOPIC, Cluster, batch, run
 from tests.unit.broker.requests.contexts import context
 
@@ -34,6 +37,7 @@ def opened(code: int, payload: memoryview) -> Buffer:
     return decompress(code, payload, size_max=1 << 20)
 
 
+OTHER = TopicId(Uuid(b"O" * 16))
 RECORDS = [Record(key=None, value=b"value", timestamp_ms=1)]
 
 
@@ -237,6 +241,93 @@ def test_timestamps_out_of_range_are_refused(timestamps: tuple[int, ...], untime
         assert answer.error_code == (ErrorCode.INVALID_TIMESTAMP if untimely else ErrorCode.NONE)
         assert [each.batch_index for each in answer.record_errors] == untimely
         assert cluster[1].partition().log.log_end_offset == (0 if untimely else len(timestamps))
+
+    run(scenario)
+
+
+def small_but_full(count: int, payload: bytes, timestamp_ms: int = 0) -> bytearray:
+    """Returns a batch of few bytes that says it has `count` records and becomes `payload`."""
+    header = read_header(encode_batch(RECORDS))._replace(
+        record_count=count, last_offset_delta=count - 1, max_timestamp=timestamp_ms, attributes=ZSTD
+    )
+    return replace_records(header, compress(ZSTD, payload))
+
+
+@pytest.mark.parametrize(
+    ("configs", "count", "payload", "expected"),
+    [
+        ({"cleanup.policy": "compact"}, 100_001, b"\x0c\0\0\0\1\0\0" * 100_001, "the batch has 100001, more than 100000"),
+        ({"message.timestamp.before.max.ms": "1"}, 3_000_000, b"\x0c\0\0\0\1\0\0" * 3_000_000, "the batch has 3000000"),
+        ({"compression.type": "gzip"}, 1, bytes(33 << 20), "becomes at most 33554432 bytes"),
+        ({"cleanup.policy": "compact"}, 1, bytes(33 << 20), "becomes at most 33554432 bytes"),
+    ],
+)
+def test_a_batch_whose_records_would_stop_the_event_loop_is_refused(
+    configs: dict[str, str], count: int, payload: bytes, expected: str
+) -> None:
+    """A few kilobytes can hold millions of records. A producer can split the batch. Another topic takes it, because nobody
+    looks at its records there."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs=configs)
+        cluster.controller.create_topic([1], name="other", topic_id=OTHER)
+        await cluster.started()
+        await cluster.started(topic_id=OTHER)
+        answer = await cluster.produce(1, records=small_but_full(count, payload))
+        assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert expected in str(answer.error_message)
+        assert cluster[1].partition().log.log_end_offset == 0
+        assert (await cluster.produce(1, topic="other", records=small_but_full(count, payload))).error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("records_max", "opened_max"), [(5, 1 << 20), (100, 200)])
+def test_what_a_request_makes_the_broker_look_at_is_bounded(
+    records_max: int, opened_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All batches of a request are appended in one step. Those that are too much after the others are refused for the
+    moment. A client sends them again."""
+    monkeypatch.setattr(produced_batch, "RECORDS_MAX", records_max)
+    monkeypatch.setattr(produced_batch, "OPENED_BYTES_MAX", opened_max)
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic(
+            [1], [1], [1], [1], configs={"cleanup.policy": "compact", "max.message.bytes": "200"}
+        )
+        for index in range(4):
+            await cluster.started(index)
+        data = [PartitionProduceData(index=each, records=keyed(*[b"k" * 60] * 2, compression=ZSTD)) for each in range(4)]
+        request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+        answers = (await cluster.request(1, request, version=9)).responses[0].partition_responses
+        assert [each.error_code for each in answers] == [ErrorCode.NONE] * 2 + [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+        request.topic_data[0].partition_data = data[2:]
+        answers = (await cluster.request(1, request, version=9)).responses[0].partition_responses
+        assert [each.error_code for each in answers] == [ErrorCode.NONE] * 2
+
+    run(scenario)
+
+
+def test_an_answer_names_only_the_first_of_many_bad_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer would become many times as large as the request. The message has their true number."""
+    monkeypatch.setattr(produced_records, "_NAMED_MAX", 2)
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"cleanup.policy": "compact"})
+        cluster.controller.create_topic([1], name="other", topic_id=OTHER)
+        await cluster.started()
+        await cluster.started(topic_id=OTHER)
+        answer = await cluster.produce(1, records=keyed(*[None] * 5))
+        assert [each.batch_index for each in answer.record_errors] == [0, 1]
+        assert "rejected due to 5 record errors in total" in str(answer.error_message)
+        late = [2**60] * 5
+        assert [each.batch_index for each in (await cluster.produce(1, topic="other", records=at(*late))).record_errors] == [
+            0,
+            1,
+        ]
 
     run(scenario)
 

@@ -9,7 +9,7 @@ from typing import Any
 import cramjam
 import pytest
 
-from common.records.decompression import NotDecompressed, decompress
+from common.records.decompression import BecomesTooLarge, NotDecompressed, decompress
 
 PLAIN = b"a record, " * 1000
 
@@ -36,7 +36,7 @@ def test_what_was_compressed_is_opened_up_to_the_bound(code: int, compress: Call
     payload = memoryview(bytes(compress(PLAIN)))
     assert decompress(code, payload, size_max=1 << 20) == PLAIN
     assert decompress(code, payload, size_max=len(PLAIN)) == PLAIN
-    with pytest.raises(NotDecompressed, match=f"becomes at most {len(PLAIN) - 1} bytes"):
+    with pytest.raises(BecomesTooLarge, match=f"becomes at most {len(PLAIN) - 1} bytes"):
         decompress(code, payload, size_max=len(PLAIN) - 1)
 
 
