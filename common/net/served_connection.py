@@ -483,7 +483,8 @@ class ServedConnection:
             self._answer(exchange, response)
 
     def _light_task_ended(self, exchange: _Exchange, response: FetchResponse) -> None:
-        if sum(len(topic.partitions) for topic in response.responses) > ELEMENTS_PER_SLICE:
+        # Once the connection has ended there is nothing to encode, and the TaskGroup may be shutting down.
+        if self._is_open and sum(len(topic.partitions) for topic in response.responses) > ELEMENTS_PER_SLICE:
             self._server.task_group.create_task(self._answer_in_slices(exchange, response))
         else:
             self._answer(exchange, response)

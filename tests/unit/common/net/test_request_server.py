@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from common.ids import DirectoryId, Uuid
+from common.light_tasks import LightTask, LightTasks
 from common.net import served_connection
 from common.net.frame_reader import FrameReader
 from common.net.request_context import ConnectAgain, DirectoryWait, Handler, RequestContext
@@ -659,6 +660,36 @@ def test_no_long_response_is_encoded_for_a_peer_that_has_gone(run: Run, monkeypa
             await world.until(lambda: server.server.connection_count == 0)
             may_answer.set()
             await world.until(lambda: server.server.memory.used_bytes == 0)
+
+    run(scenario)
+
+
+def test_a_long_fetch_may_end_after_the_tasks_of_a_daemon_that_stops(run: Run) -> None:
+    # The server is closed, then the TaskGroup ends, which takes no further task. What a fetch of very many partitions waits
+    # for may be done after that. An error then would make an orderly end a failure.
+    async def scenario(world: World) -> None:
+        started, may_answer = asyncio.Event(), asyncio.Event()
+        light_tasks = LightTasks()
+        ended: list[FetchResponse] = []
+
+        async def fetch() -> FetchResponse:
+            started.set()
+            await may_answer.wait()
+            partitions = [PartitionData(partition_index=number) for number in range(ELEMENTS_PER_SLICE + 1)]
+            ended.append(FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)]))
+            return ended[0]
+
+        def handle(_context: RequestContext, _request: FetchRequest) -> FetchResponse | LightTask[FetchResponse]:
+            return light_tasks.start(fetch())
+
+        async with Server(world, {ApiKey.FETCH: handle}) as server:
+            peer = await server.raw()
+            peer.send(request_bytes(FetchRequest(), 12))
+            await started.wait()
+        may_answer.set()
+        await world.until(lambda: ended)
+        await peer.lost()
+        assert peer.frames == []
 
     run(scenario)
 
