@@ -386,7 +386,10 @@ class ServedConnection:
         size, response_size = frame_size + memory, 0
         if isinstance(request, FetchRequest):
             size = max(size, frame_size * DECODED_FACTOR)
-            self._is_followers = self._is_followers or _is_of_follower(request)
+            if _is_of_follower(request):
+                self._is_followers = True
+            else:
+                response_size = _expected_response_size(request)
         elif not isinstance(request, ProduceRequest):
             size = max(size, frame_size * DECODED_FACTOR)
             response_size = _expected_response_size(request)
@@ -584,7 +587,12 @@ def _is_of_follower(request: FetchRequest) -> bool:
 def _expected_response_size(request: Struct) -> int:
     """Returns the memory that the response will take, if that is large and known in advance, otherwise 0.
 
-    A Fetch response holds only references to its records on disk, and other large responses are encoded at once."""
+    A Fetch response holds only references to its records on disk, and other large responses are encoded at once. But what is
+    answered in slices is not answered at once: without this, all fetches that a peer has pipelined would be started, also if
+    it reads no answers."""
+    if isinstance(request, FetchRequest):
+        is_sliced = sum(len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE
+        return max(0, request.max_bytes) if is_sliced else 0
     return max(0, request.max_bytes) if isinstance(request, FetchSnapshotRequest) else 0
 
 

@@ -27,8 +27,10 @@ from common.protocol.messages.describe_configs import (
 )
 from common.protocol.messages.fetch import (
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
     ReplicaState,
 )
@@ -662,6 +664,38 @@ def test_no_long_response_is_encoded_for_a_peer_that_has_gone(run: Run, monkeypa
             await world.until(lambda: server.server.memory.used_bytes == 0)
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "replica_id", "started_at_once"),
+    [(ELEMENTS_PER_SLICE, -1, 8), (ELEMENTS_PER_SLICE + 1, -1, 1), (ELEMENTS_PER_SLICE + 1, 3, 8)],
+)
+def test_a_fetch_that_takes_slices_counts_as_what_it_may_answer(
+    partitions: int, replica_id: int, started_at_once: int
+) -> None:
+    # A consumer that reads no answers pipelines fetches of very many partitions. They are not answered at once, so only what
+    # they may answer keeps all of them from being started. A follower does not pipeline.
+    async def scenario(world: World) -> None:
+        started: list[int] = []
+        may_answer = asyncio.Event()
+
+        async def handle(context: RequestContext, _request: FetchRequest) -> FetchResponse:
+            started.append(context.correlation_id)
+            await may_answer.wait()
+            return FetchResponse()
+
+        topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=number) for number in range(partitions)])
+        request = FetchRequest(replica_id=replica_id, max_bytes=50 << 20, topics=[topic])
+        async with Server(world, {ApiKey.FETCH: handle}) as server:
+            peer = await server.raw()
+            peer.send(*[request_bytes(request, 12, correlation_id=number) for number in range(8)])
+            await world.sleep(1)
+            assert len(started) == started_at_once
+            may_answer.set()
+            await world.until(lambda: len(peer.frames) == 8)
+            assert peer.correlation_ids() == [*range(8)]
+
+    run_simulated(scenario)
 
 
 def test_a_long_fetch_may_end_after_the_tasks_of_a_daemon_that_stops(run: Run) -> None:
