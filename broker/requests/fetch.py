@@ -119,6 +119,8 @@ class FetchHandler:
         await session.want(request.topics)
         is_taken = self._sessions.find(session_id) is not None
         if client_gone.done() or is_taken or not len(session) or not self._sessions.add(session, now_ns):
+            # As after a fetch without a session, nothing is left to the garbage collector.
+            session.watched.changed.clear()
             return None
         # After a lost connection every client begins a new session. If it named the lost one, so much the better, but it may
         # never come back.
