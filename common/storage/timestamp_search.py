@@ -6,10 +6,11 @@ decompressed, or would become too large, the result is its first offset: a consu
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import suppress
+import heapq
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from common.ids import LeaderEpoch, Offset
 from common.records.batch import NO_TIMESTAMP, BatchHeader, Record, iterate_records
@@ -22,6 +23,8 @@ OPENED_BYTES_MAX = 16 << 20
 # Even a batch of few bytes can hold millions of records. Each time it has read this many, the search lets the event loop run
 # other tasks.
 _RECORDS_AT_ONCE = 1000
+# How many headers of a segment a search remembers, to open the batches of those that name the latest times.
+_CLAIMS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,14 @@ class TimestampOffset:
     timestamp: int
     offset: Offset
     leader_epoch: LeaderEpoch
+
+
+class _Claim(NamedTuple):
+    """The largest timestamp that a batch has according to its header."""
+
+    timestamp: int
+    position: int
+    header: BatchHeader
 
 
 async def first_at_or_after(segments: LogSegments, timestamp: int, *, from_offset: Offset) -> TimestampOffset | None:
@@ -66,26 +77,46 @@ async def newest(segments: LogSegments, *, from_offset: Offset) -> TimestampOffs
             found = await _first_in_segment(best, timestamps[best], from_offset=from_offset)
             if found is not None:
                 return found
-            timestamps[best] = await _newest_below(best, timestamps[best], from_offset=from_offset)
+            timestamps[best] = await _newest_timestamp(best, below=timestamps[best], from_offset=from_offset)
     return None
 
 
-async def _newest_below(segment: Segment, timestamp: int, *, from_offset: int) -> int:
-    """Returns the largest timestamp below `timestamp` that a record from `from_offset` on can have, -1 if there is none.
+async def _newest_timestamp(segment: Segment, *, below: int, from_offset: int) -> int:
+    """Returns the largest timestamp below `below` of the records from `from_offset` on, -1 if there is none. A timestamp
+    that is larger than its batch's header says counts as what the header says.
 
-    For a segment in which no such record has `timestamp`, although the header of a batch says so: compaction has removed the
-    record, it is below `from_offset`, or the producer did not tell the truth. So these batches are opened."""
+    For a segment in which no such record has the timestamp `below`, although the header of a batch says so: compaction has
+    removed the record, it is below `from_offset`, or the producer did not tell the truth. So batches are opened, each at
+    most once. Those that claim most come first: usually few claims are false."""
     newest_timestamp = NO_TIMESTAMP
+    largest: list[_Claim] = []
+    async for claim in _claims(segment, from_offset=from_offset):
+        if len(largest) < _CLAIMS_MAX:
+            heapq.heappush(largest, claim)
+        else:
+            heapq.heappushpop(largest, claim)
+    largest.sort(reverse=True)
+    for claim in largest:
+        if claim.timestamp <= newest_timestamp:
+            return newest_timestamp
+        in_batch = await _newest_in_batch(segment, claim, below=below, from_offset=from_offset)
+        newest_timestamp = max(newest_timestamp, in_batch)
+    if len(largest) < _CLAIMS_MAX:
+        return newest_timestamp
+    # So many false claims are an attack, or a clock that was wrong for long. The other batches are taken as they come.
+    async for claim in _claims(segment, from_offset=from_offset):
+        if newest_timestamp < claim.timestamp and claim < largest[-1]:
+            in_batch = await _newest_in_batch(segment, claim, below=below, from_offset=from_offset)
+            newest_timestamp = max(newest_timestamp, in_batch)
+    return newest_timestamp
+
+
+async def _claims(segment: Segment, *, from_offset: int) -> AsyncIterator[_Claim]:
     scan = segment.scan(0)
     while (found := await scan.next()) is not None:
         header, position = found
-        if header.last_offset < from_offset:
-            continue
-        batch_timestamp = header.record_timestamp_max
-        if batch_timestamp >= timestamp:
-            batch_timestamp = await _newest_in_batch(segment, header, position, below=timestamp, from_offset=from_offset)
-        newest_timestamp = max(newest_timestamp, batch_timestamp)
-    return newest_timestamp
+        if header.last_offset >= from_offset:
+            yield _Claim(header.record_timestamp_max, position, header)
 
 
 async def _first_in_segment(segment: Segment, timestamp: int, *, from_offset: int) -> TimestampOffset | None:
@@ -119,15 +150,19 @@ async def _in_batch(
     return None
 
 
-async def _newest_in_batch(segment: Segment, header: BatchHeader, position: int, *, below: int, from_offset: int) -> int:
+async def _newest_in_batch(segment: Segment, claim: _Claim, *, below: int, from_offset: int) -> int:
     newest_timestamp = NO_TIMESTAMP
-    batch = await segment.read(position, header.size)
-    with suppress(NotDecompressed):
+    batch = await segment.read(claim.position, claim.header.size)
+    try:
         for number, record in enumerate(_records(batch)):
-            if record.offset >= from_offset and record.timestamp_ms < below:
-                newest_timestamp = max(newest_timestamp, record.timestamp_ms)
+            timestamp = min(record.timestamp_ms, claim.timestamp)
+            if record.offset >= from_offset and timestamp < below:
+                newest_timestamp = max(newest_timestamp, timestamp)
             if number % _RECORDS_AT_ONCE == _RECORDS_AT_ONCE - 1:
                 await asyncio.sleep(0)
+    except NotDecompressed:
+        # Its first offset is the result for what it claims.
+        return claim.timestamp if claim.timestamp < below else NO_TIMESTAMP
     return newest_timestamp
 
 

@@ -10,7 +10,8 @@ import pytest
 from crc32c import crc32c
 
 from common.ids import LeaderEpoch, Offset
-from common.records.batch import Record, encode_batch, read_header, split_batches
+from common.records.batch import BATCH_OVERHEAD, Record, encode_batch, read_header, replace_records, split_batches
+from common.storage import timestamp_search
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.timestamp_search import OPENED_BYTES_MAX, TimestampOffset
@@ -121,6 +122,35 @@ def test_a_batch_that_claims_a_timestamp_of_no_record_does_not_hold_up_the_searc
         assert search.done(), "the search does not end"
         assert search.result() == TimestampOffset(800, Offset(1), LeaderEpoch(0))
         assert await log.offset_for_timestamp(850) is None
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("claims_max", [1000, 5])
+def test_many_false_timestamps_are_searched_once(claims_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a hundred batches claims another time that no record has. The search goes through them a few times, not once
+    for each, also if it cannot remember what they claim. The first batch is partly below the log start. At the end, one
+    claims too little, and one cannot be decompressed."""
+    monkeypatch.setattr(timestamp_search, "_CLAIMS_MAX", claims_max)
+    honest = encode_batch([Record(b"k", b"v", timestamp) for timestamp in (1005, 1001, 1003)])
+
+    async def add(log: Log, **fields: int) -> None:
+        changed = replace_records(read_header(honest)._replace(**fields), honest[BATCH_OVERHEAD:])
+        await append_batches(log, [(read_header(changed), memoryview(changed))], epoch=0).written
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_bytes=1 << 20, index_interval_bytes=4096))
+        await add(log)
+        log.raise_log_start_offset(Offset(1))
+        for number in range(100):
+            await add(log, max_timestamp=5000 + number)
+        reads: list[str] = []
+        world.operation_watchers.append(lambda _, kind, name: reads.append(kind))
+        assert await log.offset_of_max_timestamp() == TimestampOffset(1005, Offset(3), LeaderEpoch(0))
+        assert len(reads) < 250
+        await add(log, max_timestamp=900, base_timestamp=9000)
+        await add(log, max_timestamp=4000, attributes=4)
+        assert await log.offset_of_max_timestamp() == TimestampOffset(4000, Offset(306), LeaderEpoch(0))
 
     SimulatedWorld(1).run(scenario)
 
