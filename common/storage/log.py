@@ -189,6 +189,9 @@ class Log(LogAppends, LogReads, LogTruncation, SegmentReplacement):
                 self._check_usable()
                 self.log_end_offset = offset
                 self._appends.restart_at(offset)
+                if offset > self._segments.newest.next_offset:
+                    # A load takes the end of a log from its newest segment.
+                    self._roll(offset)
 
     async def take_over(self, other: "Log") -> None:
         """Adopts the leader epochs, producers and log start of `other`, of which this log is a full copy, and syncs

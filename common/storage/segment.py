@@ -121,8 +121,7 @@ class Segment:
         self.file: SegmentFile | None = None
         # True while the file is being opened or truncated; the pipeline holds appends back meanwhile.
         self.is_held = False
-        # The offset after the last batch. Changes with every batch. A log ends where its newest segment does, except for a
-        # copy after `Log.skip_to`.
+        # The offset after the last batch. Changes with every batch. A log ends where its newest segment does.
         self.next_offset = base_offset
         # The position of the next batch. Moved by `note_batch`, before the write. Invariant: written_size <= size.
         self.size = 0
