@@ -2,13 +2,14 @@
 
 `LOG_FORMAT` (json or console) overrides the terminal check. Events from standard library loggers get the same format, so
 that one query finds everything. Only an entry point calls `configure_logging`, once; library modules never do. Each node's
-environment binds that node's own logger.
+environment binds that node's own logger. A line that cannot be written is dropped.
 """
 
+import contextlib
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -23,6 +24,7 @@ def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr, le
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _uuids_as_text,
     ]
+    lenient = cast(TextIO, _BestEffort(stream))
     renderer: structlog.typing.Processor
     renderer = structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer(colors=stream.isatty())
     structlog.configure(
@@ -30,18 +32,34 @@ def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr, le
         wrapper_class=structlog.make_filtering_bound_logger(level),
         # Write the line and its newline in one call: a process killed between two calls would merge two events into one
         # line.
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(lenient),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(lenient)
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.WARNING))
+
+
+class _BestEffort:
+    """Drops what its stream cannot take, as log4j does in Kafka. A full disk under the log, or a reader of the log that has
+    gone, must not end a node whose own disks work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 def _uuids_as_text(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

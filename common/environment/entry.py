@@ -67,7 +67,8 @@ class ShutdownSignals:
             return
         if self._loop.time() - self._requested_at < SAME_REQUEST_SECONDS:
             return
-        sys.stderr.write(f"{number.name} came again before the controlled shutdown had ended; leaving at once\n")
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{number.name} came again before the controlled shutdown had ended; leaving at once\n")
         self._process.exit(1)
 
 

@@ -1,5 +1,6 @@
 """Each log line is one JSON object, with uuids in Kafka's text form."""
 
+import errno
 import io
 import json
 import logging
@@ -53,3 +54,31 @@ def test_a_line_is_one_write() -> None:
     logging.getLogger("asyncio").error("slow")
     assert [json.loads(text)["event"] for text in stream.seen] == ["broker_running", "slow"]
     assert all(text.endswith("\n") for text in stream.seen)
+
+
+def test_a_line_that_cannot_be_written_is_dropped() -> None:
+    """The disk under the log file is full for a while. A node logs from the tasks that serve its own disks, so no caller may
+    see the error. When there is room again, new lines are written."""
+
+    class FullDisk(io.StringIO):
+        is_full = True
+
+        def write(self, text: str) -> int:
+            self._check()
+            return super().write(text)
+
+        def flush(self) -> None:
+            self._check()
+
+        def _check(self) -> None:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    stream = FullDisk()
+    configure_logging(log_format="json", stream=stream)
+    structlog.get_logger().info("lost")
+    logging.getLogger("asyncio").error("lost as well")
+    stream.is_full = False
+    structlog.get_logger().info("broker_running")
+    logging.getLogger("asyncio").error("slow")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["broker_running", "slow"]

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import io
 import os
 import signal
 import socket
@@ -14,7 +16,7 @@ from typing import cast
 
 import pytest
 
-from common.environment.entry import ShutdownSignals
+from common.environment.entry import SAME_REQUEST_SECONDS, ShutdownSignals
 from common.environment.process import ProcessResources
 from tests.unit.common.environment.test_real_log_dir import lock_from_another_process
 
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 PRELUDE = """
 import asyncio, sys, threading
-from common.environment.entry import ShutdownSignals, run_daemon
+from common.environment.entry import SAME_REQUEST_SECONDS, ShutdownSignals, run_daemon
 from common.environment.real import RealEnvironment
 """
 
@@ -173,6 +175,21 @@ async def test_a_signal_that_comes_twice_within_a_moment_counts_once(capsys: pyt
     loop.handlers[signal.SIGINT]()
     assert process.exits == [1]
     assert capsys.readouterr().err == "SIGINT came again before the controlled shutdown had ended; leaving at once\n"
+
+
+async def test_a_second_signal_ends_a_daemon_whose_log_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, process = LoopOfSignals(), ProcessThatStays()
+    ShutdownSignals(cast(asyncio.AbstractEventLoop, loop), cast(ProcessResources, process))
+
+    class FullDisk(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    loop.handlers[signal.SIGTERM]()
+    loop.now += SAME_REQUEST_SECONDS
+    loop.handlers[signal.SIGINT]()
+    assert process.exits == [1]
 
 
 def test_the_first_signal_asks_and_a_later_one_ends() -> None:
