@@ -16,9 +16,9 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tools.arguments import ToolParser
-from tools.errors import ToolError, run_tool
+from tools.errors import ToolError
 from tools.kafka.client_properties import Properties, key_values
-from tools.kafka.librdkafka import new_consumer, properties_file
+from tools.kafka.librdkafka import new_consumer, properties_file, run_client
 from tools.kafka.message_formatters import PACKAGE, ConsumedRecord, Formatter, new_formatter
 
 # Waits at most so long at once, so that Ctrl-C is noticed.
@@ -33,7 +33,7 @@ _SPECIAL_OFFSETS: Final = {EARLIEST: OFFSET_BEGINNING, LATEST: OFFSET_END}
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
     arguments = command_line().parse_args(argv)
-    return run_tool(lambda: _run(arguments))
+    return run_client(lambda: _run(arguments))
 
 
 def entry() -> None:

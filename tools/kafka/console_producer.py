@@ -14,9 +14,9 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tools.arguments import ToolParser
-from tools.errors import ToolError, run_tool
+from tools.errors import ToolError
 from tools.kafka.client_properties import Properties, key_values, merged
-from tools.kafka.librdkafka import new_producer, properties_file
+from tools.kafka.librdkafka import new_producer, properties_file, run_client
 from tools.kafka.line_reader import Line, LineReader
 
 READER: Final = "org.apache.kafka.tools.LineMessageReader"
@@ -28,7 +28,7 @@ METADATA_SECONDS: Final = 1.0
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
     arguments = command_line().parse_args(argv)
-    return run_tool(lambda: _run(arguments))
+    return run_client(lambda: _run(arguments))
 
 
 def entry() -> None:

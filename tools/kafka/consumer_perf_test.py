@@ -17,9 +17,9 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from tools.arguments import ToolParser
-from tools.errors import ToolError, run_tool
+from tools.errors import ToolError
 from tools.kafka.client_properties import Properties, key_values
-from tools.kafka.librdkafka import new_consumer, properties_file
+from tools.kafka.librdkafka import new_consumer, properties_file, run_client
 from tools.kafka.perf_stats import (
     CONSUMER_DETAILED_HEADER,
     CONSUMER_HEADER,
@@ -41,7 +41,7 @@ _FIELD: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
     arguments = command_line().parse_args(argv)
-    return run_tool(lambda: _run(arguments))
+    return run_client(lambda: _run(arguments))
 
 
 def entry() -> None:

@@ -3,9 +3,11 @@
 librdkafka logs to stderr by itself and repeats what it says. Here each new error is one line there.
 """
 
+import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -13,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from admin.config import parse_bootstrap_servers
 from admin.errors import AdminError
-from tools.errors import ToolError
+from tools.errors import ToolError, run_tool
 from tools.kafka.client_properties import Properties, consumer_settings, producer_settings
 from tools.node.configuration_file import parse_properties
 
@@ -21,7 +23,37 @@ from tools.node.configuration_file import parse_properties
 _NO_LOG: Final = 0
 # An error that goes on is printed again after this time.
 REPEAT_SECONDS: Final = 30.0
+_INTERRUPTED: Final = 128 + signal.SIGINT
 Client = TypeVar("Client")
+
+
+def run_client(main: Callable[[], int], *, ended_by: Sequence[signal.Signals] = (signal.SIGINT,)) -> int:
+    """Like `run_tool`, for a tool with a client of librdkafka. Each signal in `ended_by` is a KeyboardInterrupt in `main`,
+    and the status is then 128 + signal. A signal that the tool was started to ignore, as under nohup, stays ignored."""
+    came: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    heard = [number for number in ended_by if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, interrupt) for number in heard}
+    try:
+        status = run_tool(partial(_interruptible, main, came))
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return 128 + came[-1] if came and status == _INTERRUPTED else status
+
+
+def _interruptible(main: Callable[[], int], came: Sequence[int]) -> int:
+    try:
+        return main()
+    except SystemError:
+        # If a signal comes while librdkafka calls back, confluent-kafka loses the KeyboardInterrupt and raises this instead.
+        if not came:
+            raise
+        raise KeyboardInterrupt from None
 
 
 def new_producer(properties: Mapping[str, str]) -> Producer:

@@ -16,9 +16,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tools.arguments import ToolParser
-from tools.errors import ToolError, run_tool
+from tools.errors import ToolError
 from tools.kafka.client_properties import Properties, key_values
-from tools.kafka.librdkafka import new_producer, properties_file
+from tools.kafka.librdkafka import new_producer, properties_file, run_client
 from tools.kafka.perf_stats import ProducerStats, Throttle
 
 TRANSACTION_MS: Final = 3_000
@@ -31,7 +31,7 @@ _LETTERS: Final = bytes(65 + each % 26 for each in range(256))
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
     arguments = command_line().parse_args(argv)
-    return run_tool(lambda: _run(arguments))
+    return run_client(lambda: _run(arguments))
 
 
 def entry() -> None:

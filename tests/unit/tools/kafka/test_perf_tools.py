@@ -1,5 +1,8 @@
 """kafka-producer-perf-test and kafka-consumer-perf-test: their command lines. tests/interop runs them on a cluster."""
 
+import contextlib
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -85,3 +88,39 @@ def test_times_in_the_formats_of_java() -> None:
     assert len(text) == len("2023-11-14 22:13:20:012")
     assert text.endswith(":20:012")
     assert _date_text(1_700_000_000_012, "yy'y''x'''ssS") == "23y'x'2012"
+
+
+class CallingBack:
+    """A producer whose delivery reports run while `poll` does. As in confluent-kafka, what they raise is lost."""
+
+    def __init__(self, report: Callable[[], None]) -> None:
+        self._report = report
+
+    def produce(self, _topic: str, _value: bytes, *, on_delivery: object) -> None:
+        pass
+
+    def poll(self, _timeout: float) -> int:
+        with contextlib.suppress(KeyboardInterrupt):
+            self._report()
+        raise SystemError("<method 'poll' of 'cimpl.Producer' objects> returned NULL without setting an exception")
+
+    def flush(self) -> int:
+        return 0
+
+
+PRODUCE = "--topic t --num-records 1 --record-size 1 --throughput -1 --bootstrap-server 127.0.0.1:1".split()
+
+
+def test_ctrl_c_during_a_delivery_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(
+        producer_perf_test, "new_producer", lambda _: CallingBack(lambda: signal.raise_signal(signal.SIGINT))
+    )
+    assert producer_perf_test.main(PRODUCE) == 130
+    assert capsys.readouterr() == ("", "")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_without_ctrl_c_such_an_error_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_perf_test, "new_producer", lambda _: CallingBack(lambda: None))
+    with pytest.raises(SystemError):
+        producer_perf_test.main(PRODUCE)
