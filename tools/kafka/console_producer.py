@@ -6,6 +6,7 @@ time for every line.
 """
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ METADATA_SECONDS: Final = 1.0
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool and returns its exit status."""
     arguments = command_line().parse_args(argv)
-    return run_client(lambda: _run(arguments))
+    # As in Kafka, what was read is written first.
+    return run_client(lambda: _run(arguments), ended_by=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 
 
 def entry() -> None:
@@ -103,7 +105,7 @@ def _run(arguments: argparse.Namespace) -> int:
         for line in _lines():
             sender.send(reader.read(line))
     finally:
-        # Also after Ctrl-C and after a line that cannot be read: what was accepted is written.
+        # Also after a signal and after a line that cannot be read: what was accepted is written.
         producer.flush()
     return 0
 

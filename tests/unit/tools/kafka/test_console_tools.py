@@ -4,6 +4,8 @@ What they write and read is tested with a cluster, in tests/interop/test_client_
 """
 
 import io
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -173,17 +175,43 @@ def test_what_was_read_before_a_wrong_line_is_written(
     assert capsys.readouterr().err == "No key separator found on line number 2: 'wrong'\n"
 
 
-def test_ctrl_c_writes_what_was_read(monkeypatch: pytest.MonkeyPatch, producers: list[FakeProducer]) -> None:
-    """The status is that of an interrupted process."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_writes_what_was_read(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, producers: list[FakeProducer]
+) -> None:
+    """The status is that of a process that the signal ends. Afterwards, the signal does what it did before."""
 
     def lines() -> Iterator[bytes]:
         yield b"one"
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), number)
+        yield b"two"
 
+    # Without the tool's handler, the tests would end here.
+    previous = signal.signal(number, lambda *_: None)
+    ours = signal.getsignal(number)
     monkeypatch.setattr(console_producer, "_lines", lines)
-    assert produce(monkeypatch, b"") == 130
+    try:
+        assert produce(monkeypatch, b"") == 128 + number
+        assert signal.getsignal(number) is ours
+    finally:
+        signal.signal(number, previous)
     assert [value for _, _, value, _ in producers[0].sent] == [b"one"]
     assert producers[0].flushes == 1
+
+
+def test_under_nohup_a_producer_goes_on(monkeypatch: pytest.MonkeyPatch, producers: list[FakeProducer]) -> None:
+    def lines() -> Iterator[bytes]:
+        yield b"one"
+        os.kill(os.getpid(), signal.SIGHUP)
+        yield b"two"
+
+    monkeypatch.setattr(console_producer, "_lines", lines)
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert produce(monkeypatch, b"") == 0
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+    assert [value for _, _, value, _ in producers[0].sent] == [b"one", b"two"]
 
 
 def test_a_topic_that_stays_unknown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
