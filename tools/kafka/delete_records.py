@@ -17,6 +17,7 @@ from tools.arguments import ToolParser
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
 from tools.kafka.java_exceptions import exception_text
+from tools.kafka.json_text import parse_json
 
 _EARLIEST_VERSION = 1
 
@@ -76,7 +77,7 @@ def _read_offsets(path: str) -> dict[TopicPartition, int]:
     except UnicodeDecodeError as error:
         raise ToolError(f"--offset-json-file {path} is not a text in UTF-8: {error}") from error
     try:
-        data: Any = json.loads(text)
+        data: Any = parse_json(text)
     except ValueError as error:
         raise ToolError(f"The input string is not a valid JSON: {error}") from None
     if not isinstance(data, dict):

@@ -18,6 +18,7 @@ from tools.arguments import ToolParser
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
 from tools.kafka.java_exceptions import exception_text
+from tools.kafka.json_text import parse_json
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -106,7 +107,7 @@ def _read_partitions(path: str) -> list[TopicPartition]:
     if not text.strip():
         raise ToolError("Replica election data is empty")
     try:
-        data: Any = json.loads(text)
+        data: Any = parse_json(text)
     except ValueError as error:
         raise ToolError(f"--path-to-json-file {path} is not JSON: {error}") from error
     if not isinstance(data, dict) or "partitions" not in data:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from admin.partitions import TopicPartition, TopicPartitionReplica
 from tools.errors import ToolError
+from tools.kafka.json_text import parse_json
 
 ANY_LOG_DIR: Final = "any"
 VERSION: Final = 1
@@ -86,7 +87,7 @@ def duplicates(items: Iterable[Item]) -> list[Item]:
 def _entries(text: str, name: str) -> list[Any]:
     """Returns the list of this name in a file of a version that we know."""
     try:
-        data = json.loads(text, object_pairs_hook=_without_duplicates)
+        data = parse_json(text, object_pairs_hook=_without_duplicates)
     except ValueError as error:
         raise ToolError(f"The input string is not a valid JSON: {error}") from error
     if not isinstance(data, dict):

@@ -130,6 +130,8 @@ def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -
     ("content", "message"),
     [
         ("{", "The input string is not a valid JSON: Expecting property name enclosed in double quotes: line 1 column 2"),
+        ("[" * 100_000, "The input string is not a valid JSON: it is nested too deeply"),
+        (offsets(("a\udc00", 0, 1)), r"not a valid JSON: \udc00 is half of a surrogate pair and stands alone"),
         ("[]", "The input string is not a valid JSON"),
         ({"version": 1}, "Missing partitions field"),
         ({"version": 2, "partitions": []}, "Not supported version field value 2"),

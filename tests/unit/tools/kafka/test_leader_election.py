@@ -169,9 +169,9 @@ def test_files_that_cannot_be(tool: Tool, tmp_path: Path, text: str, message: st
 
 
 def test_files_that_cannot_be_read(tool: Tool, tmp_path: Path) -> None:
-    """The file does not exist, or it is not JSON. The error names the file."""
+    """The file does not exist, or it is not JSON that can be used. The error names the file."""
     path = tmp_path / "partitions.json"
-    for text in (None, "{"):
+    for text in (None, "{", "[" * 100_000, r'{"partitions": [{"topic": "\ud800", "partition": 0}]}'):
         if text is not None:
             path.write_text(text)
         status, printed, errors = tool("--election-type", "preferred", "--path-to-json-file", str(path))

@@ -49,6 +49,11 @@ def test_what_is_written_can_be_read() -> None:
         ("", "The input string is not a valid JSON: "),
         ("{", "The input string is not a valid JSON: "),
         ('{"partitions": [], "partitions": []}', "The input string is not a valid JSON: Duplicate field 'partitions'"),
+        ("[" * 100_000, "The input string is not a valid JSON: it is nested too deeply"),
+        (
+            file(entry(topic="a\ud800")),
+            r"The input string is not a valid JSON: \ud800 is half of a surrogate pair and stands alone",
+        ),
         ("[]", "The input string is not a JSON object"),
         (file(entry(), version=2), "Not supported version field value 2"),
         (file(entry(), version="1"), 'Not supported version field value "1"'),
