@@ -62,10 +62,11 @@ _KEYS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = MappingProxyType(
 
 
 def parse_bootstrap_servers(servers: str | Sequence[str]) -> list[HostPort]:
-    """Parses the addresses in `host:port,…` or in a list of `host:port`. Raises InvalidSetting."""
+    """Parses the addresses in `host:port,…` or in a list of `host:port`. As in Kafka, each may follow `PLAINTEXT://`. Raises
+    InvalidSetting."""
     texts = servers.split(",") if isinstance(servers, str) else servers
     try:
-        addresses = [parse_host_port(text) for text in texts if text.strip()]
+        addresses = [parse_host_port(_without_protocol(text)) for text in texts if text.strip()]
     except ValueError as error:
         raise InvalidSetting(f"bootstrap server {error}; it takes host:port, several separated by commas") from error
     if not addresses:
@@ -74,3 +75,12 @@ def parse_bootstrap_servers(servers: str | Sequence[str]) -> list[HostPort]:
         if not address.host or address.port == 0:
             raise InvalidSetting(f"bootstrap server {address} needs a host and a port")
     return list(dict.fromkeys(addresses))
+
+
+def _without_protocol(text: str) -> str:
+    protocol, separator, address = text.strip().partition("://")
+    if not separator:
+        return text
+    if protocol.upper() != PLAINTEXT:
+        raise InvalidSetting(f"bootstrap server '{text}': {protocol} is not supported; it takes {PLAINTEXT} in this version")
+    return address

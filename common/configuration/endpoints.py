@@ -44,7 +44,7 @@ def parse_host_port(text: str) -> HostPort:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"the IPv6 host of '{text}' needs brackets")
+        raise ValueError(f"'{text}' has an IPv6 host without brackets")
     return HostPort(host, int(port))
 
 

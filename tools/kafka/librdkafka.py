@@ -70,8 +70,8 @@ def new_consumer(properties: Mapping[str, str], **settings: Any) -> Consumer:
 
 def _new(kind: Callable[[dict[str, Any]], Client], settings: Mapping[str, Any], name: str) -> Client:
     try:
-        parse_bootstrap_servers(settings["bootstrap.servers"])
-        return kind({**settings, "error_cb": _Errors(name), "log_level": _NO_LOG})
+        servers = ",".join(map(str, parse_bootstrap_servers(settings["bootstrap.servers"])))
+        return kind({**settings, "bootstrap.servers": servers, "error_cb": _Errors(name), "log_level": _NO_LOG})
     except AdminError as error:
         raise ToolError(str(error)) from error
     except KafkaException as error:

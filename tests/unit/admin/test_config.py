@@ -2,8 +2,9 @@
 
 import pytest
 
-from admin.config import AdminConfig
+from admin.config import AdminConfig, parse_bootstrap_servers
 from admin.errors import InvalidSetting
+from common.configuration.endpoints import HostPort
 
 
 def test_keys_are_kafkas_and_absent_ones_have_kafkas_defaults() -> None:
@@ -33,3 +34,30 @@ def test_a_timeout_that_is_none_is_named_with_its_key(text: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         AdminConfig.from_properties({"request.timeout.ms": text})
     assert str(caught.value) == f"request.timeout.ms={text} is not a number of milliseconds from 0 to 2147483647"
+
+
+def test_a_bootstrap_server_may_name_its_protocol() -> None:
+    """As in Kafka, where such addresses are copied from the listeners of server.properties."""
+    assert parse_bootstrap_servers("PLAINTEXT://a:1, plaintext://[::1]:2,b:3") == [
+        HostPort("a", 1),
+        HostPort("::1", 2),
+        HostPort("b", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ("SSL://a:1", "bootstrap server 'SSL://a:1': SSL is not supported; it takes PLAINTEXT in this version"),
+        ("PLAINTEXT://a", "bootstrap server 'a' is not host:port; it takes host:port, several separated by commas"),
+        (
+            "fe80::1:9092",
+            "bootstrap server 'fe80::1:9092' has an IPv6 host without brackets; it takes host:port, several separated by "
+            "commas",
+        ),
+    ],
+)
+def test_bootstrap_servers_that_are_refused(server: str, message: str) -> None:
+    with pytest.raises(InvalidSetting) as caught:
+        parse_bootstrap_servers(server)
+    assert str(caught.value) == message

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Producer
 
-from tools.kafka import console_consumer, console_producer
+from tools.kafka import console_consumer, console_producer, librdkafka
 
 SERVER = ("--bootstrap-server", "127.0.0.1:1")
 Main = Callable[[list[str]], int]
@@ -247,6 +247,11 @@ def test_wrong_arguments_of_the_producer(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines()[0].startswith(text)
+
+
+def test_a_bootstrap_server_may_name_its_protocol() -> None:
+    servers = "PLAINTEXT://127.0.0.1:1,plaintext://[::1]:1"
+    assert isinstance(librdkafka.new_producer({"client.id": "x", "bootstrap.servers": servers}), Producer)
 
 
 # --- consumer --------------------------------------------------------------------------------------------------------
