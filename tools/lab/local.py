@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from tools.errors import ToolError
@@ -19,6 +20,8 @@ from tools.text_table import text_table
 
 DEFAULT_FOLDER = Path("diskraft-local")
 DEFAULTS: Final[Mapping[str, Any]] = {"brokers": 3, "disks": 3, "loop": False, "disk_size": 256, "port": 9092}
+# More than a machine can run. A mistyped number would fill its disk with folders first.
+MOST: Final[Mapping[str, int]] = MappingProxyType({"brokers": 100, "disks": 1_000})
 DISK_MIB_MIN: Final = 128
 """Room for the file system itself, for the floor, and for some records."""
 FLOOR: Final = "diskraft.log.dir.free.bytes.floor"
@@ -105,6 +108,9 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     for name in ("brokers", "disks", "disk_size"):
         if given.get(name, 1) < 1:
             raise ToolError(f"--{name.replace('_', '-')} {given[name]} is not valid; it takes at least 1")
+    for name, most in MOST.items():
+        if given.get(name, 1) > most:
+            raise ToolError(f"--{name} {given[name]} is not valid; it takes at most {most}")
     overrides = _overrides(arguments.set)
     if FLOOR not in overrides and given.get("disk_size", DISK_MIB_MIN) < DISK_MIB_MIN:
         raise ToolError(

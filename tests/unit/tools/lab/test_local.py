@@ -175,6 +175,8 @@ def test_a_cluster_that_has_never_been_ready_is_replaced(run: Run) -> None:
     [
         (["--brokers", "0"], "--brokers 0 is not valid; it takes at least 1"),
         (["--disks", "-1"], "--disks -1 is not valid; it takes at least 1"),
+        (["--brokers", "101"], "--brokers 101 is not valid; it takes at most 100"),
+        (["--disks", "1001"], "--disks 1001 is not valid; it takes at most 1000"),
         (
             ["--disk-size", "64"],
             "--disk-size 64 is not valid; it takes at least 128, because a broker places no replica in a directory with "
