@@ -84,6 +84,27 @@ def seconds(text: str) -> float:
     return value
 
 
+def int32(text: str) -> int:
+    """The type of an option with a number that is sent in 32 bits, such as a broker id."""
+    return _integer(text, 31)
+
+
+def int64(text: str) -> int:
+    """The type of an option with a number that is sent in 64 bits, such as an offset."""
+    return _integer(text, 63)
+
+
+def _integer(text: str, bits: int) -> int:
+    low, high = -(1 << bits), (1 << bits) - 1
+    try:
+        value = int(text)
+    except ValueError:
+        value = high + 1
+    if not low <= value <= high:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from {low} to {high}")
+    return value
+
+
 def add_bootstrap(parser: argparse.ArgumentParser, *, or_controllers: bool = False) -> None:
     """Adds --bootstrap-server and --command-config, as in every Kafka tool that connects to brokers. `or_controllers` adds
     --bootstrap-controller for the tools that can ask controllers as well (KIP-919)."""

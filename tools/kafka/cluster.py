@@ -13,7 +13,7 @@ from admin.brokers import BrokerNode
 from admin.client import AdminClient
 from admin.errors import RequestFailed
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, numbering_of_level
-from tools.arguments import ToolParser, add_either_bootstrap
+from tools.arguments import ToolParser, add_either_bootstrap, int32
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
 
@@ -39,7 +39,7 @@ def command_line() -> ToolParser:
     commands = parser.add_subparsers(dest="action", required=True)
     cluster_id = commands.add_parser("cluster-id", help="show the cluster's id")
     unregister = commands.add_parser("unregister", help="remove the registration of a broker that will not come back")
-    unregister.add_argument("-i", "--id", type=int, required=True, help="the broker to unregister")
+    unregister.add_argument("-i", "--id", type=int32, required=True, help="the broker to unregister")
     endpoints = commands.add_parser("list-endpoints", help="show the brokers, or the controllers, with their addresses")
     endpoints.add_argument("--include-fenced-brokers", action="store_true", help="show fenced brokers too")
     numbering = commands.add_parser("directory-numbering", help="show the numbers of reserved directory ids that are used")

@@ -16,7 +16,7 @@ from admin.errors import AdminError
 from admin.group_calls import DEAD
 from admin.groups import CLASSIC, CONSUMER, CONSUMER_PROTOCOL, GroupDescription, GroupListing
 from admin.partitions import TopicPartition
-from tools.arguments import ToolParser, add_bootstrap
+from tools.arguments import ToolParser, add_bootstrap, int64
 from tools.errors import ToolError, run_tool
 from tools.kafka import group_reports
 from tools.kafka.admin_run import run_admin
@@ -82,8 +82,8 @@ def command_line() -> ToolParser:
     parser.add_argument("--to-earliest", action="store_true", help="reset to the first offset")
     parser.add_argument("--to-latest", action="store_true", help="reset to the end of the log")
     parser.add_argument("--to-current", action="store_true", help="reset to the committed offset, or else to the end")
-    parser.add_argument("--to-offset", type=int, metavar="OFFSET", help="reset to this offset")
-    parser.add_argument("--shift-by", type=int, metavar="N", help="reset to N further, or back if negative")
+    parser.add_argument("--to-offset", type=int64, metavar="OFFSET", help="reset to this offset")
+    parser.add_argument("--shift-by", type=int64, metavar="N", help="reset to N further, or back if negative")
     parser.add_argument("--by-duration", metavar="PnDTnHnMnS", help="reset to the first record of the last so many hours")
     parser.add_argument("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="reset to the first record since then")
     parser.add_argument("--from-file", metavar="FILE", help="reset to the offsets in a file as --export prints it")

@@ -17,7 +17,7 @@ from tools.arguments import ToolParser
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
 from tools.kafka.java_exceptions import exception_text
-from tools.kafka.json_text import parse_json
+from tools.kafka.json_text import is_integer, parse_json
 
 _EARLIEST_VERSION = 1
 
@@ -101,6 +101,8 @@ def _entry(entry: Any) -> tuple[TopicPartition, int]:
     # JSON's true and false are instances of int.
     if not isinstance(topic, str) or type(partition) is not int or type(offset) is not int:
         raise ToolError(f"{json.dumps(entry)} of the offset json file has no topic, partition and offset")
+    if not is_integer(partition) or not is_integer(offset, bits=64):
+        raise ToolError(f"the partition or the offset in {json.dumps(entry)} of the offset json file is out of range")
     return TopicPartition(topic, partition), offset
 
 

@@ -19,3 +19,9 @@ def parse_json(text: str, *, object_pairs_hook: ObjectHook | None = None) -> Any
         half = f"{ord(error.object[error.start]):04x}"
         raise ValueError(f"\\u{half} is half of a surrogate pair and stands alone") from None
     return data
+
+
+def is_integer(value: object, *, bits: int = 32) -> bool:
+    """Whether this is a number that can be sent in so many bits."""
+    # JSON's true and false are instances of int.
+    return type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1

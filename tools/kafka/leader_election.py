@@ -14,11 +14,11 @@ from admin.errors import AdminError, TimedOut
 from admin.partitions import TopicPartition
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.elect_leaders import ElectionType
-from tools.arguments import ToolParser
+from tools.arguments import ToolParser, int32
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
 from tools.kafka.java_exceptions import exception_text
-from tools.kafka.json_text import parse_json
+from tools.kafka.json_text import is_integer, parse_json
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def command_line() -> ToolParser:
         help="preferred: where the first replica does not lead; unclean: where there is no leader",
     )
     parser.add_argument("--topic", help="the topic of one partition")
-    parser.add_argument("--partition", type=int, help="the partition of --topic")
+    parser.add_argument("--partition", type=int32, help="the partition of --topic")
     parser.add_argument("--all-topic-partitions", action="store_true", help="all partitions that need the election")
     parser.add_argument("--path-to-json-file", metavar="PATH", help='{"partitions": [{"topic": "t", "partition": 0}, …]}')
     return parser
@@ -130,6 +130,8 @@ def _partition(entry: Any) -> TopicPartition:
     # JSON's true and false are instances of int.
     if not isinstance(topic, str) or not isinstance(partition, int) or isinstance(partition, bool):
         raise ToolError(f"{json.dumps(entry)} of the replica election data names no topic and partition")
+    if not is_integer(partition):
+        raise ToolError(f"the partition in {json.dumps(entry)} of the replica election data is out of range")
     return TopicPartition(topic, partition)
 
 

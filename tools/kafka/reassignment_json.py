@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from admin.partitions import TopicPartition, TopicPartitionReplica
 from tools.errors import ToolError
-from tools.kafka.json_text import parse_json
+from tools.kafka.json_text import is_integer, parse_json
 
 ANY_LOG_DIR: Final = "any"
 VERSION: Final = 1
@@ -111,9 +111,9 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _partition(entry: Any) -> tuple[TopicPartition, list[int], list[str]]:
     partition = TopicPartition(
-        _field(entry, "topic", _is_text, "a string"), _field(entry, "partition", _is_number, "an integer")
+        _field(entry, "topic", _is_text, "a string"), _field(entry, "partition", is_integer, "an integer")
     )
-    broker_ids: list[int] = _field(entry, "replicas", _is_list_of(_is_number), "a list of integers")
+    broker_ids: list[int] = _field(entry, "replicas", _is_list_of(is_integer), "a list of integers")
     if "log_dirs" not in entry:
         return partition, broker_ids, [ANY_LOG_DIR] * len(broker_ids)
     paths: list[str] = _field(entry, "log_dirs", _is_list_of(_is_text), "a list of strings")
@@ -140,11 +140,6 @@ def _field(entry: Any, name: str, is_valid: Callable[[Any], bool], expected: str
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
-
-
-def _is_number(value: Any) -> bool:
-    # JSON's true and false are instances of int. Numbers on the wire have 32 bits.
-    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31
 
 
 def _is_list_of(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:

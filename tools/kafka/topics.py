@@ -25,7 +25,7 @@ from admin.topics import (
 )
 from common.ids import uuid_from_text, uuid_text
 from common.protocol.errors import ErrorCode
-from tools.arguments import ToolParser, add_bootstrap
+from tools.arguments import ToolParser, add_bootstrap, int32
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
 
@@ -192,9 +192,9 @@ def _key_value(text: str) -> tuple[str, str]:
 
 def _broker_ids(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(":")]
-    except ValueError:
-        raise ToolError(f"--replica-assignment: '{text}' is not a list of broker ids separated by colons") from None
+        return [int32(part) for part in text.split(":")]
+    except argparse.ArgumentTypeError as error:
+        raise ToolError(f"--replica-assignment: '{text}' is not a list of broker ids separated by colons: {error}") from None
 
 
 async def _matching(admin: AdminClient, arguments: argparse.Namespace) -> list[TopicListing]:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tools import arguments, diskraft
-from tools.arguments import ToolParser, add_bootstrap
+from tools.arguments import ToolParser, add_bootstrap, int32, int64
 from tools.errors import ToolError, run_tool
+from tools.kafka import cluster, consumer_groups, leader_election
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -80,6 +81,24 @@ def test_a_time_is_more_than_nothing(text: str, capsys: pytest.CaptureFixture[st
             diskraft.main(words)
         assert caught.value.code == 1
         assert f"invalid seconds value: '{text}'" in capsys.readouterr().err
+
+
+def test_a_number_fits_into_its_field(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error is one of the command line. It would otherwise come from the encoding of a request."""
+    assert (int32("-2147483648"), int32("2147483647")) == (-(2**31), 2**31 - 1)
+    assert (int64("-9223372036854775808"), int64("9223372036854775807")) == (-(2**63), 2**63 - 1)
+    group = ["--bootstrap-server", "127.0.0.1:1", "--reset-offsets", "--group", "g", "--topic", "t"]
+    election = ["--bootstrap-server", "127.0.0.1:1", "--election-type", "preferred", "--topic", "t"]
+    for main, words in (
+        (cluster.main, ["unregister", "-b", "127.0.0.1:1", "--id", "2147483648"]),
+        (leader_election.main, [*election, "--partition", "-2147483649"]),
+        (consumer_groups.main, [*group, "--to-offset", "9223372036854775808"]),
+        (consumer_groups.main, [*group, "--shift-by", "-9223372036854775809"]),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 1
+        assert f"{words[-2]}: '{words[-1]}' is not a number from -" in capsys.readouterr().err
 
 
 def test_help_is_status_0(capsys: pytest.CaptureFixture[str]) -> None:

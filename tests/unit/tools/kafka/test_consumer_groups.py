@@ -564,5 +564,5 @@ def test_numbers_are_checked(tool: Tool) -> None:
     status, _, err = tool("--reset-offsets", "--group", "g", "--topic", "t", "--to-offset", "x")
     assert (status, err.splitlines()[0]) == (
         1,
-        "kafka-consumer-groups: argument --to-offset: invalid int value: 'x'",
+        "kafka-consumer-groups: argument --to-offset: 'x' is not a number from -9223372036854775808 to 9223372036854775807",
     )

@@ -137,6 +137,11 @@ def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -
         ({"version": 2, "partitions": []}, "Not supported version field value 2"),
         (offsets(("t", 0, 1), ("t", 0, 2)), "Offset json file contains duplicate topic partitions: t-0"),
         ({"partitions": [{"topic": "t", "partition": 0}]}, "has no topic, partition and offset"),
+        (
+            offsets(("t", 1 << 31, 1)),
+            'the partition or the offset in {"topic": "t", "partition": 2147483648, "offset": 1} of ',
+        ),
+        (offsets(("t", 0, 1 << 63)), "of the offset json file is out of range"),
         ({"partitions": [{"topic": "t", "partition": True, "offset": 1}]}, "has no topic, partition and offset"),
     ],
 )

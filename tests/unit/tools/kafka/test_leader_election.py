@@ -155,6 +155,10 @@ def test_both_required_options_are_named(capsys: pytest.CaptureFixture[str]) -> 
             '{"partitions": [{"topic": "t", "partition": true}]}',
             '{"topic": "t", "partition": true} of the replica election data names no topic and partition',
         ),
+        (
+            '{"partitions": [{"topic": "t", "partition": 2147483648}]}',
+            'the partition in {"topic": "t", "partition": 2147483648} of the replica election data is out of range',
+        ),
         ('{"partitions": [7]}', "7 of the replica election data names no topic and partition"),
         (
             '{"partitions": [{"topic": "t", "partition": 1}, {"topic": "t", "partition": 1}]}',

@@ -206,7 +206,7 @@ def test_creating_what_exists_is_an_error_unless_allowed(tool: Tool) -> None:
         (["--create", "--topic", "t", "--replication-factor", "40000"], "must be between 1 and 32767 inclusive"),
         (["--create", "--topic", "t", "--replica-assignment", "1,2", "--partitions", "2"], "leave out --partitions"),
         (["--create", "--topic", "t", "--replica-assignment", "1:x"], "'1:x' is not a list of broker ids"),
-        (["--create", "--topic", "t", "--replica-assignment", "99999999999"], "cannot encode the request"),
+        (["--create", "--topic", "t", "--replica-assignment", "99999999999"], "'99999999999' is not a number "),
         (["--create", "--topic", "t", "--config", "novalue"], "--config novalue is not KEY=VALUE"),
         (["--describe", "--topic", "("], "is not a regular expression"),
         (["--describe", "--topic-id", "x"], "--topic-id x is not an id"),
