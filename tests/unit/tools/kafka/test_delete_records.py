@@ -110,7 +110,10 @@ def test_a_partition_that_refuses_does_not_change_the_exit_status(tool: Tool) ->
     status, out, _ = tool(offsets(("t", 0, 5), ("t", 1, 7), ("t", 2, 0), ("t", 9, 0), ("none", 0, 0)))
     assert status == 0
     assert out[2] == "partition: t-0\tlow_watermark: 5"
-    assert out[3].startswith("partition: t-1\terror: org.apache.kafka.common.errors.OffsetOutOfRangeException: ")
+    assert out[3] == (
+        "partition: t-1\terror: org.apache.kafka.common.errors.OffsetOutOfRangeException: The requested offset is not "
+        "within the range of offsets maintained by the server."
+    )
     names = [line.split("errors.")[1].split(":")[0] for line in out[3:]]
     assert names == [
         "OffsetOutOfRangeException",
@@ -118,6 +121,24 @@ def test_a_partition_that_refuses_does_not_change_the_exit_status(tool: Tool) ->
         "UnknownTopicOrPartitionException",
         "UnknownTopicOrPartitionException",
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "InvalidTopicException: The request attempted to perform an operation on an invalid topic.",
+        ),
+        (ErrorCode.KAFKA_STORAGE_ERROR, "KafkaStorageException: Disk error when trying to access log file on the disk."),
+        # One that no text is known for.
+        (ErrorCode.INVALID_RECORD_STATE, "InvalidRecordStateException: INVALID_RECORD_STATE"),
+    ],
+)
+def test_an_error_without_a_message_has_a_text(tool: Tool, code: ErrorCode, text: str) -> None:
+    tool.errors[0] = code
+    _, out, _ = tool(offsets(("t", 0, 5)))
+    assert out[-1] == f"partition: t-0\terror: org.apache.kafka.common.errors.{text}"
 
 
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
