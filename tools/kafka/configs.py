@@ -159,12 +159,15 @@ def _added(arguments: argparse.Namespace) -> Mapping[str, str]:
 
 
 def _split_outside_brackets(text: str) -> Iterator[str]:
+    """Raises ToolError."""
     start, depth = 0, 0
     for position, character in enumerate(text):
         depth = max(depth + {"[": 1, "]": -1}.get(character, 0), 0)
         if character == "," and depth == 0:
             yield text[start:position]
             start = position + 1
+    if depth > 0:
+        raise ToolError(f"Invalid entity config: a square bracket is not closed in {text[start:]}")
     if start < len(text):
         yield text[start:]
 

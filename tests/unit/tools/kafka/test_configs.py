@@ -379,6 +379,10 @@ def test_describe_what_does_not_exist(tool: Tool, entity: tuple[str, ...], line:
         (("--describe", "--entity-type", "groups", "--entity-name", ""), "an empty name stands for no entity"),
         (("--alter", "--topic", "t"), "At least one of --add-config"),
         (("--alter", "--topic", "t", "--add-config", "a"), 'must be in the format "key=val"'),
+        (
+            ("--alter", "--topic", "t", "--add-config", "a=1,cleanup.policy=[compact,delete"),
+            "Invalid entity config: a square bracket is not closed in cleanup.policy=[compact,delete",
+        ),
         (("--alter", "--topic", "t", "--add-config", "a=1", "--add-config-file", "/none"), "Only one of --add-config"),
         (("--alter", "--topic", "t", "--add-config-file", "/none"), "cannot read /none"),
         (("--alter", "--topic", "t", "--delete-config", "segment.ms"), "Invalid config(s): segment.ms"),
