@@ -278,8 +278,8 @@ async def _delete_offsets(admin: AdminClient, arguments: argparse.Namespace) -> 
     outcomes: dict[TopicPartition, AdminError | None] = {}
     whole: AdminError | None = None
     try:
-        if partitions:
-            outcomes = await admin.groups.delete_offsets(group_id, partitions, timeout_ms=arguments.timeout)
+        # Also without any partition that is known: the coordinator says whether there is such a group.
+        outcomes = await admin.groups.delete_offsets(group_id, partitions, timeout_ms=arguments.timeout)
     except AdminError as error:
         whole = error
         outcomes = dict.fromkeys(partitions, error)

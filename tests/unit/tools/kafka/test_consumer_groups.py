@@ -501,6 +501,22 @@ def test_offsets_are_deleted(tool: Tool) -> None:
     assert (gone[0], gone[1].splitlines()[1]) == (0, "Error: The group id does not exist.")
 
 
+def test_offsets_of_a_group_and_a_topic_that_do_not_exist(tool: Tool) -> None:
+    """The group is asked for even if there is no partition to name, and both errors are shown."""
+    unknown = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this "
+    assert tool("--delete-offsets", "--group", "gone", "--topic", "nowhere") == (
+        0,
+        lines(
+            "",
+            "Error: The group id does not exist.",
+            "",
+            "TOPIC           PARTITION  STATUS         ",
+            f"nowhere         -          Error: {unknown}topic-partition.",
+        ),
+        "",
+    )
+
+
 # --- wrong command lines ---------------------------------------------------------------------------------------------
 
 
