@@ -46,7 +46,7 @@ from common.protocol.numbering import NumberingSource
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, VersionRange
 from common.slices import ELEMENTS_PER_SLICE, result_in_slices
-from common.time_units import NS_PER_S
+from common.time_units import NS_PER_MS, NS_PER_S
 
 # API key, version and correlation id are at the same place in every version of the request header.
 HEADER_START: Final = struct.Struct(">hhi")
@@ -54,6 +54,10 @@ HEADER_START: Final = struct.Struct(">hhi")
 # The responses that are encoded in slices if their handlers were coroutines: those with an array in each of thousands of
 # elements. A response to Fetch is, if it names very many partitions.
 LONG_RESPONSES: Final = frozenset((CreateTopicsResponse, DescribeConfigsResponse, DescribeLogDirsResponse, MetadataResponse))
+
+# How long a connection goes on starting requests that have arrived together. Where records have to be looked at, one request
+# can take the event loop a fifth of a second.
+TURN_NS: Final = 50 * NS_PER_MS
 
 # A decoded request and its handler's work take several times the bytes received. A Produce request is the exception: its
 # records are not decoded.
@@ -327,13 +331,23 @@ class ServedConnection:
         self.settle_reading()
 
     def _start_all(self) -> None:
-        """Starts the requests in turn, and sends together the responses of those that are answered at once. Raises
-        RemoteProtocolError."""
+        """Starts the requests in turn, and sends together the responses of those that are answered at once. If that takes
+        long, the event loop has its turn in between. Raises RemoteProtocolError."""
         reader = self._reader
+        begun_ns: int | None = None
         while True:
             while reader.is_inside_a_frame and self._may_start() and (frame := reader.next_frame()) is not None:
                 self._frame_since_ns = None
                 self._start(frame)
+                if not reader.is_inside_a_frame:
+                    break
+                now_ns = self._env.now_ns()
+                if begun_ns is None:
+                    begun_ns = now_ns
+                elif now_ns - begun_ns >= TURN_NS:
+                    self._send_what_is_done()
+                    asyncio.get_running_loop().call_soon(self._advance)
+                    return
             # What is sent makes room for further requests.
             if not self._send_what_is_done() or not reader.is_inside_a_frame:
                 return

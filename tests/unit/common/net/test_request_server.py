@@ -94,6 +94,31 @@ def test_api_versions_names_what_is_served(run: Run, version: int) -> None:
     run(scenario)
 
 
+def test_requests_that_arrive_together_leave_turns_to_others_if_they_take_long(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However little time a handler takes, here it is long. All requests are answered, and in their order.
+    monkeypatch.setattr(served_connection, "TURN_NS", 0)
+    happened: list[str] = []
+
+    def handle(context: RequestContext, request: Any) -> MetadataResponse:
+        happened.append("request")
+        asyncio.get_running_loop().call_soon(happened.append, "turn")
+        return echo_name(context, request)
+
+    async def scenario(world: World) -> None:
+        happened.clear()
+        async with Server(world, {ApiKey.METADATA: handle}) as server:
+            peer = await server.raw()
+            peer.send(b"".join(metadata_request(f"t{number}", correlation_id=number) for number in range(10)))
+            answers = [await peer.response(ApiKey.METADATA, METADATA_VERSION, number=number) for number in range(10)]
+            assert [(number, response.cluster_id) for number, response in answers] == [(n, f"t{n}") for n in range(10)]
+        requests_before_a_turn = happened.index("turn")
+        assert requests_before_a_turn == 2
+
+    run(scenario)
+
+
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(run: Run) -> None:
     # A newer client learns the supported versions, and the connection stays open for its second try.
     async def scenario(world: World) -> None:
