@@ -64,6 +64,7 @@ class TransactionVerifier:
         self._ask_here: AskHere | None = None
         # The coordinators to which a task sends what is to be asked.
         self._sending: set[BrokerId] = set()
+        self._is_closed = False
         # Cancels the timer after which questions are asked again.
         self._cancel_again: Callable[[], None] | None = None
 
@@ -97,7 +98,8 @@ class TransactionVerifier:
             self._task_group.create_task(self._send_all(coordinator), name=f"verify-{coordinator}")
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Ends the connections. What is still to be asked stays open."""
+        self._is_closed = True
         if self._cancel_again is not None:
             self._cancel_again()
         self._channels.close()
@@ -114,7 +116,7 @@ class TransactionVerifier:
                 _notify(await self._ask(coordinator, request))
         finally:
             self._sending.discard(coordinator)
-        if self._verifications.has_to_ask_again and self._cancel_again is None:
+        if self._verifications.has_to_ask_again and self._cancel_again is None and not self._is_closed:
             self._cancel_again = self._env.call_at(self._env.now_ns() + self._backoff_ns, self._ask_again)
 
     def _ask_again(self) -> None:

@@ -132,6 +132,8 @@ class SessionClock:
     each of them says that the follower is where it was in all others."""
 
     last_fetch_ns: int
+    is_over: bool = False
+    """Whether the session has ended. The follower may have begun another one, which alone counts then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class FetchSession:
 
     def close(self) -> None:
         """Stops watching the partitions. A request that is being handled ends soon."""
-        self.is_closed = True
+        self.is_closed = self.clock.is_over = True
         for item in self._items.values():
             item.unwatch()
         self._items.clear()

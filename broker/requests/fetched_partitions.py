@@ -266,7 +266,7 @@ class Fetch:
         if error is not ErrorCode.NONE:
             self._fail(item, error)
             return
-        if confirms and diverging_epoch.epoch < 0:
+        if confirms and diverging_epoch.epoch < 0 and not (self._clock is not None and self._clock.is_over):
             self._confirm(found, wanted)
         data.high_watermark = found.high_watermark
         data.last_stable_offset = found.last_stable_offset

@@ -61,11 +61,13 @@ class ListOffsetsHandler:
     async def handle(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
         response = ListOffsetsResponse()
         seen: set[tuple[str, int]] = set()
+        number = 0
         for topic in request.topics:
             answers = ListOffsetsTopicResponse(name=topic.name)
             response.topics.append(answers)
             for wanted in topic.partitions:
-                if seen and len(seen) % ELEMENTS_PER_SLICE == 0:
+                number += 1
+                if number % ELEMENTS_PER_SLICE == 0:
                     await pause()
                 answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
                 answers.partitions.append(answer)

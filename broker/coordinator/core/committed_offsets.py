@@ -3,7 +3,7 @@
 The values are those of the records. They are never changed in place.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from common.records.group_records import OffsetCommitKey, OffsetCommitValue
 
@@ -34,10 +34,11 @@ class CommittedOffsets:
             for partition in partitions
         ]
 
-    def keys_of_topic(self, topic: str) -> Iterator[OffsetCommitKey]:
+    def keys_of_topics(self, names: Set[str]) -> Iterator[OffsetCommitKey]:
         for group_id, topics in self._by_group.items():
-            for partition in topics.get(topic, ()):
-                yield OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+            for topic in topics.keys() & names:
+                for partition in topics[topic]:
+                    yield OffsetCommitKey(group=group_id, topic=topic, partition=partition)
 
     def put(self, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         partitions = self._by_group.setdefault(key.group, {}).setdefault(key.topic, {})

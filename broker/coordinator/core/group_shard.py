@@ -382,8 +382,8 @@ class GroupShard:
     def topics_deleted(self, now: Now, names: Collection[str]) -> list[Step]:
         """Deletes the committed offsets of deleted topics."""
         turn = self._turn(now)
-        for name in names:
-            self._remove_offsets(turn, _distinct(self._offsets.keys_of_topic(name), self._pending.keys_of_topic(name)))
+        deleted = frozenset(names)
+        self._remove_offsets(turn, _distinct(self._offsets.keys_of_topics(deleted), self._pending.keys_of_topics(deleted)))
         return turn.steps
 
     def topics_changed(self, now: Now, names: Collection[str], *, has_other_names: bool) -> list[Step]:

@@ -8,7 +8,7 @@ So what is committed or deleted later than a pending offset, without a transacti
 Otherwise the state would depend on whether the log has been compacted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from common.records.group_records import OffsetCommitKey, OffsetCommitValue
 
@@ -65,8 +65,8 @@ class TransactionalOffsets:
     def keys_of_group(self, group: str) -> list[OffsetCommitKey]:
         return [_key(flat) for flat in self._producers if flat[0] == group] if group in self._counts else []
 
-    def keys_of_topic(self, topic: str) -> Iterator[OffsetCommitKey]:
-        return (_key(flat) for flat in self._producers if flat[1] == topic)
+    def keys_of_topics(self, names: Set[str]) -> Iterator[OffsetCommitKey]:
+        return (_key(flat) for flat in self._producers if flat[1] in names)
 
     def _replace(self, flat: _Key, *, before: int) -> None:
         for producer_id in list(self._producers.get(flat, ())):

@@ -69,6 +69,8 @@ class ConsumerGroup:
 
         # Soft state, of which the log knows nothing. A subscribed topic has changed; the next heartbeat compares the hash.
         self.needs_refresh = True
+        # The regular expressions that match more topics than a record can name. They count as matching none.
+        self.too_wide_regexes: set[str] = set()
         # The version of the set of topics to which the regular expressions were resolved, and when that was.
         self.resolved_version = -1
         self.resolved_ns: int | None = None

@@ -43,6 +43,15 @@ def validate_regex(text: str) -> None:
         ) from error
 
 
+def refuse_too_wide(group: ConsumerGroup, text: str) -> None:
+    """Raises Refused if the regular expression matched too many topics when it was last resolved."""
+    if text in group.too_wide_regexes:
+        raise Refused(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{text}` matches more topics than a record of the group can name.",
+        )
+
+
 def maybe_resolve(turn: Turn, group: ConsumerGroup, version: int) -> None:
     """Has the expressions of the group resolved, if one is new or the set of topics is another by now."""
     if not group.regexes:
@@ -70,11 +79,13 @@ def _finish(turn: Turn, group: ConsumerGroup, topics: TopicsView, matching: Topi
     group.matching = None
     group.resolved_version, group.resolved_ns = group.matching_version, turn.now.ns
     before = set(group.subscribed_topics)
+    group.too_wide_regexes.clear()
     for text in sorted(matching.found):
         found = frozenset(matching.found[text])
         if not turn.fits_one_batch([resolved_record(turn, group, text, found, group.matching_version)]):
             # The record cannot be written, and a failed append would throw the other groups of the partition away as well.
             found = frozenset()
+            group.too_wide_regexes.add(text)
         if group.resolved.get(text) != found:
             write_resolved(turn, group, text, found, group.matching_version)
     if before != set(group.subscribed_topics):

@@ -192,6 +192,20 @@ def test_a_partition_that_cannot_be_added_yet_is_added_later() -> None:
     assert asking.answers == [(0, ErrorCode.CONCURRENT_TRANSACTIONS)]
 
 
+def test_nothing_is_asked_again_after_the_end() -> None:
+    """The answer comes when the verifier is closed, and its TaskGroup may have ended before the pause has."""
+
+    async def ask(asking: Asking) -> None:
+        asking.brokers.answer_code = ErrorCode.CONCURRENT_TRANSACTIONS
+        asking.ask(0, is_add=True)
+        await asking.world.sleep(0.005)
+        asking.verifier.close()
+        await asking.world.sleep(1)
+
+    asking = run(ask, image(leader=1))
+    assert (asking.brokers.asked, asking.answers) == ([("here", None, 1)], [])
+
+
 def test_without_a_coordinator_nobody_is_asked() -> None:
     for state in (image(leader=NO_LEADER), image(leader=2, fenced=True), replay(broker_record(1))):
         asking = run(ask_and_wait, state)

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from broker.core.partition_replica import NO_BROKER_EPOCH
 from broker.hosting.replicas import Replicas
+from broker.requests import fetched_partitions
 from broker.requests.fetch import FetchHandler
-from broker.requests.fetch_session import fetch_sessions
-from common.ids import TopicId, TopicIdPartition, Uuid
+from broker.requests.fetch_session import FetchSession, fetch_sessions
+from common.ids import BrokerId, TopicId, TopicIdPartition, Uuid
 from common.light_tasks import LightTasks
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.api_keys import ApiKey
@@ -483,6 +485,40 @@ def test_a_session_ends_with_its_connection() -> None:
         async with client(cluster) as other:
             response = await other.send(FetchRequest(session_id=session.session_id, session_epoch=1))
             assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(scenario)
+
+
+def test_a_session_that_ends_between_two_slices_confirms_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The follower may have begun another session meanwhile. If the old one counted after it, a follower that has caught up
+    would seem to lag."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], [1, 2])
+        for index in (0, 1):
+            await cluster.started(index)
+        cluster.world.network.cut("broker-2", "broker-1")
+        sessions = fetch_sessions(slots=1)
+        handler = FetchHandler(
+            cluster[1].env, cluster[1].replicas, response_bytes_max=1 << 20, sessions=sessions, light_tasks=LightTasks()
+        )
+        ended: list[FetchSession] = []
+
+        async def end_the_session() -> None:
+            for session in list(sessions):
+                ended.append(session)
+                sessions.remove(session.session_id)
+
+        monkeypatch.setattr(fetched_partitions, "ELEMENTS_PER_SLICE", 1)
+        monkeypatch.setattr(fetched_partitions, "pause", end_the_session)
+        topics = [FetchTopic(topic="t", topic_id=TOPIC, partitions=[wanted(0), wanted(1)])]
+        replica = ReplicaState(replica_id=2, replica_epoch=NO_BROKER_EPOCH)
+        request = FetchRequest(replica_state=replica, session_epoch=0, max_wait_ms=0, topics=topics)
+        await answer(handler.handle(context(ApiKey.FETCH, 17), request))
+        clocks = [cluster[1].partition(index).replica.followers[BrokerId(2)].clock for index in (0, 1)]
+        assert [any(clock is session.clock for session in ended) for clock in clocks] == [True, False]
 
     run(scenario)
 

@@ -1,6 +1,7 @@
 """ListOffsets and OffsetForLeaderEpoch requests."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -235,13 +236,13 @@ def test_list_offsets_refuses_duplicates_and_strangers() -> None:
     run(scenario)
 
 
-def test_many_partitions_are_answered_in_slices() -> None:
-    """Counts the turns of the event loop."""
+@pytest.mark.parametrize("indexes", [range(3 * ELEMENTS_PER_SLICE), (0,) * 3 * ELEMENTS_PER_SLICE])
+def test_many_partitions_are_answered_in_slices(indexes: Sequence[int]) -> None:
+    """Counts the turns of the event loop. It turns also if the same partition is named again and again."""
 
     async def scenario(cluster: Cluster) -> None:
         broker = await cluster.start(1)
-        count = 3 * ELEMENTS_PER_SLICE
-        wanted = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(count)]
+        wanted = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in indexes]
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=wanted)])
         asking = ListOffsetsHandler(broker.replicas).handle(context(ApiKey.LIST_OFFSETS, 9), request)
         answering, turns = asyncio.ensure_future(asking), 0
@@ -250,7 +251,7 @@ def test_many_partitions_are_answered_in_slices() -> None:
             turns += 1
         assert turns > 2
         [topic] = (await answering).topics
-        assert [each.partition_index for each in topic.partitions] == list(range(count))
+        assert [each.partition_index for each in topic.partitions] == list(indexes)
 
     run(scenario)
 

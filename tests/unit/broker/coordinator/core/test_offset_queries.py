@@ -119,7 +119,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     world.stable_group()
     world.carry_out(*world.shard.topics_deleted(world.now, ["t", "unknown"]))
     assert world.fetch() == world.fetch(group="h") == {("u", 1): 7}
-    assert list(world.replayed().offsets.keys_of_topic("t")) == []
+    assert list(world.replayed().offsets.keys_of_topics({"t"})) == []
 
 
 def test_tombstones_beyond_one_batch_come_in_further_steps() -> None:

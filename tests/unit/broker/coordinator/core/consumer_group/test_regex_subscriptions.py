@@ -76,15 +76,16 @@ def test_many_topics_are_looked_at_in_turns() -> None:
     assert (epoch, len(assigned or {})) == (2, 10)
 
 
-def test_an_expression_that_matches_too_many_topics_for_a_record_matches_none() -> None:
-    """An append that fails would take all groups of the partition with it."""
+def test_an_expression_that_matches_too_many_topics_for_a_record_is_refused() -> None:
+    """An append that fails would take all groups of the partition with it. The member learns why it gets nothing."""
     world = ConsumerWorld(batch_bytes_max=1_000)
     for number in range(20):
         world.topics.create(f"topic-{number:0100}", 1)
     world.enter("a", regex="topic.*")
     world.advance(0)
     assert world.consumer_group().resolved == {"topic.*": frozenset()}
-    assert world.told(world.beat("a", 1, owned={}))[1] in (None, {})
+    assert world.refused(world.beat("a", 1)) == "INVALID_REGULAR_EXPRESSION"
+    assert world.told(world.beat("a", 1, owned={}, topics=["t"], regex="")) == (2, {1: [0, 1, 2, 3]})
 
 
 def test_an_expression_that_nobody_has_is_forgotten() -> None:
