@@ -10,4 +10,5 @@ class TransactionSettings:
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
     batch_bytes_max: int = 1_048_588
-    """From `max.message.bytes` of `__transaction_state`: what the tombstones of one step may come to as a batch."""
+    """From `max.message.bytes` of `__transaction_state`: what the tombstones of one step may come to as a batch, or the
+    record of a transaction."""

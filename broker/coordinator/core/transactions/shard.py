@@ -16,6 +16,7 @@ PRODUCER_FENCED (KIP-588); older ones get INVALID_PRODUCER_EPOCH.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from copy import copy
 
 from broker.coordinator.core.result import Answer, CoordinatorRecord, MarkersDue, Now, Step, Waiter
 from broker.coordinator.core.transactions.end_transaction import bumping_end_result, end_needs_producer_id, end_result
@@ -45,6 +46,8 @@ from common.records.transaction_records import decode_transaction, decode_transa
 # The header of a batch, and the most that the other parts of a tombstone take beside its key.
 _BATCH_OVERHEAD = 61
 _TOMBSTONE_OVERHEAD = 36
+# The lengths and deltas of a record with a value.
+_RECORD_OVERHEAD = 40
 
 
 class TransactionShard:
@@ -154,7 +157,13 @@ class TransactionShard:
         transaction = self._transactions.get(asked.transactional_id)
         error = add_error(transaction, asked.producer_id, asked.producer_epoch)
         if error is ErrorCode.NONE and transaction is not None:
-            self._add(step, transaction, partitions, now, version=transaction_version)
+            if self._fits(transaction, partitions, now):
+                self._add(step, transaction, partitions, now, version=transaction_version)
+            elif transaction_version >= EPOCH_BUMP_TRANSACTION_VERSION:
+                # The sender of a Produce would split its batch because of the other error.
+                error = ErrorCode.TRANSACTION_ABORTABLE
+            else:
+                error = ErrorCode.MESSAGE_TOO_LARGE
         result = partition_results(asked, lambda _: _for_client(error, knows_fencing=knows_fencing))
         step.answers.append(Answer(waiter, result))
         return step
@@ -284,6 +293,15 @@ class TransactionShard:
         step.records.append(transaction.to_record(self._level()))
         if not is_open:
             step.timers.append(transaction.timeout(now))
+
+    def _fits(self, transaction: Transaction, partitions: frozenset[TransactionPartition], now: Now) -> bool:
+        """Whether a record can name these partitions as well. An append that fails would take all other transactions of the
+        log's partition with it."""
+        grown = copy(transaction)
+        grown.add(partitions, now, version=EPOCH_BUMP_TRANSACTION_VERSION)
+        record = grown.to_record(self._level())
+        size = _BATCH_OVERHEAD + _RECORD_OVERHEAD + len(record.key) + len(record.value or b"")
+        return size <= self._settings.batch_bytes_max
 
     def _abort(self, step: Step, transaction: Transaction, now: Now) -> None:
         transaction.fence(now, level=self._level())

@@ -115,6 +115,17 @@ def test_a_partition_that_is_in_the_transaction_is_not_written_again() -> None:
     assert world.last_step.records == []
 
 
+def test_more_partitions_than_a_record_can_name_are_refused() -> None:
+    """The transaction goes on without them, and so do the others of the partition of the log."""
+    world = TransactionWorld(batch_bytes_max=1_000)
+    producer = world.producer()
+    assert world.add(producer, ("a", 0)) is ErrorCode.NONE
+    many = [(f"{number:0100}", 0) for number in range(10)]
+    assert world.add(producer, *many) is ErrorCode.MESSAGE_TOO_LARGE
+    assert world.add(producer, *many, version=2) is ErrorCode.TRANSACTION_ABORTABLE
+    assert world.end(producer) is ErrorCode.NONE
+
+
 def test_the_offsets_of_a_group_are_one_more_partition() -> None:
     world = brought_to(S.ONGOING)
     assert world.add_offsets(FIRST) is OK
