@@ -112,12 +112,14 @@ PRODUCE = "--topic t --num-records 1 --record-size 1 --throughput -1 --bootstrap
 
 
 def test_ctrl_c_during_a_delivery_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    # Another library may have set one of its own in this process.
+    before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(
         producer_perf_test, "new_producer", lambda _: CallingBack(lambda: signal.raise_signal(signal.SIGINT))
     )
     assert producer_perf_test.main(PRODUCE) == 130
     assert capsys.readouterr() == ("", "")
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_without_ctrl_c_such_an_error_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
