@@ -290,7 +290,8 @@ class ReplicaCopy:
                 # An earlier attempt renamed the folder, and only the sync failed.
                 return await log.log_dir.fsync_dir()
             except LogDirError as error:
-                if classify(error) is not Verdict.PROCESS_TROUBLE:
+                # A log that has failed refuses every further attempt, until it is loaded again after the swap.
+                if classify(error) is not Verdict.PROCESS_TROUBLE or log.failure is not None:
                     raise
             await self._env.sleep_until(self._env.now_ns() + retry_ns)
             retry_ns = min(2 * retry_ns, _RENAME_RETRY_MAX_NS)

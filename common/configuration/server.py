@@ -167,6 +167,11 @@ def _parse_absolute_paths(value: str) -> tuple[str, ...]:
         paths.append(path)
     if not paths:
         raise ValueError("no directory is given")
+    for inner in paths:
+        for outer in paths:
+            if inner.startswith(f"{outer}/"):
+                # The outer one would take it for the folder of a partition.
+                raise ValueError(f"'{inner}' lies in '{outer}'")
     return tuple(paths)
 
 

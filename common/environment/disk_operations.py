@@ -181,13 +181,17 @@ class HeldDirectory:
 
     def _read_around_cache(self, written_fd: int) -> bytes:
         try:
-            fd = _open(PROBE_FILE, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC, dir_fd=self._held_fd())
+            return self._read_directly()
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # The file system has no direct I/O (tmpfs). Drop the clean pages from the cache and read normally.
+            # The file system has no direct I/O (tmpfs), or none of so few bytes. Drop the clean pages from the cache and read
+            # normally.
             os.posix_fadvise(written_fd, 0, 0, os.POSIX_FADV_DONTNEED)
             return _pread(written_fd, _PROBE_SIZE, 0)
+
+    def _read_directly(self) -> bytes:
+        fd = _open(PROBE_FILE, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC, dir_fd=self._held_fd())
         try:
             aligned = _aligned_buffer(_PROBE_SIZE)
             size = os.preadv(fd, (aligned,), 0)

@@ -45,16 +45,17 @@ _MALLOC_PARAMETERS: Final = ((_M_MMAP_THRESHOLD, 32 * 1024 * 1024), (_M_TRIM_THR
 
 
 class ShutdownSignals:
-    """Handles SIGTERM and SIGINT. The first signal requests a controlled shutdown. A second one exits with status 1, unless
-    it comes within SAME_REQUEST_SECONDS."""
+    """Handles SIGTERM, SIGINT and, as in Kafka, SIGHUP. The first signal requests a controlled shutdown. A second one exits
+    with status 1, unless it comes within SAME_REQUEST_SECONDS. A signal that is ignored, as SIGHUP under nohup, stays so."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, process: ProcessResources = PROCESS) -> None:
         self._process = process
         self._loop = loop
         self._requested_at = 0.0
         self._requested: asyncio.Future[None] = loop.create_future()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._received, number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._received, number)
 
     async def wait(self) -> None:
         """Returns when the first signal arrives."""

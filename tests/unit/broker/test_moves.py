@@ -21,6 +21,7 @@ from common.records.metadata_records import FeatureLevelRecord
 from common.storage.checkpoints import HIGH_WATERMARK_CHECKPOINT_FILE, LOG_START_OFFSET_CHECKPOINT_FILE
 from common.storage.log import Log
 from common.storage.log_syncs import ROLLED_AHEAD_MAX
+from common.storage.names import CLEAN_SHUTDOWN_FILE
 from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedEvent
 from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run
@@ -460,6 +461,43 @@ def test_a_swap_that_is_short_of_file_descriptors_costs_clients_a_few_millisecon
         assert await cluster.read_all(1) == ["one"]
 
     run(scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_log_that_fails_just_before_its_swap_does_not_keep_it_from_ending(
+    is_stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are short for a moment, while the current log finishes a roll. The swap ends, the log is loaded again, and then
+    it moves. Or the broker is stopped meanwhile, in order."""
+    prepare = ReplicaCopy.prepare
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        disk, partition = cluster.world.disk(path(1, "a")), cluster[1].partition()
+
+        async def prepare_and_produce(copy: ReplicaCopy) -> None:
+            await prepare(copy)
+            if partition.log.log_end_offset == 1:
+                disk.slow_down(20)
+                for _ in range(3):
+                    assert (await cluster.produce(1, "x" * 80)).error_code == ErrorCode.NONE
+                disk.fail_next("replace_file", errno.EMFILE)
+
+        monkeypatch.setattr(ReplicaCopy, "prepare", prepare_and_produce)
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await cluster.until(lambda: partition.is_swapping)
+        await cluster.until(lambda: partition.log.failure is not None)
+        if is_stopped:
+            await cluster.stop(1)
+            assert CLEAN_SHUTDOWN_FILE in cluster.world.disk(path(1, "b")).files()
+        else:
+            await finished(cluster)
+            assert (await cluster.produce(1, "last")).error_code == ErrorCode.NONE
+
+    run(scenario, log_segment_bytes="200")
 
 
 def test_the_old_log_is_removed_even_if_it_could_not_be_closed() -> None:

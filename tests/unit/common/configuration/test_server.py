@@ -243,6 +243,7 @@ def test_bootstrap_servers_that_do_not_give_the_voter(changes: dict[str, str], t
         ({"socket.connection.setup.timeout.ms": "0"}, ["socket.connection.setup.timeout.ms=0", "at least 1"]),
         ({"log.dirs": "d1"}, ["log.dirs=d1", "'d1' is relative"]),
         ({"log.dirs": "/a,/b,/a/"}, ["'/a' occurs twice"]),
+        ({"log.dirs": "/a,/b,/a/disk-1"}, ["'/a/disk-1' lies in '/a'"]),
         ({"process.roles": "zookeeper"}, ["process.roles=zookeeper", "broker, controller"]),
         ({"process.roles": ""}, ["process.roles="]),
         ({"controller.quorum.voters": "localhost:9093"}, ["controller.quorum.voters", "id@host:port"]),

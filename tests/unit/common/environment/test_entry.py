@@ -177,6 +177,17 @@ async def test_a_signal_that_comes_twice_within_a_moment_counts_once(capsys: pyt
     assert capsys.readouterr().err == "SIGINT came again before the controlled shutdown had ended; leaving at once\n"
 
 
+@pytest.mark.parametrize("is_ignored", [False, True])
+async def test_a_closed_terminal_asks_for_the_shutdown_too_unless_that_is_ignored(is_ignored: bool) -> None:
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+    try:
+        loop = LoopOfSignals()
+        ShutdownSignals(cast(asyncio.AbstractEventLoop, loop), cast(ProcessResources, ProcessThatStays()))
+        assert (signal.SIGHUP in loop.handlers) is not is_ignored
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
 async def test_a_second_signal_ends_a_daemon_whose_log_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, process = LoopOfSignals(), ProcessThatStays()
     ShutdownSignals(cast(asyncio.AbstractEventLoop, loop), cast(ProcessResources, process))

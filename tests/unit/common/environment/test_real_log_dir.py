@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -1135,6 +1136,19 @@ async def test_the_probe_without_direct_io(log_dir: RealLogDir, monkeypatch: pyt
         return os.open(path, flags, *arguments, **keywords)
 
     monkeypatch.setattr(disk_operations, "_open", no_direct)
+    await log_dir.probe()
+
+
+async def test_the_probe_where_direct_io_takes_larger_blocks(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system opens the file for direct I/O, and refuses to read so few bytes."""
+    preadv = os.preadv
+
+    def refuse_direct(fd: int, *arguments: Any) -> int:
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "not a multiple of the block size")
+        return preadv(fd, *arguments)
+
+    monkeypatch.setattr(os, "preadv", refuse_direct)
     await log_dir.probe()
 
 
