@@ -229,6 +229,9 @@ class PartitionReplica:
         it is the end of the log in memory, including writes in flight."""
         is_new_epoch = self.role is not Role.LEADER or partition.leader_epoch > self.leader_epoch
         if not is_new_epoch and partition.partition_epoch <= self.partition_epoch:
+            if partition.partition_epoch == self.partition_epoch:
+                # The answer to a proposal came first. It does not say whether the change has completed a reassignment.
+                self.adding_replicas, self.removing_replicas = partition.adding_replicas, partition.removing_replicas
             return []
         if is_new_epoch:
             self.leader_epoch_start_offset = leader_epoch_start_offset

@@ -154,7 +154,8 @@ class Partition:
         self._adopt_log()
         self._replication_waiters = ReplicationWaiters()
         # Called when the low watermark may have risen. Invariant: empty unless a DeleteRecords request waits.
-        self._low_watermark_watchers: list[Callable[[], None]] = []
+        # A dict used as an ordered set: a client may wait for the same partition very often.
+        self._low_watermark_watchers: dict[Callable[[], None], None] = {}
         self.fetch_watchers = FetchWatchers()
         self._readable = ReadableBytes()
         self._followers_wake = FollowersWake(env, self.fetch_watchers, self._readable)
@@ -383,8 +384,8 @@ class Partition:
     def watch_low_watermark(self, look: Callable[[], None]) -> Callable[[], None]:
         """Calls `look` whenever the low watermark may have risen, or this broker no longer leads. Returns the function that
         ends that."""
-        self._low_watermark_watchers.append(look)
-        return lambda: self._low_watermark_watchers.remove(look)
+        self._low_watermark_watchers[look] = None
+        return lambda: self._low_watermark_watchers.pop(look, None)
 
     def _note_low_watermark(self) -> None:
         for look in [*self._low_watermark_watchers]:

@@ -185,8 +185,8 @@ class HeldDirectory:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # The file system has no direct I/O (tmpfs), or none of so few bytes. Drop the clean pages from the cache and read
-            # normally.
+            # The file system has no direct I/O (tmpfs), or none of so few bytes. Drop the clean pages from the cache and
+            # read normally.
             os.posix_fadvise(written_fd, 0, 0, os.POSIX_FADV_DONTNEED)
             return _pread(written_fd, _PROBE_SIZE, 0)
 

@@ -593,6 +593,25 @@ def test_other_errors_are_tried_again() -> None:
     assert leader.answer(AlterPartitionResult(error=ErrorCode.UNKNOWN_SERVER_ERROR)) == [ProposeIsr(proposal)]
 
 
+def test_a_reassignment_ends_even_if_the_answer_to_the_proposal_comes_before_the_metadata() -> None:
+    """The ISR with the new replica completes the reassignment. A follower that lags later makes the partition
+    under-replicated, which it would not be as long as the replica counted as one to be added."""
+    leader = LeaderContext((1, 2))
+    leader.lead(partition((1, 2), replicas=(1, 2, 3), partition_epoch=8)._replace(adding_replicas=(THREE,)))
+    leader.fetch(TWO, 10)
+    leader.fetch(THREE, 10)
+    leader.accept((1, 2, 3), partition_epoch=9)
+    assert leader.replica.is_reassigning
+    leader.lead(partition((1, 2, 3), replicas=(1, 2, 3), partition_epoch=9))
+    assert not leader.replica.is_reassigning
+    leader.write(20)
+    leader.now_ns += 40 * NS_PER_S
+    leader.fetch(TWO, 20)
+    (shrunken,) = proposed(leader.replica.maybe_shrink_isr(leader.now_ns))
+    leader.accept(shrunken.isr, partition_epoch=10)
+    assert leader.replica.is_under_replicated
+
+
 def test_metadata_of_the_same_partition_epoch_does_not_forget_a_newer_proposal() -> None:
     """The leader made another proposal after the answer to the previous one. Then the record of the previous change arrives.
     If the leader forgot the proposal now, its high watermark could advance without a member that the controller may already
