@@ -34,7 +34,7 @@ from broker.coordinator.core.consumer_group.group_log import apply, tombstones, 
 from broker.coordinator.core.consumer_group.heartbeat import Sender, advance, heartbeat, identify, validate_heartbeat
 from broker.coordinator.core.consumer_group.queries import describe_consumer_group, describe_missing_consumer_group
 from broker.coordinator.core.consumer_group.refusal import Refused
-from broker.coordinator.core.consumer_group.regex_resolution import RESOLUTION, resolution_timer_fired
+from broker.coordinator.core.consumer_group.regex_resolution import RESOLUTION, refuse_too_wide, resolution_timer_fired
 from broker.coordinator.core.consumer_group.topic_subscribers import TopicSubscribers
 from broker.coordinator.core.consumer_group.topics_view import TopicsView
 from broker.coordinator.core.consumer_group.upgrade import upgraded
@@ -122,6 +122,7 @@ class ConsumerGroups:
         if request.member_epoch != JOINING_EPOCH or request.group_id in self._groups:
             group = self._expect(request.group_id)
             sender = identify(turn, group, caller, request, member_id)
+            refuse_too_wide(group, sender.member.topic_regex, self._topics_version)
         elif classic is None or classic.state is GroupState.EMPTY:
             group = ConsumerGroup(request.group_id, self._subscribers)
             sender = identify(turn, group, caller, request, member_id)

@@ -35,7 +35,7 @@ from broker.coordinator.core.consumer_group.group_log import (
 )
 from broker.coordinator.core.consumer_group.reconciliation import reconcile
 from broker.coordinator.core.consumer_group.refusal import Refused
-from broker.coordinator.core.consumer_group.regex_resolution import maybe_resolve, refuse_too_wide, validate_regex
+from broker.coordinator.core.consumer_group.regex_resolution import maybe_resolve, validate_regex
 from broker.coordinator.core.consumer_group.target_assignment import assign, maybe_raise_epoch, raise_epoch
 from broker.coordinator.core.consumer_group.topics_view import TopicsView
 from broker.coordinator.core.result import Caller
@@ -126,8 +126,6 @@ def identify(
     member = _updated(before, caller, request, member_id)
     if member.topic_regex is not None and (before is None or before.topic_regex != member.topic_regex):
         validate_regex(member.topic_regex)
-    if member.topic_regex is not None:
-        refuse_too_wide(group, member.topic_regex)
     if not turn.fits_one_batch([metadata_record(group, member)]):
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "The subscription is too large for a record of the group.")
     _expect_known_state(member, owned)

@@ -43,9 +43,10 @@ def validate_regex(text: str) -> None:
         ) from error
 
 
-def refuse_too_wide(group: ConsumerGroup, text: str) -> None:
-    """Raises Refused if the regular expression matched too many topics when it was last resolved."""
-    if text in group.too_wide_regexes:
+def refuse_too_wide(group: ConsumerGroup, text: str | None, version: int) -> None:
+    """Raises Refused if the regular expression matches too many topics. When the set of topics has changed, that is not
+    known before the next resolution, which a heartbeat begins."""
+    if text in group.too_wide_regexes and group.resolved_version == version:
         raise Refused(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex `{text}` matches more topics than a record of the group can name.",

@@ -88,6 +88,23 @@ def test_an_expression_that_matches_too_many_topics_for_a_record_is_refused() ->
     assert world.told(world.beat("a", 1, owned={}, topics=["t"], regex="")) == (2, {1: [0, 1, 2, 3]})
 
 
+def test_an_expression_that_was_too_wide_is_resolved_again_when_topics_have_gone() -> None:
+    world = ConsumerWorld(batch_bytes_max=1_000)
+    names = [f"topic-{number:0100}" for number in range(20)]
+    for name in names:
+        world.topics.create(name, 1)
+    world.enter("a", regex="topic.*")
+    world.advance(0)
+    assert world.refused(world.beat("a", 1)) == "INVALID_REGULAR_EXPRESSION"
+    for name in names[1:]:
+        world.topics.delete(name)
+    world.change(*names[1:])
+    world.advance(REFRESH_INTERVAL_MS)
+    assert world.refused(world.beat("a", 1)) == "NONE"
+    world.advance(0)
+    assert world.told(world.beat("a", 1, owned={})) == (2, {2: [0]})
+
+
 def test_an_expression_that_nobody_has_is_forgotten() -> None:
     """An empty text ends the subscription by an expression, and the names remain."""
     world = ConsumerWorld()
