@@ -350,6 +350,23 @@ def test_a_truncation_lowers_the_first_dirty_offset() -> None:
     run(scenario, log_cleaner_backoff_ms=SOON)
 
 
+async def kill_within_a_truncation(cluster: Cluster) -> None:
+    """Elects broker 2, which lacks what broker 1 has. Kills broker 1 when it has cut its log, and has not synced that."""
+    await cluster.start(2)
+    is_killed, is_cut = asyncio.Event(), asyncio.Event()
+
+    def kill(where: str, kind: str, _name: str) -> None:
+        if (where, kind) == (path(1, "a"), "truncate"):
+            is_cut.set()
+        elif (where, kind) == (path(1, "a"), "fsync") and is_cut.is_set() and not is_killed.is_set():
+            cluster.crash(1)
+            is_killed.set()
+
+    cluster.world.operation_watchers.append(kill)
+    cluster.controller.change(leader=2, isr=[2])
+    await is_killed.wait()
+
+
 def test_a_kill_within_a_truncation_leaves_nothing_clean_that_is_not() -> None:
     """The broker is killed after an unclean election has cut its log, and before the checkpoint is lowered. If the records
     that follow counted as clean, older values of their keys would stay, and come back once their tombstones are gone."""
@@ -357,19 +374,7 @@ def test_a_kill_within_a_truncation_leaves_nothing_clean_that_is_not() -> None:
     async def scenario(cluster: Cluster) -> None:
         await compact_what_one_broker_has(cluster)
         clean = checkpoint(cluster)["t", 0]
-        await cluster.start(2)
-        is_killed, is_cut = asyncio.Event(), asyncio.Event()
-
-        def kill(where: str, kind: str, _name: str) -> None:
-            if (where, kind) == (path(1, "a"), "truncate"):
-                is_cut.set()
-            elif (where, kind) == (path(1, "a"), "fsync") and is_cut.is_set() and not is_killed.is_set():
-                cluster.crash(1)
-                is_killed.set()
-
-        cluster.world.operation_watchers.append(kill)
-        cluster.controller.change(leader=2, isr=[2])
-        await is_killed.wait()
+        await kill_within_a_truncation(cluster)
         assert checkpoint(cluster) == {("t", 0): clean}
         await fill(cluster, 2, count=clean)
         for number in range(20):
@@ -392,19 +397,7 @@ def test_two_kills_after_a_truncation_leave_nothing_clean_that_is_not() -> None:
         await compact_what_one_broker_has(cluster)
         clean = checkpoint(cluster)["t", 0]
         cluster.controller.configure("min.cleanable.dirty.ratio", "1.0")
-        await cluster.start(2)
-        is_killed, is_cut = asyncio.Event(), asyncio.Event()
-
-        def kill(where: str, kind: str, _name: str) -> None:
-            if (where, kind) == (path(1, "a"), "truncate"):
-                is_cut.set()
-            elif (where, kind) == (path(1, "a"), "fsync") and is_cut.is_set() and not is_killed.is_set():
-                cluster.crash(1)
-                is_killed.set()
-
-        cluster.world.operation_watchers.append(kill)
-        cluster.controller.change(leader=2, isr=[2])
-        await is_killed.wait()
+        await kill_within_a_truncation(cluster)
         await fill(cluster, 2, count=2 * clean)
         await cluster.start(1)
         await cluster.until(lambda: cluster.controller.partition().isr == (2, 1))
