@@ -36,7 +36,7 @@ from common.storage.compaction.record_spans import opened_payload
 
 _ZSTD = 4
 _ZSTD_FIRST_VERSION = 7
-# To look at so many records takes about a quarter of a second.
+# To look at so many records takes about a fifth of a second.
 RECORDS_MAX = 100_000
 # How large compressed records may become, unless max.message.bytes allows a batch of more.
 OPENED_BYTES_MAX = 32 << 20

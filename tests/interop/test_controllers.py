@@ -118,7 +118,7 @@ def test_the_wrong_kind_of_node_is_one_line(kafka: Kafka, bootstrap: str, asked:
 
 
 def test_the_controller_takes_changes_of_a_broker(bootstrap: str, asked: tuple[str, str]) -> None:
-    """The way out for a broker whose limits let nobody in. The broker itself shows the change."""
+    """The way out if the limits of a broker refuse every connection. The broker itself shows the change."""
     key = "num.replica.alter.log.dirs.threads"
 
     def described() -> list[str]:

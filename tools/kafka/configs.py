@@ -3,7 +3,7 @@
 Counterpart of Kafka's ConfigCommand, for these entity types. Only the broker itself answers requests about its own
 configuration, so the tool sends these to that broker. All other requests can go to any broker. With --bootstrap-controller,
 the brokers are the controllers (KIP-919). The active controller also takes a change of a broker's configuration, which is
-the way out if that broker lets nobody in, but only the broker can describe it.
+the way out if that broker refuses every connection. Only the broker itself can describe its configuration.
 """
 
 import argparse

@@ -543,7 +543,7 @@ def test_the_offsets_of_a_topic_that_is_deleted_during_a_load_are_dropped_after_
 
 @pytest.mark.parametrize("why", ["the ISR is too small", "there is no leader"])
 def test_a_new_topic_of_the_name_does_not_inherit_offsets_that_could_not_be_dropped(why: str) -> None:
-    """Nobody could write that the offsets are gone. With them, consumers would skip the new topic's first records."""
+    """No coordinator could write that they are gone. With them, consumers would skip the first records of the new topic."""
 
     async def scenario(cluster: Cluster) -> None:
         cluster.new_shard = lambda: GroupShard(GroupSettings(), cluster[1].state)

@@ -64,8 +64,8 @@ def test_the_directories_since_the_last_unfenced_incarnation_count(
     history: list[KnownRecord | str], expected: tuple[DirectoryId, ...] | None
 ) -> None:
     """A broker whose disk has died starts twice. The second start finds only the registration of the first, without the
-    disk. It must remember the disk nevertheless, if the first start was never unfenced: a log may be there that nobody has
-    told the controller about."""
+    disk. It must remember the disk nevertheless, if the first start was never unfenced: a log may be there of
+    which the controller has not been told."""
     image = MetadataState()
     image.replay(level(21), offset=Offset(0))
     previous = PreviousDirectories(BrokerId(1), IncarnationId(uuid(1_000_000 + INCARNATION)))

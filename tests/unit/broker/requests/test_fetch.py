@@ -29,6 +29,16 @@ async def one_broker(cluster: Cluster, partitions: int = 1) -> None:
         await cluster.started(index)
 
 
+async def two_brokers(cluster: Cluster) -> None:
+    """Broker 1 leads two partitions with a record each, and broker 2 follows."""
+    for broker_id in (1, 2):
+        await cluster.start(broker_id)
+    cluster.controller.create_topic([1, 2], [1, 2])
+    for index in (0, 1):
+        await cluster.started(index)
+        await cluster.produce(1, "a", index=index)
+
+
 def request(*partitions: FetchPartition, **fields: Any) -> FetchRequest:
     return FetchRequest(topics=[FetchTopic(topic="t", topic_id=TOPIC, partitions=list(partitions))], **fields)
 
@@ -239,12 +249,7 @@ def test_a_leader_that_is_deposed_during_a_read_answers_with_an_error(
     read = Log.read
 
     async def scenario(cluster: Cluster) -> None:
-        for broker_id in (1, 2):
-            await cluster.start(broker_id)
-        cluster.controller.create_topic([1, 2], [1, 2])
-        for index in (0, 1):
-            await cluster.started(index)
-            await cluster.produce(1, "a", index=index)
+        await two_brokers(cluster)
 
         async def read_and_lose(log: Log, *arguments: Any, **options: Any) -> LogRead:
             result = await read(log, *arguments, **options)
@@ -275,12 +280,7 @@ def test_a_leader_that_is_deposed_between_two_slices_answers_with_an_error(
     pauses = 0
 
     async def scenario(cluster: Cluster) -> None:
-        for broker_id in (1, 2):
-            await cluster.start(broker_id)
-        cluster.controller.create_topic([1, 2], [1, 2])
-        for index in (0, 1):
-            await cluster.started(index)
-            await cluster.produce(1, "a", index=index)
+        await two_brokers(cluster)
 
         async def pause_and_lose() -> None:
             nonlocal pauses

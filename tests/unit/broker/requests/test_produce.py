@@ -265,8 +265,8 @@ def small_but_full(count: int, payload: bytes, timestamp_ms: int = 0) -> bytearr
 def test_a_batch_whose_records_would_stop_the_event_loop_is_refused(
     configs: dict[str, str], count: int, payload: bytes, expected: str
 ) -> None:
-    """A few kilobytes can hold millions of records. A producer can split the batch. Another topic takes it, because nobody
-    looks at its records there."""
+    """A few kilobytes can hold millions of records. A producer can split the batch. A topic whose records need not be
+    looked at takes it."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)

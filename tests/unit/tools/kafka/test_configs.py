@@ -177,7 +177,7 @@ def controller() -> Iterator[FakeBroker]:
         yield node
 
 
-def test_a_controller_takes_the_change_of_a_broker_that_lets_nobody_in(
+def test_a_controller_takes_the_change_of_a_broker_that_refuses_connections(
     controller: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neither the change nor the deletion asks the broker for anything."""
