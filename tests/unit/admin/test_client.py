@@ -3,6 +3,7 @@ real sockets."""
 
 import asyncio
 import errno
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -300,11 +301,14 @@ def test_a_slow_broker_is_asked_again_until_the_time_is_over(run: Run) -> None:
             with pytest.raises(TimedOut) as caught:
                 await admin.describe_log_dirs([1], timeout_ms=400)[1]
             assert env.now_ns() - start_ns >= 400_000_000
-            attempts = len(cluster[1].asked)
-            assert attempts in (2, 3)
-            assert str(caught.value).startswith(
-                f"Timed out waiting for an answer of {cluster[1].address} after {attempts} attempts. Call: describeLogDirs ("
+            said = re.match(
+                rf"Timed out waiting for an answer of {cluster[1].address} after (\d+) attempts?\. Call: describeLogDirs \(",
+                str(caught.value),
             )
+            assert said is not None, caught.value
+            # The last attempt may end in its handshake, before the broker has read a request.
+            assert int(said[1]) - len(cluster[1].asked) in (0, 1)
+            assert cluster[1].asked
 
     run(scenario)
 
