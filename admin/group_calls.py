@@ -171,9 +171,10 @@ class GroupCalls:
             DeleteGroupsRequest(groups_names=[group_id]),
             group_id,
             timeout_ms,
-            lambda answer: (_only(answer.results).error_code, None),
+            lambda answer: (_only(answer.results).error_code, _only(answer.results).error_message),
         )
-        check(_only(response.results).error_code)
+        result = _only(response.results)
+        check(result.error_code, result.error_message)
 
     async def _ask(
         self,

@@ -12,6 +12,7 @@ from broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from broker.coordinator.core.group_partition import OFFSETS_TOPIC
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.key_partitions import KeyPartitions
+from broker.coordinator.core.result import Caller
 from broker.coordinator.core.transactions.verification import RETRIABLE, Question, offset_commit_error
 from broker.coordinator.transaction_verifier import TransactionVerifier
 from broker.coordinator.waiting_request import WaitingRequest
@@ -60,6 +61,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         waiting: WaitingRequest,
         verifier: TransactionVerifier,
         *,
+        caller: Caller,
         knows_abortable: bool,
         is_add: bool = False,
     ) -> None:
@@ -69,7 +71,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         found = self._partition_of(request.group_id)
         is_served = found is not None and found.is_loaded and found.partition.leader_error() is ErrorCode.NONE
         if found is None or not is_served or not (is_add or verifier.is_enabled):
-            self._commit_transactional(request, waiting, must_be_verified=False, guard=None)
+            self._commit_transactional(request, waiting, caller, must_be_verified=False, guard=None)
             return
         partition = found.partition
         try:
@@ -78,12 +80,12 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
             waiting.refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
             return
         if guard is None:
-            self._commit_transactional(request, waiting, must_be_verified=True, guard=None)
+            self._commit_transactional(request, waiting, caller, must_be_verified=True, guard=None)
             return
 
         def verified(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
-                self._commit_transactional(request, waiting, must_be_verified=True, guard=guard)
+                self._commit_transactional(request, waiting, caller, must_be_verified=True, guard=guard)
                 return
             if error not in RETRIABLE:
                 partition.verification_guards.drop(guard)
@@ -97,6 +99,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         self,
         request: TxnOffsetCommitRequest,
         waiting: WaitingRequest,
+        caller: Caller,
         *,
         must_be_verified: bool,
         guard: VerificationGuard | None,
@@ -115,7 +118,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         if found.is_loaded and error is not ErrorCode.NONE:
             waiting.refuse(error)
             return
-        found.perform(waiting, lambda shard, now: [shard.commit_transactional_offsets(now, waiting, request)])
+        found.perform(waiting, lambda shard, now: [shard.commit_transactional_offsets(now, waiting, caller, request)])
 
     def write_marker(self, partition: Partition, marker: EndTransactionMarker, on_done: Callable[[ErrorCode], None]) -> None:
         """Ends a transaction in a partition of `__consumer_offsets`: writes the marker, and commits or drops the offsets

@@ -53,6 +53,7 @@ from common.protocol.messages.txn_offset_commit import (
 )
 
 _TOPIC_ID_FIRST_VERSION = 10
+_TRANSACTIONAL_TOPIC_ID_FIRST_VERSION = 6
 _SEVERAL_GROUPS_FIRST_VERSION = 8
 _MISSING_GROUPS_FIRST_VERSION = 9
 _ABORTABLE_FIRST_VERSION = 4
@@ -112,55 +113,53 @@ class GroupOffsetsRequests:
         by_id: bool,
     ) -> None:
         topic = self._topic(asked, by_id=by_id)
-        exists = () if topic is None else topic.partitions
-        present = [each for each in asked.partitions if each.partition_index in exists]
-        if topic is not None and (present or not asked.partitions):
-            known.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.id, partitions=present))
-        if len(present) < len(asked.partitions):
+        present, missing = _existing_and_missing(topic, asked.partitions)
+        if topic is not None:
+            asked.name, asked.topic_id = topic.name, topic.id
+            if present or not asked.partitions:
+                known.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.id, partitions=present))
+        if missing:
             error = _unknown_error(topic, by_id=by_id)
-            refused.append(
-                OffsetCommitResponseTopic(
-                    name=asked.name if topic is None else topic.name,
-                    topic_id=asked.topic_id if topic is None else topic.id,
-                    partitions=[
-                        OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error)
-                        for each in asked.partitions
-                        if each.partition_index not in exists
-                    ],
-                )
-            )
+            partitions = [OffsetCommitResponsePartition(partition_index=each, error_code=error) for each in missing]
+            refused.append(OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
 
-    def _topic(self, asked: OffsetCommitRequestTopic, *, by_id: bool) -> Topic | None:
+    def _topic(self, asked: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, *, by_id: bool) -> Topic | None:
         return self._state.topics.get(TopicId(asked.topic_id)) if by_id else self._state.topic_named(asked.name)
 
     def handle_transactional_commit(self, context: RequestContext, request: TxnOffsetCommitRequest) -> Any:
         """Answers once the offsets are in the producer's transaction, in every in-sync replica of the group's partition."""
-        refused = [unknown for topic in request.topics if (unknown := self._take_out_missing(topic)) is not None]
+        by_id = context.api_version >= _TRANSACTIONAL_TOPIC_ID_FIRST_VERSION
+        refused = [
+            unknown for topic in request.topics if (unknown := self._take_out_missing(topic, by_id=by_id)) is not None
+        ]
+        # What is left must have an id: a topic that does not exist has nothing left.
+        request.topics = [topic for topic in request.topics if topic.partitions]
         waiting = waiting_for(context, request)
         if not request.group_id:
             waiting.refuse(ErrorCode.INVALID_GROUP_ID)
-        elif not any(topic.partitions for topic in request.topics):
+        elif not request.topics:
             waiting.answer(TxnOffsetCommitResponse())
         else:
-            knows_abortable = context.api_version >= _ABORTABLE_FIRST_VERSION
-            is_add = context.api_version >= _ADDS_PARTITION_FIRST_VERSION
             self._coordinator.commit_transactional(
-                request, waiting, self._verifier, knows_abortable=knows_abortable, is_add=is_add
+                request,
+                waiting,
+                self._verifier,
+                caller=Caller("", "", knows_missing_groups=by_id),
+                knows_abortable=context.api_version >= _ABORTABLE_FIRST_VERSION,
+                is_add=context.api_version >= _ADDS_PARTITION_FIRST_VERSION,
             )
-        return _with_missing(waiting, refused) if refused else response_of(context, waiting)
+        return _with_refused(waiting, refused) if refused else response_of(context, waiting)
 
-    def _take_out_missing(self, asked: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic | None:
-        asked.partitions, missing = self._existing_and_missing(asked.name, asked.partitions)
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def _take_out_missing(self, asked: TxnOffsetCommitRequestTopic, *, by_id: bool) -> TxnOffsetCommitResponseTopic | None:
+        topic = self._topic(asked, by_id=by_id)
+        if topic is not None:
+            asked.name, asked.topic_id = topic.name, topic.id
+        asked.partitions, missing = _existing_and_missing(topic, asked.partitions)
+        error = _unknown_error(topic, by_id=by_id)
         partitions = [TxnOffsetCommitResponsePartition(partition_index=each, error_code=error) for each in missing]
-        return TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions) if missing else None
-
-    def _existing_and_missing(self, topic_name: str, asked: Sequence[Asked]) -> tuple[list[Asked], list[int]]:
-        """Returns those that exist of the partitions that a request names, and the indexes of the others."""
-        topic = self._state.topic_named(topic_name)
-        exists = () if topic is None else topic.partitions
-        existing = [each for each in asked if each.partition_index in exists]
-        return existing, [each.partition_index for each in asked if each.partition_index not in exists]
+        if not missing:
+            return None
+        return TxnOffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
 
     # --- fetch ---------------------------------------------------------------------------------------------------
 
@@ -231,7 +230,7 @@ class GroupOffsetsRequests:
         return _with_undeleted(waiting, refused) if refused else response_of(context, waiting)
 
     def _take_out_unknown(self, asked: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic | None:
-        asked.partitions, unknown = self._existing_and_missing(asked.name, asked.partitions)
+        asked.partitions, unknown = _existing_and_missing(self._state.topic_named(asked.name), asked.partitions)
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         partitions = [OffsetDeleteResponsePartition(partition_index=each, error_code=error) for each in unknown]
         return OffsetDeleteResponseTopic(name=asked.name, partitions=partitions) if unknown else None
@@ -241,8 +240,18 @@ def _unknown_error(topic: Topic | None, *, by_id: bool) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def _with_refused(waiting: WaitingRequest, refused: list[OffsetCommitResponseTopic]) -> OffsetCommitResponse:
-    response: OffsetCommitResponse = await waiting.future
+def _existing_and_missing(topic: Topic | None, asked: Sequence[Asked]) -> tuple[list[Asked], list[int]]:
+    """Returns those that exist of the partitions that a request names, and the indexes of the others."""
+    exists = () if topic is None else topic.partitions
+    existing = [each for each in asked if each.partition_index in exists]
+    return existing, [each.partition_index for each in asked if each.partition_index not in exists]
+
+
+async def _with_refused(
+    waiting: WaitingRequest, refused: Sequence[OffsetCommitResponseTopic] | Sequence[TxnOffsetCommitResponseTopic]
+) -> Any:
+    """Adds these topics to the answer, which names no partition of theirs."""
+    response = await waiting.future
     by_topic = {(topic.name, topic.topic_id): topic for topic in response.topics}
     for topic in refused:
         answered = by_topic.get((topic.name, topic.topic_id))
@@ -250,17 +259,6 @@ async def _with_refused(waiting: WaitingRequest, refused: list[OffsetCommitRespo
             response.topics.append(topic)
         else:
             answered.partitions += topic.partitions
-    return response
-
-
-async def _with_missing(waiting: WaitingRequest, refused: list[TxnOffsetCommitResponseTopic]) -> TxnOffsetCommitResponse:
-    response: TxnOffsetCommitResponse = await waiting.future
-    by_name = {topic.name: topic for topic in response.topics}
-    for topic in refused:
-        if topic.name in by_name:
-            by_name[topic.name].partitions += topic.partitions
-        else:
-            response.topics.append(topic)
     return response
 
 

@@ -485,7 +485,10 @@ def _consumer_group_describe(
 
 def _delete_groups(request: DeleteGroupsRequest, code: ErrorCode, message: str | None) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
-        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
+        results=[
+            DeletableGroupResult(group_id=group_id, error_code=code, error_message=message)
+            for group_id in request.groups_names
+        ]
     )
 
 
@@ -516,6 +519,7 @@ def _txn_offset_commit(request: TxnOffsetCommitRequest, code: ErrorCode, message
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
                     for partition in topic.partitions

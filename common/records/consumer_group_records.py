@@ -1,6 +1,6 @@
 """The records of `__consumer_offsets` that describe the groups of KIP-848 (core).
 
-Formats are those of Apache Kafka 4.1. A group consists of its epoch, its members (what they subscribe to and what they own),
+Formats are those of Apache Kafka 4.4. A group consists of its epoch, its members (what they subscribe to and what they own),
 its target assignment (an epoch, and one record for each member), and the topics that its regular expressions match.
 ConsumerGroupPartitionMetadata is what Kafka 4.0 wrote in place of `metadata_hash`: it is read, so that its tombstone can be
 written, and never written otherwise.
@@ -104,6 +104,16 @@ class TopicPartitions(Struct):
     partitions: list[Int32] = field(default_factory=list)
 
 
+@struct
+class OwnedTopicPartitions(Struct):
+    """`assignment_epochs` are those in which the member was given each of the partitions (KIP-1251), None in a record of
+    an older release."""
+
+    topic_id: Uuid = ZERO_UUID
+    partitions: list[Int32] = field(default_factory=list)
+    assignment_epochs: list[Int32] | None = field(default=None, tag=0)
+
+
 @message(kind=Kind.DATA, versions="7", flexible="none")
 class ConsumerGroupTargetAssignmentMemberKey(Struct):
     group_id: str = ""
@@ -128,8 +138,8 @@ class ConsumerGroupCurrentMemberAssignmentValue(Struct):
     member_epoch: Int32 = 0
     previous_member_epoch: Int32 = 0
     state: Int8 = 0
-    assigned_partitions: list[TopicPartitions] = field(default_factory=list)
-    partitions_pending_revocation: list[TopicPartitions] = field(default_factory=list)
+    assigned_partitions: list[OwnedTopicPartitions] = field(default_factory=list)
+    partitions_pending_revocation: list[OwnedTopicPartitions] = field(default_factory=list)
 
 
 @message(kind=Kind.DATA, versions="16", flexible="none")

@@ -1,6 +1,8 @@
 """Every declared message version is tested against an independent codec, and every request and response is registered."""
 
 from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from common.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from common.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from common.protocol.registry import APIS
 from common.protocol.schema import Kind, message_schema
 from tests.property import test_protocol_kafka_python, test_protocol_kio
@@ -26,7 +28,14 @@ BETWEEN_NODES = (
 NOT_IN_KAFKA_PYTHON = ("ConsumerGroupDescribe", "ConsumerGroupHeartbeat")
 
 # The versions of Kafka 4.4, which neither of the codecs knows yet.
-NEWER = {(ApiVersionsRequest, 5), (ApiVersionsResponse, 5)}
+NEWER = {
+    (ApiVersionsRequest, 5),
+    (ApiVersionsResponse, 5),
+    (DeleteGroupsRequest, 3),
+    (DeleteGroupsResponse, 3),
+    (TxnOffsetCommitRequest, 6),
+    (TxnOffsetCommitResponse, 6),
+}
 
 
 def test_every_declared_version_has_an_oracle_test() -> None:

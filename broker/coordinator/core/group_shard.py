@@ -46,7 +46,7 @@ from broker.coordinator.core.turn import JOIN, SESSION, SYNC, Turn
 from common.configuration.group import GroupConfig
 from common.net.error_responses import error_response
 from common.protocol.api_keys import ApiKey
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import ErrorCode, cut_message
 from common.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from common.protocol.messages.delete_groups import DeletableGroupResult
 from common.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -322,12 +322,16 @@ class GroupShard:
         turn.answer(waiter, response)
         return turn.step
 
-    def commit_transactional_offsets(self, now: Now, waiter: Waiter, request: TxnOffsetCommitRequest) -> Step:
-        """Answers with TxnOffsetCommitResponse. The shell has taken out what does not exist, and has seen to it that the
-        producer is not fenced. The records are part of the producer's transaction."""
+    def commit_transactional_offsets(
+        self, now: Now, waiter: Waiter, caller: Caller, request: TxnOffsetCommitRequest
+    ) -> Step:
+        """Answers with TxnOffsetCommitResponse. The shell has taken out what does not exist, has given the topics both name
+        and id, and has seen to it that the producer is not fenced. The records are part of the producer's transaction."""
         turn = self._turn(now)
         group = self._groups.get(request.group_id)
-        error = transactional_commit_error(self._any_group(request.group_id), request)
+        error = transactional_commit_error(
+            self._any_group(request.group_id), request, knows_missing_groups=caller.knows_missing_groups
+        )
         if error is not None:
             turn.answer(waiter, error_response(request, ApiKey.TXN_OFFSET_COMMIT, error))
             return turn.step
@@ -442,11 +446,11 @@ class GroupShard:
         """Answers with DeletableGroupResult."""
         turn = self._turn(now)
         group = self._any_group(group_id)
-        error = ErrorCode.NONE
+        error, message = ErrorCode.NONE, None
         if group is None:
-            error = ErrorCode.GROUP_ID_NOT_FOUND
+            error, message = ErrorCode.GROUP_ID_NOT_FOUND, cut_message(f"There is no group {group_id}.")
         elif group.state not in (GroupState.EMPTY, ConsumerGroupState.EMPTY):
-            error = ErrorCode.NON_EMPTY_GROUP
+            error, message = ErrorCode.NON_EMPTY_GROUP, f"The group has members; it is {group.state.value}."
         else:
             self._remove_offsets(
                 turn, _distinct(self._offsets.keys_of_group(group_id), self._pending.keys_of_group(group_id))
@@ -455,7 +459,7 @@ class GroupShard:
                 self._consumer_groups.delete(turn, group)
             else:
                 self._remove_group(turn, group)
-        turn.answer(waiter, DeletableGroupResult(group_id=group_id, error_code=error))
+        turn.answer(waiter, DeletableGroupResult(group_id=group_id, error_code=error, error_message=message))
         return turn.steps
 
     def _turn(self, now: Now) -> Turn:

@@ -72,7 +72,7 @@ def fetch_offsets(
 
 
 def _is_of_former(value: OffsetCommitValue | None, topic_id: TopicId | None) -> bool:
-    # Not every record has the id: the version with a retention time lacks it, and so do those of transactions.
+    # Not every record has the id: the version with a retention time lacks it, and so do those of older releases.
     return value is not None and topic_id is not None and value.topic_id not in (ZERO_UUID, topic_id)
 
 

@@ -36,8 +36,8 @@ class Caller:
     can_skip_assignment: bool = True
     """JoinGroup from version 9 on: a leader may be told not to assign (KIP-814)."""
     knows_missing_groups: bool = True
-    """OffsetCommit from version 9 on, DescribeGroups from version 6 on: expects GROUP_ID_NOT_FOUND. Such an OffsetCommit
-    also knows the errors of member epochs."""
+    """OffsetCommit from version 9 on, TxnOffsetCommit and DescribeGroups from version 6 on: expects GROUP_ID_NOT_FOUND. Such
+    a commit also knows the errors of member epochs."""
     brings_member_id: bool = True
     """ConsumerGroupHeartbeat from version 1 on: the client makes the id of a new member (KIP-1082)."""
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.coordinator.core.classic_group import ClassicGroup
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
-from broker.coordinator.core.consumer_group.offsets import member_epoch_error
+from broker.coordinator.core.consumer_group.offsets import member_commit_error
 from broker.coordinator.core.membership import generation_error
 from broker.coordinator.core.offset_commit import Commits, metadata_length
 from broker.coordinator.core.result import CoordinatorRecord
@@ -29,7 +29,7 @@ _NO_MEMBER: Final = ""
 
 
 def transactional_commit_error(
-    group: ClassicGroup | ConsumerGroup | None, request: TxnOffsetCommitRequest
+    group: ClassicGroup | ConsumerGroup | None, request: TxnOffsetCommitRequest, *, knows_missing_groups: bool
 ) -> ErrorCode | None:
     """Returns why the sender may not commit."""
     if not request.group_id:
@@ -38,11 +38,14 @@ def transactional_commit_error(
     if not has_membership:
         return None
     if group is None:
-        return ErrorCode.ILLEGAL_GENERATION
+        if request.generation_id < 0:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.GROUP_ID_NOT_FOUND if knows_missing_groups else ErrorCode.ILLEGAL_GENERATION
     if isinstance(group, ConsumerGroup):
-        error = member_epoch_error(group, request.member_id, request.generation_id)
-        # Producers do not know the newer error. Kafka's OffsetMetadataManager translates it likewise.
-        return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
+        error = member_commit_error(group, request.member_id, request.generation_id, request.topics)
+        # Older producers do not know the newer error. Kafka's OffsetMetadataManager translates it likewise.
+        is_newer = error is ErrorCode.STALE_MEMBER_EPOCH and not knows_missing_groups
+        return ErrorCode.ILLEGAL_GENERATION if is_newer else error
     return generation_error(group, request.member_id, request.group_instance_id, request.generation_id)
 
 
@@ -64,10 +67,11 @@ def transactional_commits(turn: Turn, request: TxnOffsetCommitRequest) -> tuple[
                     leader_epoch=each.committed_leader_epoch,
                     metadata=metadata,
                     commit_timestamp=turn.now.wall_ms,
+                    topic_id=topic.topic_id,
                 )
                 commits.append((key, value))
             results.append(TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error))
-        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
+        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results))
     records = [CoordinatorRecord(encode_key(key), encode_offset(value)) for key, value in commits]
     if not turn.fits_one_batch(records):
         return [], error_response(request, ApiKey.TXN_OFFSET_COMMIT, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)

@@ -25,12 +25,13 @@ from common.protocol.messages.txn_offset_commit import (
 )
 from common.records.batch import TRANSACTIONAL_BIT
 from common.records.end_transaction import EndTransactionMarker
-from tests.unit.broker.cluster import Cluster, batch, run
+from tests.unit.broker.cluster import TOPIC, Cluster, batch, run
 from tests.unit.broker.requests.contexts import context
 from tests.unit.broker.test_idempotent_produce import elect, sent
 from tests.unit.broker.test_transactions import ID, RecordedMarkers, end, send
 
 STATE = TopicId(Uuid(b"S" * 16))
+UNKNOWN = TopicId(Uuid(b"?" * 16))
 OFFSETS = TopicId(Uuid(b"O" * 16))
 QUESTION = ("tx", ID, 0, [("t", [0])])
 KEY = "transaction.partition.verification.enable"
@@ -548,6 +549,41 @@ def test_a_commit_of_version_five_adds_the_partition_of_its_offsets() -> None:
         assert coordinator.asked == [[("tx", ID, 0, [("__consumer_offsets", [0])])]]
 
     run_verified(scenario, transaction_partition_verification_enable="false")
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_offsets_of_a_transaction_are_committed_by_name_and_by_id(version: int) -> None:
+    """From version 6 on, topics have ids (KIP-1319). What does not exist has an error of its own."""
+
+    async def scenario(cluster: Cluster, coordinator: Coordinator) -> None:
+        await with_offsets_topic(cluster)
+        coordinator.is_adding = True
+        coordinator.may_answer.set()
+        partitions = [TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=7) for index in (0, 9)]
+        topics = [
+            TxnOffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=partitions)
+            for name, topic_id in (("t", TOPIC), ("u", UNKNOWN))
+        ]
+        request = TxnOffsetCommitRequest(
+            transactional_id="tx", group_id="g", producer_id=ID, producer_epoch=0, topics=topics
+        )
+        response = await cluster.request(1, request, version=version)
+        found = {
+            (topic.topic_id if version == 6 else topic.name, part.partition_index): ErrorCode(part.error_code)
+            for topic in response.topics
+            for part in topic.partitions
+        }
+        known, missing = (TOPIC, UNKNOWN) if version == 6 else ("t", "u")
+        missing_error = ErrorCode.UNKNOWN_TOPIC_ID if version == 6 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert found == {
+            (known, 0): ErrorCode.NONE,
+            (known, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            (missing, 0): missing_error,
+            (missing, 9): missing_error,
+        }
+        assert len(response.topics) == 2
+
+    run_verified(scenario)
 
 
 def test_a_commit_whose_transaction_ends_meanwhile_is_refused() -> None:

@@ -11,6 +11,9 @@ Assignment = Mapping[TopicId, frozenset[int]]
 
 NOTHING: Assignment = {}
 
+# An epoch for each of some partitions.
+Epochs = Mapping[TopicId, Mapping[int, int]]
+
 
 class _TopicPartitions(Protocol):
     topic_id: Uuid
@@ -38,8 +41,21 @@ def to_wire(assignment: Assignment, struct: Callable[..., _Wire]) -> list[_Wire]
     ]
 
 
+def epochs_of(assignment: Assignment, epoch: int, known: Epochs | None = None) -> Epochs:
+    """Returns the epoch of each partition: the one that is known, or else `epoch`."""
+    known = known or {}
+    return {
+        topic_id: {index: known.get(topic_id, {}).get(index, epoch) for index in partitions}
+        for topic_id, partitions in assignment.items()
+    }
+
+
 def is_subset(owned: Assignment, of: Assignment) -> bool:
     return all(partitions <= of.get(topic_id, frozenset()) for topic_id, partitions in owned.items())
+
+
+def union(one: Assignment, other: Assignment) -> Assignment:
+    return {topic_id: one.get(topic_id, frozenset()) | other.get(topic_id, frozenset()) for topic_id in {**one, **other}}
 
 
 def overlap(one: Assignment, other: Assignment) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final
 
-from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment
+from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment, union
 from broker.coordinator.core.consumer_group.consumer_member import ConsumerMember
 from broker.coordinator.core.consumer_group.topic_matching import TopicMatching
 from broker.coordinator.core.consumer_group.topic_subscribers import TopicSubscribers
@@ -275,6 +275,8 @@ class ConsumerGroup:
                 for topic_id, partitions in assignment.items():
                     for index in partitions:
                         assert owners.setdefault((topic_id, index), member.member_id) == member.member_id
+            has = union(member.assigned, member.pending_revocation)
+            assert {topic: frozenset(part) for topic, part in member.assignment_epochs.items()} == has
             assert member.epoch <= self.epoch
         assert owners == {(topic, index): each for topic, part in self._owners.items() for index, each in part.items()}
         assert counts == self._topic_counts

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from broker.coordinator.core.consumer_group.assignment import Assignment
+from broker.coordinator.core.consumer_group.assignment import Assignment, Epochs
+from common.ids import TopicId
 
 # The epochs of requests that are no heartbeats of a member in the group.
 JOINING_EPOCH: Final = 0
@@ -83,11 +84,18 @@ class ConsumerMember:
     # What the member has owned and not yet confirmed as revoked. Invariant: as for `assigned`; and empty, except in
     # UNREVOKED_PARTITIONS.
     pending_revocation: Assignment = field(default_factory=dict)
+    # The epoch in which the member was given each partition of the two (KIP-1251). Invariant: has these and no others.
+    assignment_epochs: Epochs = field(default_factory=dict)
 
     @property
     def is_away(self) -> bool:
         """Whether this is a static member that has left and may come back."""
         return self.epoch == LEAVING_STATIC_EPOCH
+
+    def may_commit(self, epoch: int, topic_id: TopicId, index: int) -> bool:
+        """Whether the member has had the partition without a break since it was in this epoch."""
+        given_in = self.assignment_epochs.get(topic_id, {}).get(index)
+        return given_in is not None and given_in <= epoch
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch

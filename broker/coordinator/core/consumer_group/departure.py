@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from broker.coordinator.core.consumer_group.assignment import NOTHING
+from broker.coordinator.core.consumer_group.assignment import NOTHING, epochs_of
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import (
+    JOINING_EPOCH,
     LEAVING_STATIC_EPOCH,
     ConsumerMember,
     MemberState,
@@ -32,7 +33,10 @@ CONSUMER_SYNC: Final = "consumer-sync"
 
 def leave_for_a_while(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> None:
     """Lets a static member be away for the time of a session."""
-    write_assignment(turn, group, replace(member, epoch=LEAVING_STATIC_EPOCH, pending_revocation=NOTHING))
+    # Whoever takes its place begins at epoch 0, and may commit at once what it is given.
+    epochs = epochs_of(member.assigned, JOINING_EPOCH)
+    away = replace(member, epoch=LEAVING_STATIC_EPOCH, pending_revocation=NOTHING, assignment_epochs=epochs)
+    write_assignment(turn, group, away)
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         turn.cancel_timer((CONSUMER_REBALANCE, group.group_id, member.member_id))
 

@@ -11,7 +11,15 @@ target, or a member that is not reconciled, and the next heartbeat goes on from 
 from dataclasses import replace
 from typing import Final
 
-from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment, from_wire, to_wire
+from broker.coordinator.core.consumer_group.assignment import (
+    NOTHING,
+    Assignment,
+    Epochs,
+    epochs_of,
+    from_wire,
+    to_wire,
+    union,
+)
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import (
     LEAVING_EPOCH,
@@ -21,6 +29,7 @@ from broker.coordinator.core.consumer_group.consumer_member import (
 )
 from broker.coordinator.core.result import CoordinatorRecord
 from broker.coordinator.core.turn import Turn
+from common.ids import TopicId
 from common.protocol.schema import Struct
 from common.records.consumer_group_records import (
     ClassicMemberMetadata,
@@ -39,6 +48,7 @@ from common.records.consumer_group_records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    OwnedTopicPartitions,
     TopicPartitions,
     encode_consumer_key,
     encode_consumer_value,
@@ -111,14 +121,29 @@ def _classic(value: ClassicMemberMetadata | None) -> ClassicMembership | None:
 
 
 def _with_assignment(member: ConsumerMember, value: ConsumerGroupCurrentMemberAssignmentValue) -> ConsumerMember:
+    assigned, pending = from_wire(value.assigned_partitions), from_wire(value.partitions_pending_revocation)
     return replace(
         member,
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
         state=MemberState(value.state) if value.state in _KNOWN_STATES else MemberState.UNKNOWN,
-        assigned=from_wire(value.assigned_partitions),
-        pending_revocation=from_wire(value.partitions_pending_revocation),
+        assigned=assigned,
+        pending_revocation=pending,
+        assignment_epochs=epochs_of(
+            union(assigned, pending),
+            value.member_epoch,
+            _epochs([*value.assigned_partitions, *value.partitions_pending_revocation]),
+        ),
     )
+
+
+def _epochs(topics: list[OwnedTopicPartitions]) -> Epochs:
+    """Returns the epochs that a record has. Those of a topic whose number does not fit do not count, as in Kafka."""
+    found: dict[TopicId, dict[int, int]] = {}
+    for each in topics:
+        if each.assignment_epochs is not None and len(each.assignment_epochs) == len(each.partitions):
+            found.setdefault(TopicId(each.topic_id), {}).update(zip(each.partitions, each.assignment_epochs, strict=True))
+    return found
 
 
 def _clear_assignment(group: ConsumerGroup, member_id: str) -> None:
@@ -131,6 +156,7 @@ def _clear_assignment(group: ConsumerGroup, member_id: str) -> None:
                 previous_epoch=LEAVING_EPOCH,
                 assigned=NOTHING,
                 pending_revocation=NOTHING,
+                assignment_epochs={},
             )
         )
 
@@ -156,10 +182,18 @@ def write_assignment(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state,
-        assigned_partitions=to_wire(member.assigned, TopicPartitions),
-        partitions_pending_revocation=to_wire(member.pending_revocation, TopicPartitions),
+        assigned_partitions=_owned(member, member.assigned),
+        partitions_pending_revocation=_owned(member, member.pending_revocation),
     )
     _write(turn, group, key, value)
+
+
+def _owned(member: ConsumerMember, assignment: Assignment) -> list[OwnedTopicPartitions]:
+    topics = to_wire(assignment, OwnedTopicPartitions)
+    for each in topics:
+        epochs = member.assignment_epochs[TopicId(each.topic_id)]
+        each.assignment_epochs = [epochs[index] for index in each.partitions]
+    return topics
 
 
 def write_removal(turn: Turn, group: ConsumerGroup, member_id: str) -> None:

@@ -9,7 +9,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment, overlap
+from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment, epochs_of, overlap
 from broker.coordinator.core.consumer_group.consumer_member import ConsumerMember, MemberState
 from broker.coordinator.core.consumer_group.refusal import Refused
 from common.ids import TopicId
@@ -54,7 +54,10 @@ def _next(
             previous_epoch=member.epoch,
             assigned=kept,
             pending_revocation=revoked,
+            assignment_epochs=epochs_of(member.assigned, epoch, member.assignment_epochs),
         )
+    # A partition that was revoked and comes back begins anew.
+    kept_since = epochs_of(kept, epoch, member.assignment_epochs)
     is_waiting = False
     for topic_id, partitions in target.items():
         wanted = partitions - kept.get(topic_id, frozenset())
@@ -68,6 +71,7 @@ def _next(
         previous_epoch=member.epoch,
         assigned=kept,
         pending_revocation=NOTHING,
+        assignment_epochs=epochs_of(kept, target_epoch, kept_since),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from broker.coordinator.core.classic_group import ClassicGroup
-from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment
+from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment, epochs_of
 from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import ClassicMembership, ConsumerMember
 from broker.coordinator.core.consumer_group.embedded_protocol import partitions_by_id, read_assignment, read_subscription
@@ -105,6 +105,7 @@ def _members(classic: ClassicGroup, topics: TopicsView) -> list[ConsumerMember]:
             epoch=classic.generation,
             previous_epoch=classic.generation,
             assigned=assignment,
+            assignment_epochs=epochs_of(assignment, classic.generation),
         )
         for member, subscription, assignment in zip(members, subscriptions, has, strict=True)
     ]

@@ -311,6 +311,23 @@ def test_groups_of_all_partitions_are_listed_described_and_deleted() -> None:
     run(scenario)
 
 
+def test_a_group_that_stays_is_answered_with_the_reason() -> None:
+    """From version 3 of DeleteGroups on."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await start(cluster)
+        joined = await join(cluster, "g", version=3)
+        assert joined.error_code == ErrorCode.NONE
+        request = DeleteGroupsRequest(groups_names=["g", "no such group"])
+        answered = await cluster.request(1, request, version=3)
+        assert [(each.error_code, each.error_message) for each in answered.results] == [
+            (ErrorCode.NON_EMPTY_GROUP, "The group has members; it is CompletingRebalance."),
+            (ErrorCode.GROUP_ID_NOT_FOUND, "There is no group no such group."),
+        ]
+
+    run(scenario)
+
+
 def test_no_part_of_the_groups_passes_for_all_of_them() -> None:
     """While one partition is being loaded, ListGroups says so instead of leaving its groups out."""
 

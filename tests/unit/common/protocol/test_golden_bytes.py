@@ -15,8 +15,17 @@ from common.protocol.messages.assign_replicas_to_dirs import (
 )
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from common.protocol.messages.default_principal_data import DefaultPrincipalData
+from common.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from common.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
 from common.protocol.messages.metadata import MetadataRequest
+from common.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from common.protocol.numbering import Numbering
 
 UNASSIGNED, LOST, MIGRATING = (Uuid(number.to_bytes(16, "big")) for number in range(3))
@@ -25,6 +34,10 @@ CASES = [
     *((each, version) for each in (AlterPartitionRequest, AlterPartitionResponse) for version in (0, 1)),
     (ApiVersionsRequest, 5),
     (ApiVersionsResponse, 5),
+    (DeleteGroupsRequest, 3),
+    (DeleteGroupsResponse, 3),
+    (TxnOffsetCommitRequest, 6),
+    (TxnOffsetCommitResponse, 6),
 ]
 DIRECTORY = Uuid(bytes.fromhex("0102030405060708090a0b0c0d0e0f10"))
 TOPIC = Uuid(bytes.fromhex("a0" * 16))
@@ -250,3 +263,75 @@ def test_the_answer_to_an_isr_change_below_version_2(version: int, recovery_stat
         """
     )
     assert decode(AlterPartitionResponse, encoded, version).topics[0].topic_name == "abc"
+
+
+def test_offsets_of_a_transaction_name_topics_by_id() -> None:
+    """KIP-1319: from version 6 of TxnOffsetCommit on."""
+    partition = TxnOffsetCommitRequestPartition(partition_index=2, committed_offset=7, committed_metadata="m")
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=1000,
+        producer_epoch=3,
+        generation_id=5,
+        member_id="a",
+        topics=[TxnOffsetCommitRequestTopic(topic_id=TOPIC, partitions=[partition])],
+    )
+    expected = wire(
+        f"""
+        0278              # transactional id
+        0267              # group id
+        00000000000003e8  # producer id
+        0003              # producer epoch
+        00000005          # member epoch
+        0261              # member id
+        00                # no instance id
+        02 {TOPIC.hex()}
+        02 00000002       # one partition, number 2
+        0000000000000007  # offset
+        ffffffff          # no leader epoch
+        026d 00           # metadata, no tagged fields
+        00 00             # nor of the topic or the request
+        """
+    )
+    assert encode(request, 6) == expected
+    assert decode(TxnOffsetCommitRequest, expected, 6) == request
+    response = TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic_id=TOPIC, partitions=[TxnOffsetCommitResponsePartition(partition_index=2, error_code=113)]
+            )
+        ]
+    )
+    answered = wire(
+        f"""
+        00000000          # throttle time
+        02 {TOPIC.hex()}
+        02 00000002 0071  # STALE_MEMBER_EPOCH for partition 2
+        00 00 00
+        """
+    )
+    assert encode(response, 6) == answered
+    assert decode(TxnOffsetCommitResponse, answered, 6) == response
+
+
+def test_a_group_that_stays_is_answered_with_the_reason() -> None:
+    """From version 3 of DeleteGroups on. The request is that of version 2."""
+    request = DeleteGroupsRequest(groups_names=["g"])
+    assert encode(request, 3) == encode(request, 2) == wire("02 0267 00")
+    assert decode(DeleteGroupsRequest, wire("02 0267 00"), 3) == request
+    response = DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id="g", error_code=68, error_message="why"), DeletableGroupResult(group_id="h")]
+    )
+    expected = wire(
+        """
+        00000000          # throttle time
+        03                # two groups
+        0267 0044         # NON_EMPTY_GROUP
+        04 776879 00      # "why"
+        0268 0000 00 00   # deleted, no message
+        00
+        """
+    )
+    assert encode(response, 3) == expected
+    assert decode(DeleteGroupsResponse, expected, 3) == response

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.coordinator.core.result import Step
+from broker.coordinator.core.result import Caller, Step
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from common.protocol.messages.txn_offset_commit import (
@@ -10,16 +10,25 @@ from common.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from common.protocol.schema import Uuid
 from common.records.end_transaction import EndTransactionMarker
-from common.records.group_records import OffsetCommitKey, encode_key
-from tests.unit.broker.coordinator.core.group_world import GroupWorld
+from common.records.group_records import OffsetCommitKey, decode_offset, encode_key
+from tests.unit.broker.coordinator.core.group_world import CALLER, GroupWorld
 
+OLD_PRODUCER = Caller("client", "/127.0.0.1", knows_missing_groups=False)
+TOPIC = Uuid((1).to_bytes(16, "big"))
 PRODUCER = 1000
 OTHER = 2000
 
 
 def commit(
-    world: GroupWorld, offset: int, *, producer_id: int = PRODUCER, metadata: str = "", **membership: int | str | None
+    world: GroupWorld,
+    offset: int,
+    *,
+    producer_id: int = PRODUCER,
+    metadata: str = "",
+    caller: Caller = CALLER,
+    **membership: int | str | None,
 ) -> list[ErrorCode]:
     """Commits the offset of t-0 in the producer's transaction and returns the errors."""
     request = TxnOffsetCommitRequest(
@@ -30,6 +39,7 @@ def commit(
         topics=[
             TxnOffsetCommitRequestTopic(
                 name="t",
+                topic_id=TOPIC,
                 partitions=[TxnOffsetCommitRequestPartition(committed_offset=offset, committed_metadata=metadata)],
             )
         ],
@@ -38,7 +48,7 @@ def commit(
         setattr(request, name, value)
     waiter = world.waiter()
     # The log of the world holds plain records only, so the step is not carried out but its answers.
-    step = world.shard.commit_transactional_offsets(world.now, waiter, request)
+    step = world.shard.commit_transactional_offsets(world.now, waiter, caller, request)
     world.last_step = step
     world.deliver(step.answers)
     return [ErrorCode(each.error_code) for topic in world.answer(waiter).topics for each in topic.partitions]
@@ -120,6 +130,15 @@ def test_the_last_record_counts_whichever_marker_comes_first(first: int) -> None
     assert world.fetch() == {("t", 0): 8}
 
 
+def test_an_offset_is_stored_with_the_id_of_its_topic() -> None:
+    """So it is none of a later topic of this name."""
+    world = GroupWorld()
+    commit(world, 7)
+    (record,) = world.last_step.records
+    assert record.value is not None
+    assert decode_offset(record.value).topic_id == TOPIC
+
+
 def test_a_later_commit_without_a_transaction_replaces_what_is_pending() -> None:
     world = GroupWorld()
     commit(world, 7)
@@ -168,8 +187,15 @@ def test_a_producer_that_knows_its_member_is_fenced_with_it() -> None:
 
 
 def test_a_member_of_a_missing_group_has_no_generation() -> None:
+    """KIP-1319 gives it an error of its own."""
     world = GroupWorld()
-    assert commit(world, 7, member_id="m", generation_id=1, group="missing") == [ErrorCode.ILLEGAL_GENERATION]
+
+    def refusal(generation_id: int, caller: Caller = CALLER) -> list[ErrorCode]:
+        return commit(world, 7, caller=caller, member_id="m", generation_id=generation_id, group="missing")
+
+    assert refusal(1, OLD_PRODUCER) == [ErrorCode.ILLEGAL_GENERATION]
+    assert refusal(1) == [ErrorCode.GROUP_ID_NOT_FOUND]
+    assert refusal(-1) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert list(world.shard.groups) == []
 
 

@@ -15,6 +15,11 @@ from common.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from common.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from common.protocol.schema import Uuid
 from common.records.consumer_group_records import decode_consumer_value
 from common.records.group_records import GroupMetadataKey, OffsetCommitKey, decode_key
@@ -121,6 +126,26 @@ class ConsumerWorld(GroupWorld):
         member = self.consumer_group(group).member(member_id)
         assert member is not None
         return member
+
+    def numbers_of(self, member_id: str) -> tuple[list[int], list[int]]:
+        """Returns the partitions of topic 1 that the member has, and those that it is to give up."""
+        member = self.member(member_id)
+        assigned, pending = numbers(member.assigned), numbers(member.pending_revocation)
+        return assigned.get(1, []), pending.get(1, [])
+
+    def commit_of(self, member_id: str, epoch: int, offsets: Mapping[int, int]) -> str:
+        """Commits offsets of topic `t` with one request, and returns the error, which is the same for all."""
+        partitions = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=each) for index, each in offsets.items()
+        ]
+        topic = OffsetCommitRequestTopic(name="t", topic_id=topic_id(1), partitions=partitions)
+        request = OffsetCommitRequest(
+            group_id=GROUP, generation_id_or_member_epoch=epoch, member_id=member_id, topics=[topic]
+        )
+        waiter = self.waiter()
+        self.carry_out(self.shard.commit_offsets(self.now, waiter, CALLER, request))
+        (error,) = {each.error_code for topic in self.answer(waiter).topics for each in topic.partitions}
+        return ErrorCode(error).name
 
     def change(self, *names: str, has_other_names: bool = True) -> None:
         """Notifies the shard that these topics have changed."""

@@ -2,10 +2,17 @@
 
 import pytest
 
+from broker.coordinator.core.consumer_group.consumer_member import LEAVING_STATIC_EPOCH
+from broker.coordinator.core.consumer_group.group_log import apply
 from broker.coordinator.core.result import Caller
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from tests.unit.broker.coordinator.core.consumer_group.consumer_world import ConsumerWorld
+from common.records.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    OwnedTopicPartitions,
+)
+from tests.unit.broker.coordinator.core.consumer_group.consumer_world import ConsumerWorld, topic_id
 from tests.unit.broker.coordinator.core.group_world import CALLER
 
 OLD_CLIENT = Caller("client", "/127.0.0.1", knows_missing_groups=False)
@@ -39,6 +46,68 @@ def test_commits_to_a_group_with_members(member_id: str, epoch: int, caller: Cal
     assert world.member("a").epoch == 2
     assert world.commit(7, member_id=member_id, generation=epoch, caller=caller) == error
     assert world.fetch(("t", 0)) == {("t", 0): 7 if error == "NONE" else -1}
+
+
+def test_a_member_commits_what_it_keeps_also_in_an_earlier_epoch() -> None:
+    """KIP-1251. A member may have sent its position before it heard of its new epoch. What it is to give up counts as kept
+    until it says that it has; what it was given later does not."""
+    world = ConsumerWorld()
+    world.enter("a")
+    world.enter("b")
+    world.beat("a", 1, owned={1: [0, 1, 2, 3]})
+    assert (world.member("a").epoch, world.numbers_of("a")) == (1, ([0, 1], [2, 3]))
+    world.beat("a", 1, owned={1: [0, 1]})
+    assert (world.member("a").epoch, world.numbers_of("a")) == (2, ([0, 1], []))
+    assert world.commit_of("a", 1, {0: 10, 1: 11}) == "NONE"
+    assert world.commit_of("a", 1, {0: 12, 2: 13}) == "STALE_MEMBER_EPOCH"
+    assert world.commit_of("a", 3, {0: 12}) == "STALE_MEMBER_EPOCH"
+    assert world.fetch() == {("t", 0): 10, ("t", 1): 11}
+    world.beat("b", 2)
+    assert world.numbers_of("b") == ([2, 3], [])
+    assert world.commit_of("b", 1, {2: 20}) == "STALE_MEMBER_EPOCH"
+    assert world.commit_of("b", 2, {2: 20}) == "NONE"
+    world.reload()
+    assert world.member("a").assignment_epochs == {topic_id(1): {0: 1, 1: 1}}
+
+
+def test_a_partition_that_was_away_is_kept_from_its_return_on() -> None:
+    """A position that was sent before the other member had the partition must not undo what that one has committed."""
+    world = ConsumerWorld()
+    world.enter("a")
+    world.enter("b")
+    world.beat("a", 1, owned={1: [0, 1, 2, 3]})
+    world.beat("a", 1, owned={1: [0, 1]})
+    world.beat("b", 2)
+    assert world.commit_of("b", 2, {2: 20}) == "NONE"
+    world.beat("b", -1)
+    world.beat("a", 2)
+    assert (world.member("a").epoch, world.numbers_of("a")) == (3, ([0, 1, 2, 3], []))
+    assert world.commit_of("a", 1, {2: 5}) == "STALE_MEMBER_EPOCH"
+    assert world.commit_of("a", 1, {0: 5}) == "NONE"
+    assert world.fetch(("t", 2)) == {("t", 2): 20}
+
+
+def test_a_static_member_that_comes_back_may_commit_at_once() -> None:
+    world = ConsumerWorld()
+    world.enter("a", instance="i")
+    world.beat("a", LEAVING_STATIC_EPOCH, instance="i")
+    assert world.commit_of("a", 1, {0: 5}) == "STALE_MEMBER_EPOCH"
+    world.enter("a2", instance="i")
+    assert world.member("a2").assignment_epochs == {topic_id(1): dict.fromkeys(range(4), 0)}
+    assert world.commit_of("a2", 0, {0: 6}) == "NONE"
+
+
+def test_a_record_without_epochs_counts_from_the_epoch_of_its_member() -> None:
+    """Such are those of older releases."""
+    world = ConsumerWorld()
+    world.enter("a")
+    group, member = world.consumer_group(), world.member("a")
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="a")
+    for epochs in (None, [7]):
+        owned = OwnedTopicPartitions(topic_id=topic_id(1), partitions=[0, 1], assignment_epochs=epochs)
+        apply(group, key, ConsumerGroupCurrentMemberAssignmentValue(member_epoch=1, assigned_partitions=[owned]))
+        assert world.member("a").assignment_epochs == {topic_id(1): {0: 1, 1: 1}}
+    assert member.epoch == 1
 
 
 def test_a_commit_is_no_heartbeat() -> None:

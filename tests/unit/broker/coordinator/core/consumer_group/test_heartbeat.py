@@ -19,6 +19,7 @@ from common.records.consumer_group_records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    OwnedTopicPartitions,
     TopicPartitions,
 )
 from common.time_units import NS_PER_MS
@@ -49,16 +50,29 @@ def target_epoch(epoch: int) -> tuple[Any, Any]:
 
 
 def current(
-    member_id: str, epoch: int, previous: int, state: int, assigned: tuple[int, ...], revoking: tuple[int, ...] = ()
+    member_id: str,
+    epoch: int,
+    previous: int,
+    state: int,
+    assigned: tuple[int, ...],
+    revoking: tuple[int, ...] = (),
+    *,
+    since: int = 1,
 ) -> tuple[Any, Any]:
+    """`since` is the epoch in which the member was given these partitions."""
+
+    def owned(*partitions: int) -> list[OwnedTopicPartitions]:
+        epochs = [since] * len(partitions)
+        return [OwnedTopicPartitions(topic_id=topic_id(1), partitions=list(partitions), assignment_epochs=epochs)]
+
     return (
         ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id=member_id),
         ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=epoch,
             previous_member_epoch=previous,
             state=state,
-            assigned_partitions=topic(*assigned) if assigned else [],
-            partitions_pending_revocation=topic(*revoking) if revoking else [],
+            assigned_partitions=owned(*assigned) if assigned else [],
+            partitions_pending_revocation=owned(*revoking) if revoking else [],
         ),
     )
 
@@ -175,7 +189,7 @@ def test_a_partition_is_revoked_before_another_member_gets_it() -> None:
     assert world.written == [current("a", 2, 1, 0, (0, 1))]
     assert world.last_step.timers == [TimerChange(timer.key, None), session("a")]
     assert world.told(world.beat("b", 2, owned={})) == (2, {1: [2, 3]})
-    assert world.written == [current("b", 2, 2, 0, (2, 3))]
+    assert world.written == [current("b", 2, 2, 0, (2, 3), since=2)]
     assert world.consumer_group().state.value == "Stable"
 
 
