@@ -21,6 +21,7 @@ from common.records.consumer_group_records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    OwnedTopicPartitions,
     TopicMetadata,
     TopicPartitions,
     decode_consumer_value,
@@ -86,9 +87,14 @@ GOLDEN: list[tuple[ConsumerGroupKey, str, Struct, str]] = [
         ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"),
         "0008 0001 67 0001 6d",
         ConsumerGroupCurrentMemberAssignmentValue(
-            member_epoch=5, previous_member_epoch=4, state=1, assigned_partitions=PARTITIONS
+            member_epoch=5,
+            previous_member_epoch=4,
+            state=1,
+            assigned_partitions=[OwnedTopicPartitions(topic_id=TOPIC, partitions=[1, 2], assignment_epochs=[5, 3])],
+            partitions_pending_revocation=[OwnedTopicPartitions(topic_id=TOPIC, partitions=[1, 2])],
         ),
-        f"0000 00000005 00000004 01 {PARTITIONS_HEX} 01 00",
+        # The epochs are tagged field 0. An older release leaves them out.
+        f"0000 00000005 00000004 01 02 {TOPIC.hex()} 03 00000001 00000002 01 00 09 03 00000005 00000003 {PARTITIONS_HEX} 00",
     ),
     (
         ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="t.*"),
