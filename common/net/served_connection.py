@@ -195,6 +195,9 @@ class ServedConnection:
         self._is_advancing = False
         # Whether `_send_and_advance` is scheduled on the event loop.
         self._send_is_scheduled = False
+        # Whether the event loop has its turn before the next request is started. Nothing is read until then: more requests
+        # would only wait here, and the end of the connection would be noticed before them.
+        self._is_between_turns = False
         # Invariant: the sum of `size` over all exchanges that are not done, and those that are done and kept.
         self._in_flight_bytes = 0
         # How many requests wait for each directory. Without zeros.
@@ -345,15 +348,21 @@ class ServedConnection:
                 if begun_ns is None:
                     begun_ns = now_ns
                 elif now_ns - begun_ns >= TURN_NS:
-                    self._send_what_is_done()
-                    asyncio.get_running_loop().call_soon(self._advance)
-                    return
+                    self._is_between_turns = True
+                    asyncio.get_running_loop().call_soon(self._begin_turn)
+                    break
             # What is sent makes room for further requests.
             if not self._send_what_is_done() or not reader.is_inside_a_frame:
                 return
 
+    def _begin_turn(self) -> None:
+        self._is_between_turns = False
+        self._advance()
+
     def _may_start(self) -> bool:
-        if not self._is_open or len(self._exchanges) >= self._limits.in_flight_per_connection_max:
+        if not self._is_open or self._is_between_turns:
+            return False
+        if len(self._exchanges) >= self._limits.in_flight_per_connection_max:
             return False
         if self._connection.queued_bytes + self._response_bytes > self._limits.queued_response_bytes_max:
             return False

@@ -119,6 +119,34 @@ def test_requests_that_arrive_together_leave_turns_to_others_if_they_take_long(
     run(scenario)
 
 
+def test_a_peer_that_sends_on_leaves_turns_to_others_as_well(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What arrives while requests wait for their turn stays in the socket: each arrival would begin requests of its own. Nor
+    # is the end of the connection noticed before its requests: all of them are handled, as in Kafka.
+    monkeypatch.setattr(served_connection, "TURN_NS", 0)
+    happened: list[str] = []
+
+    async def scenario(world: World) -> None:
+        happened.clear()
+
+        def handle(_context: RequestContext, _request: ProduceRequest) -> None:
+            happened.append("request")
+            asyncio.get_running_loop().call_soon(happened.append, "turn")
+
+        async with Server(world, {ApiKey.PRODUCE: handle}) as server:
+            peer = await server.raw()
+            request = produce_request(bytes(1000), acks=0)
+            for _ in range(40):
+                peer.send(request * 10)
+                await world.sleep(0)
+            peer.connection.close()
+            await world.until(lambda: server.server.connection_count == 0)
+        assert happened.count("request") == 400
+        in_turns = "".join(each[0] for each in happened).split("t")
+        assert max(map(len, in_turns)) == 2
+
+    run(scenario)
+
+
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(run: Run) -> None:
     # A newer client learns the supported versions, and the connection stays open for its second try.
     async def scenario(world: World) -> None:
