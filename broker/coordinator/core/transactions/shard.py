@@ -196,7 +196,10 @@ class TransactionShard:
         transaction = self._transactions.get(transactional_id)
         error = add_error(transaction, *producer)
         if error is ErrorCode.NONE and transaction is not None:
-            self._add(step, transaction, frozenset([partition]), now, version=0)
+            if self._fits(transaction, frozenset([partition]), now):
+                self._add(step, transaction, frozenset([partition]), now, version=0)
+            else:
+                error = ErrorCode.MESSAGE_TOO_LARGE
         response = AddOffsetsToTxnResponse(error_code=_for_client(error, knows_fencing=knows_fencing))
         step.answers.append(Answer(waiter, response))
         return step
@@ -298,10 +301,13 @@ class TransactionShard:
         """Whether a record can name these partitions as well. An append that fails would take all other transactions of the
         log's partition with it."""
         grown = copy(transaction)
-        grown.add(partitions, now, version=EPOCH_BUMP_TRANSACTION_VERSION)
-        record = grown.to_record(self._level())
-        size = _BATCH_OVERHEAD + _RECORD_OVERHEAD + len(record.key) + len(record.value or b"")
-        return size <= self._settings.batch_bytes_max
+        size = 0
+        # Which form of the record is the larger one depends on the topics, and the end may be written in the other one.
+        for version in (0, EPOCH_BUMP_TRANSACTION_VERSION):
+            grown.add(partitions, now, version=version)
+            record = grown.to_record(version)
+            size = max(size, len(record.key) + len(record.value or b""))
+        return _BATCH_OVERHEAD + _RECORD_OVERHEAD + size <= self._settings.batch_bytes_max
 
     def _abort(self, step: Step, transaction: Transaction, now: Now) -> None:
         transaction.fence(now, level=self._level())

@@ -3,6 +3,7 @@
 A producer of the id "t" is brought into a state; then one request is made, and its answer and its whole step are compared.
 """
 
+import itertools
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from broker.coordinator.core.transactions.settings import TransactionSettings
 from broker.coordinator.core.transactions.state import TransactionState
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.end_txn import EndTxnResponse
+from common.records.batch import Record, encode_batch
 from common.records.transaction_records import (
     PartitionsSchema,
     TransactionLogValue,
@@ -124,6 +126,21 @@ def test_more_partitions_than_a_record_can_name_are_refused() -> None:
     assert world.add(producer, *many) is ErrorCode.MESSAGE_TOO_LARGE
     assert world.add(producer, *many, version=2) is ErrorCode.TRANSACTION_ABORTABLE
     assert world.end(producer) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_transaction_with_as_many_partitions_as_a_record_can_name_ends(level: int, version: int) -> None:
+    """Whichever form the record has at that level, and although the offsets of a group would be one more partition."""
+    world = TransactionWorld(level=level, batch_bytes_max=2_000)
+    producer = world.producer()
+    added = itertools.takewhile(
+        lambda number: world.add(producer, (f"t{number}", 0), version=version) is ErrorCode.NONE, itertools.count()
+    )
+    assert len(list(added)) > 100
+    assert world.add_offsets(producer) is ErrorCode.MESSAGE_TOO_LARGE
+    assert world.end(producer) is ErrorCode.NONE
+    assert max(len(encode_batch([Record(key, value, world.now_ms)])) for key, value in world.log) <= 2_000
 
 
 def test_the_offsets_of_a_group_are_one_more_partition() -> None:
