@@ -53,7 +53,6 @@ class ApiVersionsRequests:
         refusal = invalid_request_response(request, context.api_version)
         if refusal is not None:
             return refusal
-        # Only a client that knows the cluster names the node, too.
         wanted = (request.cluster_id, request.node_id)
         if request.cluster_id is not None and wanted != (self._cluster_id, self._broker_id):
             return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)

@@ -24,6 +24,7 @@ from common.protocol.schema import VersionRange
 
 LEVEL_ZERO_FIRST_VERSION = 4
 _SOFTWARE_FIRST_VERSION = 3
+_NO_NODE = -1
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -47,9 +48,11 @@ def supported_features(api_version: int) -> list[SupportedFeatureKey]:
 
 
 def invalid_request_response(request: ApiVersionsRequest, api_version: int) -> ApiVersionsResponse | None:
-    """Returns the refusal of a client that does not name its software and its version in the form that KIP-511 asks for."""
+    """Returns the refusal of a client that does not name its software and its version in the form that KIP-511 asks for, or
+    that names a cluster without a node in it, or the other way round (KIP-1242)."""
     names = (request.client_software_name, request.client_software_version)
-    if api_version < _SOFTWARE_FIRST_VERSION or all(_SOFTWARE.fullmatch(name) for name in names):
+    names_both_or_none = (request.cluster_id is None) == (request.node_id == _NO_NODE)
+    if names_both_or_none and (api_version < _SOFTWARE_FIRST_VERSION or all(_SOFTWARE.fullmatch(name) for name in names)):
         return None
     return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
