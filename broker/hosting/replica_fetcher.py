@@ -612,16 +612,21 @@ class ReplicaFetcher:
         *,
         log_start: Offset | None = None,
     ) -> None:
+        log = partition.log
+        start_before, generation = log.log_start_offset, log.generation
         partition.begin_restructuring()
         try:
-            partition.log.lower_recovery_point(offset)
-            partition.log.lower_log_start(offset if log_start is None else log_start)
+            log.lower_recovery_point(offset)
+            log.lower_log_start(offset if log_start is None else log_start)
             # Store the lower recovery point before the truncation. Otherwise a kill in between could leave a checkpoint with
             # a recovery point beyond the end of the log.
             await self._upkeep.lower_checkpoints(partition)
             await change()
             await self._upkeep.lower_checkpoints_before_appends(partition)
         finally:
+            if log.generation == generation:
+                # The log has stayed as it was, and this replica may lead next. What was deleted must not be back then.
+                log.raise_log_start_offset(start_before)
             partition.end_restructuring()
 
     async def _start_where_the_leader_can(self, followed: _Followed) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.controller_link.controller_channel import ControllerUnavailable
-from common.ids import TopicId, TopicIdPartition, Uuid
+from common.ids import Offset, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.storage.log import Log
 from common.storage.names import CLEAN_SHUTDOWN_FILE
@@ -165,6 +165,41 @@ def test_a_kill_while_a_follower_starts_over_hides_no_record() -> None:
         assert found == expected
 
     run(scenario, log_retention_check_interval_ms="500")
+
+
+@pytest.mark.slow
+def test_a_cut_that_could_not_begin_brings_no_deleted_record_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoints cannot be lowered for a cut, for lack of descriptors. Then the broker leads again, with all of its
+    records, and those that an administrator has deleted are not among them."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await start_with_a_topic(cluster, 1, 2)
+        await write(cluster, 1, ["first"])
+        cluster.world.network.cut("broker-1", "broker-2")
+        cluster.controller.change(isr=[2], leader=2)
+        await cluster.until(cluster[2].leads)
+        await write(cluster, 2, [f"value-{number}" for number in range(9)])
+        cluster[2].partition().raise_log_start(Offset(5))
+        disk, lower_log_start = cluster.world.disk(path(2, "a")), Log.lower_log_start
+        await cluster.until(lambda: stored_offset(disk, "log-start-offset-checkpoint") == 5)
+        refused: list[bool] = []
+
+        def lower_and_lead_again(log: Log, offset: Offset) -> None:
+            lower_log_start(log, offset)
+            refused.append(True)
+            disk.fail_next("replace_file", errno.EMFILE)
+            cluster.controller.change(isr=[2], leader=2)  # Another one.
+
+        monkeypatch.setattr(Log, "lower_log_start", lower_and_lead_again)
+        cluster.controller.change(isr=[1], leader=1)  # An unclean election.
+        cluster.world.network.mend()
+        await cluster.until(lambda: refused)
+        await cluster.until(cluster[2].leads)
+        assert cluster[2].partition().log.log_end_offset == 10
+        assert cluster[2].partition().log.log_start_offset == 5
+        assert stored_offset(disk, "log-start-offset-checkpoint") == 5
+
+    run(scenario, log_flush_start_offset_checkpoint_interval_ms="500")
 
 
 def test_a_log_that_has_failed_keeps_no_refused_requests_in_memory() -> None:
