@@ -40,6 +40,9 @@ _ZSTD_FIRST_VERSION = 7
 RECORDS_MAX = 100_000
 # How large compressed records may become, unless max.message.bytes allows a batch of more.
 OPENED_BYTES_MAX = 32 << 20
+# How much may be compressed again, unless max.message.bytes allows a batch of more. With gzip that takes about a fifth of a
+# second, and with records that are made for it several times as long.
+RECOMPRESSED_BYTES_MAX = 2 << 20
 
 Batch = tuple[BatchHeader, memoryview]
 
@@ -60,11 +63,12 @@ class RecordsLookedAt:
     """Counts what a request makes the broker open and look at. A batch that is too large alone is refused for good: a Java
     producer splits it. One that is too much after the others is refused for the moment, and the client sends it again."""
 
-    __slots__ = ("_count", "_opened_bytes")
+    __slots__ = ("_count", "_opened_bytes", "_recompressed_bytes")
 
     def __init__(self) -> None:
         self._count = 0
         self._opened_bytes = 0
+        self._recompressed_bytes = 0
 
     def add(self, header: BatchHeader) -> None:
         """Counts the records of a batch that will be looked at. Raises Refused."""
@@ -98,6 +102,21 @@ class RecordsLookedAt:
             raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"the broker has to open this batch: {error}") from None
         self._opened_bytes = opened_bytes + len(payload)
         return payload
+
+    def add_recompressed(self, payload: memoryview, partition: Partition) -> None:
+        """Counts records that will be compressed again. Raises Refused."""
+        size_max = max(RECOMPRESSED_BYTES_MAX, partition.config.max_message_bytes)
+        if len(payload) > size_max:
+            raise Refused(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the broker has to compress this batch again, and {len(payload)} bytes are more than {size_max}",
+            )
+        if self._recompressed_bytes and self._recompressed_bytes + len(payload) > size_max:
+            raise Refused(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the broker compresses no more than {size_max} bytes of one request again; send this batch again",
+            )
+        self._recompressed_bytes += len(payload)
 
 
 def validated(records: object, partition: Partition, *, api_version: int) -> Batch:
@@ -145,6 +164,8 @@ def with_valid_records(batch: Batch, partition: Partition, now_ms: int, looked_a
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
     if wanted is None or not is_recompressed:
         return batch
+    if wanted[0]:
+        looked_at.add_recompressed(payload, partition)
     changed = recompressed(header, payload, *wanted)
     # The batch may have become larger.
     _validate_size(changed[0].size, partition)

@@ -259,6 +259,12 @@ def small_but_full(count: int, payload: bytes, timestamp_ms: int = 0) -> bytearr
         ({"cleanup.policy": "compact"}, 100_001, b"\x0c\0\0\0\1\0\0" * 100_001, "the batch has 100001, more than 100000"),
         ({"message.timestamp.before.max.ms": "1"}, 3_000_000, b"\x0c\0\0\0\1\0\0" * 3_000_000, "the batch has 3000000"),
         ({"compression.type": "gzip"}, 1, bytes(33 << 20), "becomes at most 33554432 bytes"),
+        (
+            {"compression.type": "lz4"},
+            1,
+            bytes(3 << 20),
+            "compress this batch again, and 3145728 bytes are more than 2097152",
+        ),
         ({"cleanup.policy": "compact"}, 1, bytes(33 << 20), "becomes at most 33554432 bytes"),
     ],
 )
@@ -306,6 +312,37 @@ def test_what_a_request_makes_the_broker_look_at_is_bounded(
         request.topic_data[0].partition_data = data[2:]
         answers = (await cluster.request(1, request, version=9)).responses[0].partition_responses
         assert [each.error_code for each in answers] == [ErrorCode.NONE] * 2
+
+    run(scenario)
+
+
+def test_what_a_request_makes_the_broker_compress_again_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it comes without compression. What is too much only after others is sent again."""
+    monkeypatch.setattr(produced_batch, "RECOMPRESSED_BYTES_MAX", 200)
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], [1], [1], configs={"compression.type": "lz4", "max.message.bytes": "200"})
+        cluster.controller.create_topic([1], name="other", topic_id=OTHER, configs={"compression.type": "uncompressed"})
+        for index in range(3):
+            await cluster.started(index)
+        await cluster.started(topic_id=OTHER)
+        data = [PartitionProduceData(index=each, records=batch("v" * 60)) for each in range(3)]
+        plain = [PartitionProduceData(index=0, records=keyed(b"k" * 100_000, compression=ZSTD))]
+        request = ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(name="t", partition_data=data),
+                TopicProduceData(name="other", partition_data=plain),
+            ],
+        )
+        responses = (await cluster.request(1, request, version=9)).responses
+        found = [each.error_code for topic in responses for each in topic.partition_responses]
+        assert found == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+        request.topic_data[0].partition_data = data[2:]
+        responses = (await cluster.request(1, request, version=9)).responses
+        assert responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
     run(scenario)
 
