@@ -2,7 +2,8 @@
 
 Two places compress. Compaction, when it removes records from a compressed batch, compresses the others again with the codec
 that the producer chose. A leader compresses what producers send if the topic's compression.type asks for another codec.
-Snappy is written in the framing of Java producers, which all clients read.
+Snappy is written in the framing of Java producers, which all clients read. The blocks of lz4 are independent of each other,
+because Java clients read no others.
 """
 
 import struct
@@ -17,6 +18,12 @@ from common.records.decompression import GZIP, LZ4, SNAPPY, ZSTD
 # A magic, the version of the framing, and the oldest version whose readers can read it.
 _JAVA_SNAPPY_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _JAVA_SNAPPY_CHUNK = 32 * 1024
+# The magic of an lz4 frame, its flags (independent blocks of at most 64 KiB without checksums), and the flags' checksum.
+_LZ4_HEADER = bytes.fromhex("04224d18604082")
+_LZ4_BLOCK = 64 * 1024
+# In the size of a block that could not be compressed.
+_LZ4_AS_IT_IS = 0x8000_0000
+_LZ4_END = bytes(4)
 # The window size that makes zlib write a gzip header. The header has no time, so equal records give equal bytes.
 _GZIP_WINDOW = 31
 
@@ -41,7 +48,14 @@ def _snappy(payload: bytes, _level: int | None) -> bytes:
 
 
 def _lz4(payload: bytes, level: int | None) -> bytes:
-    return bytes(cramjam.lz4.compress(payload, level))
+    framed = bytearray(_LZ4_HEADER)
+    for start in range(0, len(payload), _LZ4_BLOCK):
+        # The blocks of one frame of cramjam's depend on those before. So each block is the only one of a frame.
+        frame = bytes(cramjam.lz4.compress(payload[start : start + _LZ4_BLOCK], level))
+        begin = len(_LZ4_HEADER)
+        (size,) = struct.unpack_from("<I", frame, begin)
+        framed += frame[begin : begin + 4 + (size & ~_LZ4_AS_IT_IS)]
+    return bytes(framed + _LZ4_END)
 
 
 def _zstd(payload: bytes, level: int | None) -> bytes:

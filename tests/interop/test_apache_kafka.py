@@ -544,6 +544,25 @@ def test_kafka_dump_log_finds_our_segments_and_indexes_consistent(
     assert codecs == {"gzip", "snappy", "zstd"}
 
 
+def test_kafka_reads_what_our_brokers_compress(
+    kafka: Kafka, cluster: LocalCluster, bootstrap: str, new_topic_name: Callable[[], str]
+) -> None:
+    """Apache Kafka opens the batches that our leader has compressed, because the topic wants another codec."""
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        configs = {"compression.type": codec}
+        topic = create_topic(bootstrap, new_topic_name(), partitions=1, replication_factor=1, configs=configs)
+        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 500})
+        for number in range(200):
+            producer.produce(topic, os.urandom(500).hex(), f"key {number}")
+        assert producer.flush(TOOL_SECONDS_MAX) == 0
+        folder = replica_folder(cluster, f"{topic}-0")
+        arguments = ("--deep-iteration", "--files", str(next(folder.glob("*.log"))))
+        theirs = kafka.run("kafka.tools.DumpLogSegments", *arguments)
+        assert (theirs.status, theirs.errors) == (0, []), theirs
+        assert f"compresscodec: {codec}" in " ".join(theirs.lines)
+        assert sum(line.startswith("| offset") for line in theirs.lines) == 200
+
+
 def test_kafka_dump_log_reads_our_producer_snapshots(kafka: Kafka, tmp_path: Path) -> None:
     """Apache Kafka finds the checksums right and prints what ours prints."""
     written = tmp_path / f"{21:020d}.snapshot"
