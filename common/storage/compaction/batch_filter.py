@@ -20,7 +20,7 @@ Deciding about many records takes long, so the functions are generators that yie
 from collections.abc import Generator
 
 from common.records.batch import DELETE_HORIZON_BIT, BatchHeader, Buffer, replace_records, timestamp_sum
-from common.records.compression import compress
+from common.records.compression import compress, compress_in_slices
 from common.storage.compaction.offset_map import OffsetMap
 from common.storage.compaction.record_spans import RecordSpan, opened_payload, record_spans, with_timestamp_delta
 
@@ -83,7 +83,9 @@ def filter_batch(
         return batch
     if not kept:
         return _without_records(header) if is_kept_empty else None
-    return _with_records(header, payload, kept, new_horizon_ms)
+    changed, records = _with_records(header, payload, kept, new_horizon_ms)
+    compressed = yield from compress_in_slices(header.compression, records)
+    return replace_records(changed, compressed)
 
 
 def filter_aborted(header: BatchHeader, batch: Buffer, *, is_kept_empty: bool) -> Buffer | None:
@@ -112,7 +114,8 @@ def filter_marker(
     if horizon_ms is None:
         payload = opened_payload(header, batch)
         new_horizon_ms = min(now_ms + delete_retention_ms, _TIMESTAMP_MAX)
-        return _with_records(header, payload, [*record_spans(header, payload)], new_horizon_ms)
+        changed, records = _with_records(header, payload, [*record_spans(header, payload)], new_horizon_ms)
+        return replace_records(changed, compress(header.compression, records))
     if horizon_ms > now_ms:
         return batch
     return _without_records(header) if is_kept_empty else None
@@ -123,7 +126,10 @@ def _without_records(header: BatchHeader) -> bytearray:
     return replace_records(header._replace(attributes=attributes, base_timestamp=header.max_timestamp, record_count=0), b"")
 
 
-def _with_records(header: BatchHeader, payload: memoryview, kept: list[RecordSpan], new_horizon_ms: int | None) -> bytearray:
+def _with_records(
+    header: BatchHeader, payload: memoryview, kept: list[RecordSpan], new_horizon_ms: int | None
+) -> tuple[BatchHeader, bytearray]:
+    """Returns the header and the records that are left, which are to be compressed."""
     records = bytearray()
     max_timestamp = header.max_timestamp
     if not header.has_log_append_time:
@@ -140,4 +146,4 @@ def _with_records(header: BatchHeader, payload: memoryview, kept: list[RecordSpa
     changed = header._replace(
         attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(kept)
     )
-    return replace_records(changed, compress(header.compression, records))
+    return changed, records

@@ -186,3 +186,12 @@ def test_segments_are_grouped_by_size_and_range() -> None:
     assert [[each.base_offset for each in group] for group in groups] == [[0, 10], [20, 30], [2**31 + 20]]
     assert [len(group) for group in group_segments([Sized(0, 1, 500), Sized(1, 2, 500)], 100)] == [1, 1]
     assert group_segments([], 100) == []
+
+
+@pytest.mark.parametrize("code", [1, 2, 3])
+def test_a_large_batch_is_compressed_again_in_slices(code: int) -> None:
+    """With gzip or lz4, a megabyte takes a tenth of a second and more."""
+    records = [Record(b"k", bytes(1 << 20), 0), Record(b"k", bytes(1 << 20), 0)]
+    encoded = encode_batch(records, attributes=code, compress=lambda payload: compress(code, payload))
+    work = filter_batch(read_header(encoded), encoded, map_of(2, k=1), is_kept_empty=False, now_ms=0, delete_retention_ms=1)
+    assert sum(1 for _ in work) >= 16
