@@ -170,17 +170,18 @@ async def load_directory(
             content.futures.append(LoadedFuture(folder.topic, topic_id, folder.partition, folder.unique, log))
             continue
         key: TopicPartition = (folder.topic, folder.partition)
+        first_dirty = Offset(first_dirty_offsets.get(key, 0))
         log = await Log.load(
             log_dir,
             entry.name,
             config_of(folder.topic),
             recovery_point=Offset(recovery_points.get(key, 0)),
             log_start_offset=Offset(log_starts.get(key, 0)),
+            first_dirty_offset=first_dirty,
             clean=is_clean,
         )
         _tell_recovery(env, log)
         high_watermark = Offset(high_watermarks.get(key, 0))
-        first_dirty = Offset(first_dirty_offsets.get(key, 0))
         content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark, first_dirty))
     if not is_clean:
         await _make_names_durable(log_dir, content)

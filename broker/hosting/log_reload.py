@@ -60,7 +60,7 @@ class LogReload:
         partition.begin_restructuring()
         try:
             await former.abandon()
-            log = await _load_again(former)
+            log = await _load_again(former, partition.first_dirty_offset)
             if log.log_end_offset < former.written_offset:
                 _report_lost_records(log, former.written_offset)
                 return
@@ -81,9 +81,14 @@ class LogReload:
             partition.end_restructuring()
 
 
-async def _load_again(log: Log) -> Log:
+async def _load_again(log: Log, first_dirty_offset: Offset) -> Log:
     return await Log.load(
-        log.log_dir, log.name, log.config, recovery_point=log.recovery_point, log_start_offset=log.log_start_offset
+        log.log_dir,
+        log.name,
+        log.config,
+        recovery_point=log.recovery_point,
+        log_start_offset=log.log_start_offset,
+        first_dirty_offset=first_dirty_offset,
     )
 
 

@@ -68,9 +68,10 @@ class Log(LogAppends, LogReads, LogTruncation, SegmentReplacement):
         *,
         recovery_point: Offset = FIRST_OFFSET,
         log_start_offset: Offset = FIRST_OFFSET,
+        first_dirty_offset: Offset = FIRST_OFFSET,
         clean: bool = False,
     ) -> "Log":
-        """Loads the log from an existing folder. Both offsets come from the checkpoints.
+        """Loads the log from an existing folder. The offsets come from the checkpoints.
 
         `clean` means that the clean shutdown marker was there. Without it, everything from the recovery point on is
         validated and the log is truncated at the first bad byte; `recovery` reports the loss. A torn tail never fails the
@@ -78,7 +79,13 @@ class Log(LogAppends, LogReads, LogTruncation, SegmentReplacement):
         """
         topic_id = await load_partition_metadata(log_dir, name)
         loaded = await load_segments(
-            log_dir, name, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean
+            log_dir,
+            name,
+            config,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            first_dirty_offset=first_dirty_offset,
+            clean=clean,
         )
         end = loaded.segments[-1].next_offset
         intact = clean and not loaded.recovery.lost_anything

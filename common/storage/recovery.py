@@ -4,7 +4,9 @@ Counterpart of Kafka's LogLoader. After a clean shutdown the files are trusted. 
 point's segment on is checked (header, checksum, ascending offsets and leader epochs). The first bad byte ends the log, and
 indexes, leader epochs and producers are rebuilt from the batches. A damaged transaction index is rebuilt as well, because
 unlike the other indexes it cannot be rebuilt when it is needed. A power cut may lose the end of an older segment and keep a
-newer one. Such a hole also ends the log: a replica that skipped over it would claim to have the records that it lost.
+newer one. Such a hole also ends the log: a replica that skipped over it would claim to have the records that it lost. But
+where the log was compacted it is none: a broker of Apache Kafka leaves out the last batch of a segment if nothing of it is
+left, and has synced what it keeps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,10 +66,17 @@ class LoadedSegments:
 
 
 async def load_segments(
-    log_dir: LogDir, folder: str, config: LogSettings, *, recovery_point: int, log_start_offset: int, clean: bool
+    log_dir: LogDir,
+    folder: str,
+    config: LogSettings,
+    *,
+    recovery_point: int,
+    log_start_offset: int,
+    first_dirty_offset: int,
+    clean: bool,
 ) -> LoadedSegments:
     """Loads everything in the folder and repairs it where needed. Raises only LogDirError."""
-    loading = _Loading(log_dir, folder, config)
+    loading = _Loading(log_dir, folder, config, first_dirty_offset)
     await loading.open_all()
     stored_epochs = await _load_epochs(log_dir, folder)
     if not loading.segments:
@@ -105,10 +114,12 @@ async def _load_epochs(log_dir: LogDir, folder: str) -> LeaderEpochs | None:
 class _Loading:
     """The state of loading one log."""
 
-    def __init__(self, log_dir: LogDir, folder: str, config: LogSettings) -> None:
+    def __init__(self, log_dir: LogDir, folder: str, config: LogSettings, first_dirty_offset: int) -> None:
         self.log_dir = log_dir
         self.folder = folder
         self.config = config
+        # Below it the log was compacted, so between two segments there nothing is missing.
+        self.first_dirty_offset = first_dirty_offset
         # All segments, ascending. `open_all` fills the list; validation replaces segments one by one, and removes those past
         # the log's end.
         self.segments: list[Segment] = []
@@ -254,6 +265,8 @@ class _Loading:
         while number < len(self.segments):
             old = self.segments[number]
             expected = self.segments[number - 1].next_offset if number > first else old.base_offset
+            if expected < old.base_offset <= self.first_dirty_offset:
+                self.segments[number - 1].next_offset = expected = old.base_offset
             if old.base_offset > expected:
                 await self._end_before(number, f"the records from {expected} to {old.base_offset} are missing")
                 break
