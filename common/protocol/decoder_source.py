@@ -213,7 +213,8 @@ class _DecoderSource:
     def _field(self, field: FieldSchema, target: str, name: str) -> None:
         wire_type, nullable, compact = field.wire_type, self.shape.is_nullable(field), self.shape.is_compact(field)
         if isinstance(wire_type, StructSchema):
-            self._struct_field(wire_type, target, nullable=nullable)
+            null_max = 0 if field.is_tagged(self.shape.version) else -1
+            self._struct_field(wire_type, target, null_max if nullable else None)
         elif isinstance(wire_type, ArrayOf):
             self._array(wire_type.element, target, name, nullable=nullable, compact=compact)
         elif wire_type in FIXED_SIZES:
@@ -221,9 +222,10 @@ class _DecoderSource:
         else:
             self._sized(wire_type, target, name, nullable=nullable, compact=compact)
 
-    def _struct_field(self, schema: StructSchema, target: str, *, nullable: bool) -> None:
+    def _struct_field(self, schema: StructSchema, target: str, null_max: int | None) -> None:
+        """`null_max` is the greatest value of the byte before the struct that means null; None if it cannot be null."""
         variable = self.source.fresh("struct")
-        if not nullable:
+        if null_max is None:
             self._new(schema, variable)
             self.source.line(f"{target} = {variable}")
             self._struct(schema, variable)
@@ -231,7 +233,7 @@ class _DecoderSource:
         present = self.source.fresh("present")
         self._take("b", 1, present)
         self._flush()
-        with self.source.block(f"if {present} < 0:"):
+        with self.source.block(f"if {present} <= {null_max}:"):
             self.source.line(f"{target} = None")
         with self.source.block("else:"):
             self._new(schema, variable)

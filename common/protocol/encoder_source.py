@@ -171,7 +171,8 @@ class _EncoderSource:
 
     def _null(self, field: FieldSchema) -> None:
         if isinstance(field.wire_type, StructSchema):
-            self._append(r"b'\xff'")
+            # In a tagged field the byte before a struct is an unsigned varint.
+            self._append(r"b'\x00'" if field.is_tagged(self.shape.version) else r"b'\xff'")
         elif self.shape.is_compact(field):
             self._append(r"b'\x00'")
         elif field.wire_type is Primitive.STRING:

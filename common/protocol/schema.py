@@ -300,9 +300,7 @@ def _field_schema(struct_name: str, declared: "dataclasses.Field[Any]", hint: An
     tag = options.get("tag")
     tagged_text = options.get("tagged")
     tagged = NO_VERSIONS if tag is None else versions if tagged_text is None else version_range(tagged_text)
-    # A struct that is sent although it equals the default cannot be told from one that is not sent. None can.
-    is_ambiguous = isinstance(wire_type, StructSchema) and may_be_none and declared.default is not None
-    if tag is not None and (wire_type is Primitive.RECORDS or is_ambiguous):
+    if tag is not None and wire_type is Primitive.RECORDS:
         raise SchemaError(f"{where}: this type cannot be a tagged field here")
     return FieldSchema(
         name=declared.name,

@@ -75,7 +75,8 @@ class ClassicMemberMetadata(Struct):
 
 @message(kind=Kind.DATA, versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue(Struct):
-    """`classic_member_metadata` is that of a member that speaks the classic protocol, None of any other."""
+    """`classic_member_metadata` is that of a member that speaks the classic protocol, None of any other. None is not the
+    default: to Kafka, a record without the field is that of a classic member without protocols."""
 
     instance_id: str | None = ""
     rack_id: str | None = ""
@@ -85,7 +86,7 @@ class ConsumerGroupMemberMetadataValue(Struct):
     subscribed_topic_regex: str | None = ""
     rebalance_timeout_ms: Int32 = -1
     server_assignor: str | None = ""
-    classic_member_metadata: ClassicMemberMetadata | None = field(default=None, tag=0)
+    classic_member_metadata: ClassicMemberMetadata | None = field(default_factory=ClassicMemberMetadata, tag=0)
 
 
 @message(kind=Kind.DATA, versions="6", flexible="none")

@@ -68,8 +68,9 @@ GOLDEN: list[tuple[ConsumerGroupKey, str, Struct, str]] = [
             subscribed_topic_regex=None,
             rebalance_timeout_ms=300_000,
             server_assignor="range",
+            classic_member_metadata=None,
         ),
-        "0000 00 02 72 02 63 03 2f68 02 02 74 00 000493e0 06 72616e6765 00",
+        "0000 00 02 72 02 63 03 2f68 02 02 74 00 000493e0 06 72616e6765 01 00 01 00",
     ),
     (
         ConsumerGroupTargetAssignmentMetadataKey(group_id="g"),

@@ -94,6 +94,7 @@ def member(member_id: str, *names: str, **fields: Any) -> tuple[Any, Any]:
         "subscribed_topic_regex": None,
         "rebalance_timeout_ms": REBALANCE_MS,
         "server_assignor": None,
+        "classic_member_metadata": None,
     }
     return (
         ConsumerGroupMemberMetadataKey(group_id="g", member_id=member_id),

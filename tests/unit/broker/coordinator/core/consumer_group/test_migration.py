@@ -1,12 +1,15 @@
 """Groups that change their protocol while they have members, and groups in which both protocols are spoken (KIP-848)."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import MemberState
+from broker.coordinator.core.consumer_group.group_log import apply
+from broker.coordinator.core.consumer_group.topic_subscribers import TopicSubscribers
 from broker.coordinator.core.group_state import GroupState
 from common.protocol.codec import encode_with_version
 from common.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
@@ -33,7 +36,7 @@ from tests.unit.broker.coordinator.core.consumer_group.classic_consumer import (
     metadata,
 )
 from tests.unit.broker.coordinator.core.consumer_group.consumer_world import Consumer, ConsumerWorld, numbers
-from tests.unit.broker.coordinator.core.group_world import REBALANCE_MS, SESSION_MS
+from tests.unit.broker.coordinator.core.group_world import GROUP, REBALANCE_MS, SESSION_MS
 
 ALL = {0, 1, 2, 3}
 
@@ -408,7 +411,8 @@ def test_no_timer_of_a_replaced_static_member_is_left() -> None:
 
 
 def test_the_record_of_a_classic_member() -> None:
-    """Worked out by hand from Kafka's schema: the tagged field 0 is a struct that may be null, so a byte comes before it."""
+    """Worked out by hand from Kafka's schema: the tagged field 0 is a struct that may be null, so a byte comes before it. A
+    member of the consumer protocol has the byte 0, and to Kafka a record without the field is that of a classic member."""
     value = ConsumerGroupMemberMetadataValue(
         instance_id=None,
         rack_id=None,
@@ -428,7 +432,17 @@ def test_the_record_of_a_classic_member() -> None:
     key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
     assert decode_consumer_value(key, plain + tagged) == value
     value.classic_member_metadata = None
-    assert encode_consumer_value(value) == plain + b"\x00"
+    assert encode_consumer_value(value) == plain + bytes.fromhex("01 00 01 00")
+    assert decode_consumer_value(key, plain + bytes.fromhex("01 00 01 00")) == value
+    assert decode_consumer_value(key, plain + b"\x00") == replace(value, classic_member_metadata=ClassicMemberMetadata())
+
+
+def test_a_member_without_classic_protocols_speaks_the_consumer_protocol() -> None:
+    """Earlier versions of Diskraft wrote members of the consumer protocol without the field."""
+    group = ConsumerGroup(GROUP, TopicSubscribers())
+    apply(group, ConsumerGroupMemberMetadataKey(group_id=GROUP, member_id="m"), ConsumerGroupMemberMetadataValue())
+    member = group.member("m")
+    assert member is not None and member.classic is None
 
 
 # --- any order -------------------------------------------------------------------------------------------------------
