@@ -21,9 +21,12 @@ from common.protocol.messages.describe_cluster import DescribeClusterRequest, De
 from common.protocol.messages.find_coordinator import FindCoordinatorResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from common.protocol.schema import Struct
-from common.time_units import NS_PER_MS
+from common.time_units import NS_PER_MS, NS_PER_S
 
 BACKOFF_JITTER: Final = 0.2
+
+# How long a call may take in silence. Some callers are people in front of a terminal.
+SLOW_CALL_NS: Final = 5 * NS_PER_S
 
 # What a call waits for until the address of its destination is known, as Kafka's timeout messages name it.
 NODE_ASSIGNMENT: Final = "a node assignment"
@@ -36,6 +39,23 @@ CALLS_OF_CONTROLLERS: Final = frozenset(
         "describeConfigs",
         "describeFeatures",
         "describeMetadataQuorum",
+        "incrementalAlterConfigs",
+        "listPartitionReassignments",
+        "unregisterBroker",
+        "updateFeatures",
+    }
+)
+
+# The calls that a broker answers once the active controller has answered it. If a broker is silent, that is why in most
+# cases.
+CALLS_FOR_THE_CONTROLLER: Final = frozenset(
+    {
+        "alterPartitionReassignments",
+        "createPartitions",
+        "createTopics",
+        "deleteTopics",
+        "describeMetadataQuorum",
+        "electLeaders",
         "incrementalAlterConfigs",
         "listPartitionReassignments",
         "unregisterBroker",
@@ -113,11 +133,18 @@ class RequestSender:
                 ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"controllers do not take this call; ask brokers (Call: {name})"
             )
         call = _Call(name, request, destination, error_of, version)
+        stop_watching = self._env.call_at(self._env.now_ns() + SLOW_CALL_NS, lambda: self._report_slow(call))
         try:
             async with self._env.timeout_at(deadline_ns):
                 return await self._until_answered(call, deadline_ns)
         except TimeoutError:
             raise call.timed_out() from call.last_error
+        finally:
+            stop_watching()
+
+    def _report_slow(self, call: _Call) -> None:
+        reason = {} if call.last_error is None else {"reason": str(call.last_error)}
+        self._env.log.warning("call_waiting", call=call.name, waiting_for=call.waiting_for, **reason)
 
     def close(self) -> None:
         """Drops every connection. All calls in progress fail."""
@@ -130,7 +157,7 @@ class RequestSender:
         while True:
             address = await self._address_of(call, deadline_ns)
             call.attempts += 1
-            call.waiting_for = f"an answer of {address}"
+            call.waiting_for = self._answer_of(address, call.name)
             try:
                 response = await self._attempt(address, call.request, deadline_ns, call.version)
             except NotServed as error:
@@ -144,6 +171,10 @@ class RequestSender:
                 call.last_error = failure(code, message)
                 self._nodes.distrust()
             await self._pause(call)
+
+    def _answer_of(self, address: HostPort, name: str) -> str:
+        asks = self._nodes.endpoint_type is EndpointType.BROKER and name in CALLS_FOR_THE_CONTROLLER
+        return f"an answer of {address}" + (" (it asks the controller)" if asks else "")
 
     async def _attempt(self, address: HostPort, request: Struct, deadline_ns: int, version: int | None = None) -> Any:
         """Makes one attempt. Raises ChannelError, InvalidArgument, and TimeoutError if the deadline has already passed."""

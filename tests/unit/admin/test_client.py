@@ -313,6 +313,37 @@ def test_a_slow_broker_is_asked_again_until_the_time_is_over(run: Run) -> None:
     run(scenario)
 
 
+def test_a_slow_call_logs_what_it_waits_for() -> None:
+    """A broker that waits for the controller is silent for as long as the call may take. After five seconds the client logs
+    one warning with the broker and its errand, and repeats it in the error. A quick call logs nothing."""
+
+    async def scenario(world: World) -> None:
+        config = AdminConfig(default_api_timeout_ms=20_000, request_timeout_ms=12_000)
+
+        def answer(request: Any) -> Any:
+            return cluster.no_answer(request)
+
+        answers = {ApiKey.UNREGISTER_BROKER: answer, **DESCRIBE}
+        async with FakeCluster(world, [answers]) as cluster, cluster.admin(config=config) as admin:
+            await admin.describe_cluster()
+            env = world.node("client")
+            start_ns = env.now_ns()
+            call = asyncio.ensure_future(admin.unregister_broker(1))
+            await world.until(lambda: world.logged("call_waiting"))
+            assert env.now_ns() - start_ns < 6_000_000_000
+            with pytest.raises(TimedOut) as caught:
+                await call
+        waiting_for = f"an answer of {cluster[1].address} (it asks the controller)"
+        assert [(event["call"], event["waiting_for"]) for event in world.logged("call_waiting")] == [
+            ("unregisterBroker", waiting_for)
+        ]
+        assert str(caught.value).startswith(
+            f"Timed out waiting for {waiting_for} after 2 attempts. Call: unregisterBroker ("
+        )
+
+    run_simulated(scenario)
+
+
 def test_another_broker_answers_for_one_that_died(run: Run) -> None:
     """Broker 1, the bootstrap server, dies, and its connection is closed. Broker 2 answers requests that any broker can
     answer."""
