@@ -2,8 +2,8 @@
 
 A row is the record as written, not the state it led to: if a change does not mention a field, its column is null. The column
 `directories` shows reserved directory ids by name (UNASSIGNED, LOST, MIGRATING), whichever numbering the cluster uses; the
-JSON shows them with KIP-858's numbers. All rows of a snapshot carry the offset and time of the last record that the snapshot
-covers, so `position` gives their order.
+JSON shows them with the numbers that the log has. All rows of a snapshot carry the offset and time of the last record that
+the snapshot covers, so `position` gives their order.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -185,7 +185,7 @@ class RecordRows:
         fields = _NO_FIELDS if fill is None else fill(self, record)
         # Tagged fields of a later version are unknown to this code and have no column, so keep the raw bytes.
         kept = bytes(frame) if record.unknown_tagged_fields else None
-        return (name, number, version, False, *fields, self._records.text(record, version), kept), record
+        return (name, number, version, False, *fields, self._records.text(record, version, self.numbering), kept), record
 
     def places(self, directories: Sequence[bytes]) -> list[str]:
         """Returns assigned directories as text, reserved ones by name."""

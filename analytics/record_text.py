@@ -1,16 +1,19 @@
 """Fast conversion of records to JSON text (core).
 
 Names and formats are those of Kafka's tools: camel case, uuids as text, bytes as base64, a tagged field only if it differs
-from its default. Fields that the record's version lacks are left out. The conversion takes the largest part of an
-export's time, so everything derived from a declaration is computed once per type and version.
+from its default. Fields that the record's version lacks are left out, and reserved directory ids have the numbers that the
+log has. The conversion takes the largest part of an export's time, so everything derived from a declaration is computed once
+per type, version and numbering.
 """
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
-from common.ids import uuid_text
+from common.ids import Uuid, uuid_text
+from common.protocol.numbering import TO_APACHE, Numbering
 from common.protocol.schema import ArrayOf, Primitive, Struct, StructSchema, WireType
 from common.protocol.source import UUIDS
 
@@ -31,12 +34,17 @@ _NEVER: Final = object()
 
 
 class UuidTexts(dict[bytes, str]):
-    """The text form of uuids. Each is encoded once: a cluster has few uuids, and its log repeats them all the time."""
+    """The text form of uuids. Each is encoded once: a cluster has few uuids, and its log repeats them all the time.
+    `numbers` has the uuids that are printed as other ones."""
 
-    def __missing__(self, uuid: bytes) -> str:
+    def __init__(self, numbers: Mapping[Uuid, Uuid] = MappingProxyType({})) -> None:
+        super().__init__()
+        self._numbers = numbers
+
+    def __missing__(self, uuid: Uuid) -> str:
         if len(self) >= _UUIDS_MAX:
             self.clear()
-        text = self[uuid] = uuid_text(uuid)
+        text = self[uuid] = uuid_text(self._numbers.get(uuid, uuid))
         return text
 
 
@@ -45,22 +53,23 @@ class RecordTexts:
 
     def __init__(self, uuids: UuidTexts) -> None:
         self._uuids = uuids
-        self._writers: dict[tuple[type[Struct], int], Writer] = {}
+        self._directories = {Numbering.KIP858: uuids, Numbering.APACHE: UuidTexts(TO_APACHE)}
+        self._writers: dict[tuple[type[Struct], int, Numbering], Writer] = {}
 
-    def text(self, record: Struct, version: int) -> str:
-        """Returns the fields that exist in `version`, as one JSON object."""
-        key = (type(record), version)
+    def text(self, record: Struct, version: int, numbering: Numbering = Numbering.KIP858) -> str:
+        """Returns the fields that exist in `version`, as one JSON object. `numbering` is that of the record's log."""
+        key = (type(record), version, numbering)
         writer = self._writers.get(key)
         if writer is None:
-            writer = self._writers[key] = self._struct_writer(record.wire_schema, version)
+            writer = self._writers[key] = self._struct_writer(record.wire_schema, version, numbering)
         return writer(record)
 
-    def _struct_writer(self, schema: StructSchema, version: int) -> Writer:
+    def _struct_writer(self, schema: StructSchema, version: int, numbering: Numbering) -> Writer:
         plan = [
             (
                 f'"{field.json_name}":',
                 field.name,
-                self._writer(field.wire_type, version),
+                self._writer(field.wire_type, version, numbering),
                 field.make_default() if field.is_tagged(version) else _NEVER,
             )
             for field in schema.fields
@@ -77,23 +86,26 @@ class RecordTexts:
 
         return write
 
-    def _writer(self, wire_type: WireType, version: int) -> Writer:
+    def _writer(self, wire_type: WireType, version: int, numbering: Numbering) -> Writer:
         if isinstance(wire_type, ArrayOf):
-            return self._array_writer(wire_type.element, version)
+            return self._array_writer(wire_type.element, version, numbering)
         if isinstance(wire_type, StructSchema):
-            return self._struct_writer(wire_type, version)
+            return self._struct_writer(wire_type, version, numbering)
         if wire_type in _NUMBERS:
             return str
         if wire_type in UUIDS:
-            uuids = self._uuids
+            uuids = self._texts_of(wire_type, numbering)
             return lambda value: f'"{uuids[value]}"'
         if wire_type is Primitive.BYTES:
             return lambda value: f'"{base64.b64encode(value).decode("ascii")}"'
         return _text
 
-    def _array_writer(self, element: WireType, version: int) -> Writer:
+    def _array_writer(self, element: WireType, version: int, numbering: Numbering) -> Writer:
         if element in UUIDS:
-            uuids = self._uuids
+            uuids = self._texts_of(element, numbering)
             return lambda values: '["' + '","'.join([uuids[each] for each in values]) + '"]' if values else "[]"
-        writer = self._writer(element, version)
+        writer = self._writer(element, version, numbering)
         return lambda values: "[" + ",".join([writer(each) for each in values]) + "]"
+
+    def _texts_of(self, wire_type: WireType, numbering: Numbering) -> UuidTexts:
+        return self._directories[numbering] if wire_type is Primitive.ASSIGNED_DIRECTORY_ID else self._uuids

@@ -13,7 +13,7 @@ from common.protocol.numbering import Numbering
 from common.protocol.schema import message_schema
 from common.records.batch import encode_values_batch, read_header
 from common.records.control import LeaderChangeMessage, encode_control_batch
-from common.records.metadata_frame import encode_record
+from common.records.metadata_frame import decode_record, encode_record
 from common.records.metadata_records import (
     RECORD_CLASSES,
     AbortTransactionRecord,
@@ -122,7 +122,7 @@ def test_brokers_say_what_changed_of_them() -> None:
 @pytest.mark.parametrize("numbering", list(Numbering))
 def test_reserved_directory_ids_have_names_in_both_numberings(numbering: Numbering) -> None:
     """The reader learns the numbering of the reserved ids from the log's first records. A continued export gets it as an
-    argument."""
+    argument. The JSON has the numbers of the log, as `kafka-dump-log` prints them."""
     record = PartitionRecord(
         partition_id=0, topic_id=topic_id(1), replicas=[1, 2, 3, 4], directories=[UNASSIGNED, LOST, MIGRATING, directory(1)]
     )
@@ -134,6 +134,9 @@ def test_reserved_directory_ids_have_names_in_both_numberings(numbering: Numberi
         made, changed = rows_of(reader, frame(record, numbering), frame(change, numbering))
         assert made["directories"] == ["UNASSIGNED", "LOST", "MIGRATING", uuid_text(directory(1))]
         assert changed["directories"] == ["LOST", uuid_text(directory(1))]
+        for row, given in ((made, record), (changed, change)):
+            stored = decode_record(frame(given, numbering), Numbering.KIP858)
+            assert json.loads(row["record"]) == to_json(stored, newest_version(given))
 
 
 def test_a_partition_from_before_directories_is_migrating() -> None:
