@@ -155,11 +155,12 @@ class MetadataFiles:
         with path.open("rb") as file:
             for position, header, view in _batches(file, path):
                 if header.last_offset < next_offset:
-                    # This batch was read before. If it holds the last record read, its epoch must still be the same.
-                    if header.last_offset == next_offset - 1 and last_epoch not in (None, header.partition_leader_epoch):
+                    # These offsets were read before.
+                    if last_epoch is not None and _is_other(header, next_offset - 1, last_epoch):
                         raise DivergedLog(
-                            f"{path}: offset {header.last_offset} has epoch {header.partition_leader_epoch} and was read "
-                            f"before with epoch {last_epoch}: the log has been truncated since; export into a new folder"
+                            f"{path}: offset {header.last_offset} has epoch {header.partition_leader_epoch}, and what was "
+                            f"read before ends with offset {next_offset - 1} of epoch {last_epoch}: the log has been "
+                            "truncated since; export into a new folder"
                         )
                     continue
                 if header.base_offset < next_offset:
@@ -207,6 +208,13 @@ class MetadataFiles:
 
 class _Unreadable(Exception):
     """The files look damaged. The caller reads them again before it reports damage."""
+
+
+def _is_other(header: BatchHeader, last_offset: int, last_epoch: int) -> bool:
+    """Whether this batch is in another log than the record with this offset and epoch, which it does not follow. Epochs
+    never fall within a log, so a newer one shows a truncation also while the log is shorter than it was before."""
+    epoch = header.partition_leader_epoch
+    return epoch > last_epoch or (header.last_offset == last_offset and epoch != last_epoch)
 
 
 def _batches(file: BinaryIO, path: Path) -> Iterator[tuple[int, BatchHeader, memoryview]]:

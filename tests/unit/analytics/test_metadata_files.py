@@ -163,10 +163,22 @@ def test_a_log_that_was_cut_back_is_noticed(tmp_path: Path) -> None:
     cases this is no longer the log that was read before."""
     made = three_segments(tmp_path)
     files = MetadataFiles(made.path)
-    with pytest.raises(DivergedLog, match="offset 4 has epoch 1 and was read before with epoch 7"):
+    with pytest.raises(DivergedLog, match="offset 4 has epoch 1, and what was read before ends with offset 4 of epoch 7"):
         told(files, 5, 7)
     with pytest.raises(DivergedLog, match="holds the offsets 3 to 4"):
         told(files, 4, 1)
+
+
+def test_a_log_that_was_cut_back_and_is_still_shorter_is_noticed(tmp_path: Path) -> None:
+    """A newer epoch at an offset that was read before shows the truncation. Without one, the log may be that of a node that
+    lags behind, and has nothing new."""
+    made = MetadataDir(tmp_path)
+    made.append(NoOpRecord())
+    made.append_leader_change()
+    files = MetadataFiles(made.path)
+    assert told(files, 5, 2) == []
+    with pytest.raises(DivergedLog, match="offset 1 has epoch 2, and what was read before ends with offset 4 of epoch 1"):
+        told(files, 5, 1)
 
 
 def test_reading_leaves_the_directory_as_it_is(tmp_path: Path) -> None:
