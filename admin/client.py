@@ -12,6 +12,7 @@ Counterpart of Kafka's AdminClient, with the calls of KIP-113. Use it with `asyn
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -19,7 +20,17 @@ from typing import Any, TypeVar
 
 from admin import brokers, configs, elections, features, log_dirs, offsets, quorum, reassignments, records, topics
 from admin.config import AdminConfig, parse_bootstrap_servers
-from admin.errors import AdminError, InvalidArgument, RequestFailed, UnsupportedRequest, check, failure
+from admin.errors import (
+    LEADER_CHANGED,
+    AdminError,
+    AttemptFailed,
+    InvalidArgument,
+    RequestFailed,
+    TimedOut,
+    UnsupportedRequest,
+    check,
+    failure,
+)
 from admin.group_calls import GroupCalls
 from admin.known_nodes import Destination, Role
 from admin.partitions import TopicPartition, TopicPartitionReplica
@@ -61,6 +72,10 @@ from common.protocol.schema import Struct
 from common.time_units import NS_PER_MS
 
 Work = Callable[[], Coroutine[Any, Any, None]]
+# Sends a request to the leader of some partitions, once.
+SendToLeader = Callable[[str, Struct], Coroutine[Any, Any, Any]]
+# Asks the leader of these partitions, and leaves the results of those pending that it does not lead.
+AskLeader = Callable[[list[TopicPartition], SendToLeader], Coroutine[Any, Any, None]]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -317,20 +332,21 @@ class AdminClient:
         self, leaders: Mapping[TopicPartition, int], timestamp: int, *, timeout_ms: int | None = None
     ) -> Results[TopicPartition, offsets.ListedOffset]:
         """Returns the first offset of each partition at or after this time. The negative times of ListOffsets stand for
-        special points of the log. `leaders` has the broker to ask for each partition."""
+        special points of the log. `leaders` has the broker to ask first for each partition."""
         results: Results[TopicPartition, offsets.ListedOffset] = Results(leaders)
 
-        async def list_(broker_id: int, asked: list[TopicPartition]) -> None:
+        async def list_(asked: list[TopicPartition], send: SendToLeader) -> None:
             request = offsets.list_request(asked, timestamp, timeout_ms=self._server_timeout_ms(timeout_ms))
-            response: ListOffsetsResponse = await self._send("listOffsets", request, broker_id, timeout_ms=timeout_ms)
+            response: ListOffsetsResponse = await send("listOffsets", request)
             for topic in response.topics:
                 for each in topic.partitions:
                     partition = TopicPartition(topic.name, each.partition_index)
                     found = offsets.listed_offset(each.offset, each.timestamp)
-                    _settle(results, partition, each.error_code, None, found)
+                    _settle_unless_moved(results, partition, each.error_code, found)
 
-        for broker_id, asked in _grouped(results, lambda each: leaders[each]).items():
-            self._start("listOffsets", results, asked, partial(list_, broker_id, asked))
+        for leader, asked in _grouped(results, lambda each: leaders[each]).items():
+            known = dict.fromkeys(asked, leader)
+            self._start("listOffsets", results, asked, partial(self._at_leaders, results, known, list_, timeout_ms))
         return results
 
     # --- reassignments and elections -----------------------------------------------------------------------------
@@ -407,40 +423,96 @@ class AdminClient:
         watermark: below it, every replica in the ISR has deleted the records."""
         results: Results[TopicPartition, int] = Results(offsets)
 
-        async def delete_on(leader: int, asked: list[TopicPartition]) -> None:
+        async def delete_on(asked: list[TopicPartition], send: SendToLeader) -> None:
             request = records.delete_request(
                 {partition: offsets[partition] for partition in asked}, timeout_ms=self._server_timeout_ms(timeout_ms)
             )
-            try:
-                response: DeleteRecordsResponse = await self._send("deleteRecords", request, leader, timeout_ms=timeout_ms)
-            except AdminError as error:
-                results.fail(asked, error)
-                return
+            response: DeleteRecordsResponse = await send("deleteRecords", request)
             for topic in response.topics:
                 for each in topic.partitions:
                     partition = TopicPartition(topic.name, each.partition_index)
-                    _settle(results, partition, each.error_code, None, each.low_watermark)
+                    _settle_unless_moved(results, partition, each.error_code, each.low_watermark)
 
         async def delete() -> None:
-            described = self.describe_topics({partition.topic for partition in offsets}, timeout_ms=timeout_ms)
-            found: list[topics.TopicDescription] = []
-            for name, partitions in _grouped(offsets, lambda each: each.topic).items():
-                try:
-                    found.append(await described[name])
-                except AdminError as error:
-                    results.fail(partitions, error)
-            leader_of = records.leaders(found)
+            leader_of = await self._leaders_of(results, list(offsets), timeout_ms)
             async with asyncio.TaskGroup() as group:
-                for leader, partitions in _grouped(results.pending(offsets), leader_of.get).items():
-                    if leader is not None:
-                        group.create_task(delete_on(leader, partitions))
-                        continue
-                    known, unknown = ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    for partition in partitions:
-                        results.fail([partition], failure(known if partition in leader_of else unknown))
+                for leader, asked in _grouped(leader_of, leader_of.get).items():
+                    known = dict.fromkeys(asked, leader)
+                    group.create_task(self._at_leaders(results, known, delete_on, timeout_ms))
 
         self._start("deleteRecords", results, results, delete)
         return results
+
+    # --- leaders -------------------------------------------------------------------------------------------------
+    async def _at_leaders(
+        self,
+        results: Results[TopicPartition, Any],
+        leader_of: Mapping[TopicPartition, int],
+        ask: AskLeader,
+        timeout_ms: int | None,
+    ) -> None:
+        """Asks the leaders about their partitions. If a leader does not answer, or leads a partition no longer, finds the
+        new one and asks it, until the timeout. Counterpart of Kafka's PartitionLeaderStrategy."""
+        env, sender = self._open()
+        deadline_ns = env.now_ns() + self._timeout_ms(timeout_ms) * NS_PER_MS
+        for round_number in itertools.count():
+            async with asyncio.TaskGroup() as group:
+                for leader, asked in _grouped(leader_of, leader_of.__getitem__).items():
+                    group.create_task(self._at_leader(results, leader, asked, ask, deadline_ns))
+            moved = results.pending(leader_of)
+            if not moved:
+                return
+            await sender.pause(round_number)
+            left_ms = (deadline_ns - env.now_ns()) // NS_PER_MS
+            if left_ms <= 0:
+                for partition in moved:
+                    results.fail([partition], TimedOut(f"Timed out waiting for the leader of {partition}"))
+                return
+            leader_of = await self._leaders_of(results, moved, left_ms)
+
+    async def _at_leader(
+        self,
+        results: Results[TopicPartition, Any],
+        leader: int,
+        asked: list[TopicPartition],
+        ask: AskLeader,
+        deadline_ns: int,
+    ) -> None:
+        _, sender = self._open()
+
+        async def send(name: str, request: Struct) -> Any:
+            return await sender.send(request, leader, name=name, deadline_ns=deadline_ns, is_single_attempt=True)
+
+        try:
+            await ask(asked, send)
+        except AttemptFailed:
+            # The results stay pending.
+            return
+        except AdminError as error:
+            results.fail(asked, error)
+
+    async def _leaders_of(
+        self, results: Results[TopicPartition, Any], partitions: list[TopicPartition], timeout_ms: int | None
+    ) -> dict[TopicPartition, int]:
+        """Returns the leader of each partition, and fails the results of those that have none."""
+        described = self.describe_topics({partition.topic for partition in partitions}, timeout_ms=timeout_ms)
+        found: list[topics.TopicDescription] = []
+        for name, asked in _grouped(partitions, lambda each: each.topic).items():
+            try:
+                found.append(await described[name])
+            except AdminError as error:
+                results.fail(asked, error)
+        known = records.leaders(found)
+        leader_of: dict[TopicPartition, int] = {}
+        for partition in results.pending(partitions):
+            leader = known.get(partition)
+            if leader is not None:
+                leader_of[partition] = leader
+            else:
+                is_known = partition in known
+                code = ErrorCode.LEADER_NOT_AVAILABLE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                results.fail([partition], failure(code))
+        return leader_of
 
     # --- configurations ------------------------------------------------------------------------------------------
     async def list_config_resources(
@@ -634,6 +706,13 @@ async def _finish(name: str, results: Results[Key, Any], keys: list[Key], work: 
     for key in results.pending(keys):
         reason = f"the response has no result for {key}. Call: {name}"
         results.fail([key], RequestFailed(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
+
+
+def _settle_unless_moved(
+    results: Results[TopicPartition, Value], partition: TopicPartition, code: int, value: Value
+) -> None:
+    if code not in LEADER_CHANGED:
+        _settle(results, partition, code, None, value)
 
 
 def _settle(results: Results[Key, Value], key: Key, code: int, message: str | None, value: Value) -> None:

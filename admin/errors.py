@@ -34,6 +34,13 @@ class TimedOut(AdminError):
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
 
 
+class AttemptFailed(AdminError):
+    """The only attempt at a node failed, and another node may answer. Counterpart of Kafka's DisconnectException."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
+
+
 class UnsupportedRequest(AdminError):
     """The node does not serve the API, or no version of it that we know. Counterpart of UnsupportedVersionException."""
 
@@ -67,6 +74,18 @@ RETRIABLE: Final = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+# What a broker answers that does not lead a partition, or does not know yet that it does. The leader may be another one.
+LEADER_CHANGED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
 

@@ -11,7 +11,16 @@ from typing import Any, Final
 
 from admin.config import AdminConfig
 from admin.coordinators import FIND_COORDINATOR_VERSION, coordinator_error, coordinator_request
-from admin.errors import RETRIABLE, AdminError, InvalidArgument, TimedOut, UnsupportedRequest, check, failure
+from admin.errors import (
+    RETRIABLE,
+    AdminError,
+    AttemptFailed,
+    InvalidArgument,
+    TimedOut,
+    UnsupportedRequest,
+    check,
+    failure,
+)
 from admin.known_nodes import Destination, GroupCoordinator, KnownNodes, Role
 from common.configuration.endpoints import HostPort
 from common.environment.interface import Environment
@@ -75,13 +84,23 @@ def no_error(_response: Any) -> tuple[int, str | None]:
 class _Call:
     """A call in progress, with the details that its timeout message needs."""
 
-    def __init__(self, name: str, request: Struct, destination: Destination, error_of: ErrorOf, version: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        request: Struct,
+        destination: Destination,
+        error_of: ErrorOf,
+        version: int | None,
+        *,
+        is_single_attempt: bool,
+    ) -> None:
         # The name of the call in Kafka's timeout messages: "describeLogDirs".
         self.name = name
         self.request = request
         self.destination = destination
         self.error_of = error_of
         self.version = version
+        self.is_single_attempt = is_single_attempt
         # The number of attempts for which an address was found.
         self.attempts = 0
         # The number of pauses so far. It determines the length of the next pause.
@@ -125,14 +144,18 @@ class RequestSender:
         deadline_ns: int,
         error_of: ErrorOf = no_error,
         version: int | None = None,
+        is_single_attempt: bool = False,
     ) -> Any:
         """Returns the response of the destination. `error_of` extracts the error of the response as a whole: after a
-        retriable error there is another attempt, and any other error is left to the caller. Raises AdminError."""
+        retriable error there is another attempt, and any other error is left to the caller. Raises AdminError.
+
+        With `is_single_attempt`, the caller decides which node to ask after a failure: AttemptFailed says that the node did
+        not answer, or that no broker knows it."""
         if self._nodes.endpoint_type is EndpointType.CONTROLLER and name not in CALLS_OF_CONTROLLERS:
             raise AdminError(
                 ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"controllers do not take this call; ask brokers (Call: {name})"
             )
-        call = _Call(name, request, destination, error_of, version)
+        call = _Call(name, request, destination, error_of, version, is_single_attempt=is_single_attempt)
         stop_watching = self._env.call_at(self._env.now_ns() + SLOW_CALL_NS, lambda: self._report_slow(call))
         try:
             async with self._env.timeout_at(deadline_ns):
@@ -170,6 +193,8 @@ class RequestSender:
                     return response
                 call.last_error = failure(code, message)
                 self._nodes.distrust()
+            if call.is_single_attempt:
+                raise AttemptFailed(f"{call.last_error} (Call: {call.name})") from call.last_error
             await self._pause(call)
 
     def _answer_of(self, address: HostPort, name: str) -> str:
@@ -201,8 +226,12 @@ class RequestSender:
     async def _pause(self, call: _Call) -> None:
         if self._is_closed:
             raise closed(call.name)
-        delay_ms = min(self._config.retry_backoff_ms << min(call.pauses, 30), self._config.retry_backoff_max_ms)
         call.pauses += 1
+        await self.pause(call.pauses - 1)
+
+    async def pause(self, pauses: int) -> None:
+        """Waits before another attempt, after this many pauses."""
+        delay_ms = min(self._config.retry_backoff_ms << min(pauses, 30), self._config.retry_backoff_max_ms)
         jitter = 1 + BACKOFF_JITTER * (2 * self._env.rng.random() - 1)
         await self._env.sleep_until(self._env.now_ns() + int(delay_ms * NS_PER_MS * jitter))
 
@@ -227,6 +256,8 @@ class RequestSender:
                 call.waiting_for = NODE_ASSIGNMENT
                 call.last_error = AdminError(ErrorCode.BROKER_NOT_AVAILABLE, self._missing(call.destination))
                 self._nodes.distrust()
+                if call.is_single_attempt:
+                    raise AttemptFailed(f"{call.last_error} (Call: {call.name})") from call.last_error
             await self._pause(call)
 
     async def _find_coordinator(self, group: GroupCoordinator, deadline_ns: int) -> HostPort | Exception:

@@ -130,7 +130,10 @@ def test_a_partition_that_refuses_does_not_change_the_exit_status(tool: Tool) ->
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             "InvalidTopicException: The request attempted to perform an operation on an invalid topic.",
         ),
-        (ErrorCode.KAFKA_STORAGE_ERROR, "KafkaStorageException: Disk error when trying to access log file on the disk."),
+        (
+            ErrorCode.POLICY_VIOLATION,
+            "PolicyViolationException: Request parameters do not satisfy the configured policy.",
+        ),
         # One that no text is known for.
         (ErrorCode.INVALID_RECORD_STATE, "InvalidRecordStateException: INVALID_RECORD_STATE"),
     ],
