@@ -73,7 +73,7 @@ from common.metadata.metadata_version import (
     is_cordoning_supported,
     is_directory_assignment_supported,
 )
-from common.metadata.state import MetadataState
+from common.metadata.state import MetadataState, UnsupportedFeatureLevel
 from common.net.node_channel import NodeChannel
 from common.net.request_context import Handler
 from common.net.request_server import RequestServer
@@ -182,10 +182,11 @@ class BrokerDaemon:
             self._ports[name] = server.start().port
         self._driver.register(self.follower)
         self._task_group.create_task(self._proposals.run())
-        bring_up = self._task_group.create_task(self._bring_up())
+        starting = [self._task_group.create_task(each) for each in (self._bring_up(), self._require_supported_levels())]
         self._lifecycle_loop.post(Start())
         await self._is_told_to_end
-        bring_up.cancel()
+        for task in starting:
+            task.cancel()
         await self._end()
 
     def ask_to_shut_down(self) -> None:
@@ -247,6 +248,15 @@ class BrokerDaemon:
             self._halt(str(error))
             return
         await self.follower.run()
+
+    async def _require_supported_levels(self) -> None:
+        """Ends the broker if the end of the log has a level that it does not support: the controller refuses to register it,
+        as often as it asks."""
+        high_watermark = await self._driver.ask_for_high_watermark()
+        try:
+            self.follower.require_supported_levels(Offset(high_watermark - 1))
+        except UnsupportedFeatureLevel as error:
+            self._halt(f"the metadata log cannot be followed: {error}")
 
     async def _end(self) -> None:
         self._serving.end()

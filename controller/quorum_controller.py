@@ -406,6 +406,8 @@ class QuorumController:
                 continue
             try:
                 self.state.replay(record, offset=Offset(base_offset + number))
+                if isinstance(record, FeatureLevelRecord):
+                    self.state.require_supported_levels()
             except ReplayError as error:
                 self._fatal("metadata_replay_failed", record=repr(record), reason=str(error))
             term.awaited.note(record)
@@ -472,6 +474,8 @@ class QuorumController:
             self._become_active(feed, leader.epoch)
 
     def _become_active(self, feed: MetadataFeed, epoch: LeaderEpoch) -> None:
+        # The state is complete now. A newer release may have left a level in the log that this one cannot go on with.
+        feed.state.require_supported_levels()
         now_ns = self._env.now_ns()
         sessions = BrokerSessions(self._settings.session_timeout_ns)
         sessions.begin(unfenced_brokers(feed.state), now_ns)

@@ -63,6 +63,9 @@ class MetadataFollower:
         self._changed: list[asyncio.Future[None]] = []
         self._unapplied: list[asyncio.Future[None]] = []
         self._last_wall_ms = 0
+        # From this offset on, every feature must be at a level that this node supports. None while it is not known how far
+        # the log reaches: the records that come may take a level back.
+        self._levels_count_from: Offset | None = None
         self._previous = PreviousDirectories(broker_id, incarnation_id)
         self.applied_offset = Offset(-1)
         """The last offset whose changes this broker has published to its replicas."""
@@ -134,6 +137,7 @@ class MetadataFollower:
     def _end_batch(self, batch: CommittedBatch) -> None:
         self._replayed_offset = self._transactions.stable_offset
         self._last_wall_ms = batch.append_time_ms
+        self._check_levels()
         self._report_removed()
         self._wake()
 
@@ -158,6 +162,7 @@ class MetadataFollower:
         self._transactions.reset(last_offset)
         self._replayed_offset = last_offset
         self._last_wall_ms = snapshot.last_contained_timestamp
+        self._check_levels()
         self._env.log.info("metadata_snapshot_loaded", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
         self._report_removed()
         self._wake()
@@ -225,6 +230,17 @@ class MetadataFollower:
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._changed.append(changed)
         return changed
+
+    def require_supported_levels(self, offset: Offset) -> None:
+        """Requires the levels of all features to be supported from this offset on. Until then the image may be an old one.
+        Raises UnsupportedFeatureLevel if the image has the offset, otherwise the driver gets the error."""
+        self._levels_count_from = offset
+        self._check_levels()
+
+    def _check_levels(self) -> None:
+        start = self._levels_count_from
+        if self._previous.is_registered or (start is not None and start <= self._replayed_offset):
+            self._state.require_supported_levels()
 
     def _wake(self) -> None:
         self._committed.set()

@@ -97,8 +97,8 @@ class ReplayError(Exception):
 
 
 class UnsupportedFeatureLevel(ReplayError):
-    """The log finalizes a feature at a level that this node does not support. Fatal for the node but not a bug: the text
-    names the feature, the level and the supported range."""
+    """A feature is finalized at a level that this node does not support. Fatal for the node but not a bug: the text names
+    the feature, the level and the supported range."""
 
 
 class MetadataState:
@@ -118,8 +118,8 @@ class MetadataState:
         self.topic_ids: dict[str, TopicId] = {}
         # The configuration set on each resource. Invariant: no inner dict is empty. Removing a topic removes its entry.
         self.configs: dict[ConfigResource, dict[str, str]] = {}
-        # The finalized level of each feature. Invariant: this node supports every level, and none is 0. A record with level
-        # 0 removes the feature.
+        # The finalized level of each feature. Invariant: none is 0. A record with level 0 removes the feature. A level that
+        # this node does not support may be an earlier one, which a later record takes back: `require_supported_levels`.
         self.features: dict[str, int] = {}
         # The finalized level of metadata.version. MINIMUM_LEVEL if the log has set no level or has removed it.
         self.metadata_version = MINIMUM_LEVEL
@@ -181,6 +181,16 @@ class MetadataState:
         """Returns the partition, or None if it does not exist."""
         topic = self.topics.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
+
+    def require_supported_levels(self) -> None:
+        """Raises UnsupportedFeatureLevel if this node does not support the level of a feature. To be called once the whole
+        log has been replayed: a level that was lowered later is no obstacle."""
+        for name, level in self.features.items():
+            supported = supported_levels(name)
+            if level not in supported:
+                raise UnsupportedFeatureLevel(
+                    f"feature {name} is finalized at level {level}, this node supports {supported}"
+                )
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """Returns the configuration of the resource, empty if nothing is set."""
@@ -514,13 +524,6 @@ class MetadataState:
     def _replay_feature_level(self, record: FeatureLevelRecord, offset: Offset, delta: MetadataDelta | None) -> None:
         if record.feature_level < 0:
             _fail(offset, f"feature {record.name} has level {record.feature_level}")
-        # Level 0 removes the feature. Every node supports that, even for a feature that it does not know.
-        supported = supported_levels(record.name)
-        if record.feature_level != 0 and record.feature_level not in supported:
-            raise UnsupportedFeatureLevel(
-                f"offset {offset}: feature {record.name} is finalized at level {record.feature_level}, "
-                f"this node supports {supported}"
-            )
         self.election_changes += 1
         if delta is not None:
             delta.changed_features.setdefault(record.name, self.features.get(record.name, 0))

@@ -98,6 +98,28 @@ def test_a_node_that_loads_a_snapshot_ends() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize(("name", "level", "lower"), [("group.version", 1, 0), (METADATA_VERSION_FEATURE, 31, 21)])
+def test_a_level_that_was_lowered_again_is_no_obstacle(name: str, level: int, lower: int) -> None:
+    """Apache Kafka raised the feature, maybe when the cluster was formatted, and lowered it so that Diskraft can take over.
+    The log still has both records. A broker that reads all of it and a controller that takes over start as usual."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        cluster.crash(1)
+        cluster.finalize_feature(name, level)
+        cluster.finalize_feature(name, lower)
+        cluster.start_node(1)
+        await cluster.until_registered_again(1)
+        await cluster.until_running()
+        cluster.crash(CONTROLLER_ID)
+        cluster.start_node(CONTROLLER_ID)
+        await cluster.world.until(lambda: len(cluster.world.events_named("controller_active")) == 2)
+        await cluster.until_running()
+        await client.create_topic("t", partitions=1, replication_factor=1)
+        await client.produce("t", 0, b"x")
+
+    run(scenario)
+
+
 def test_a_feature_at_level_0_is_absent() -> None:
     """Level 0 means that a newer release removed the feature again, so this node does not need to know the feature."""
 
