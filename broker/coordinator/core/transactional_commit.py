@@ -1,8 +1,10 @@
 """TxnOffsetCommit: who may commit offsets in a transaction, and what is stored (core).
 
 A producer that knows the consumer's membership (KIP-447) is fenced with it. An older producer sends none, and only its
-transactional id protects the group. A member may commit while the group waits for its assignment: it may not wait for the
-end of the rebalance, because the transaction holds the offsets that the rebalance is about.
+transactional id protects the group. A consumer that assigns its partitions itself may have an instance id, but it has no
+generation: as in OffsetCommit, it may commit while the group is empty. A member may commit while the group waits for its
+assignment: it may not wait for the end of the rebalance, because the transaction holds the offsets that the rebalance is
+about.
 """
 
 from typing import Final
@@ -10,6 +12,7 @@ from typing import Final
 from broker.coordinator.core.classic_group import ClassicGroup
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
 from broker.coordinator.core.consumer_group.offsets import member_commit_error
+from broker.coordinator.core.group_state import GroupState
 from broker.coordinator.core.membership import generation_error
 from broker.coordinator.core.offset_commit import Commits, metadata_length
 from broker.coordinator.core.result import CoordinatorRecord
@@ -37,9 +40,9 @@ def transactional_commit_error(
     has_membership = request.generation_id >= 0 or request.member_id != _NO_MEMBER or request.group_instance_id is not None
     if not has_membership:
         return None
+    if request.generation_id < 0 and (group is None or _is_empty(group)):
+        return None
     if group is None:
-        if request.generation_id < 0:
-            return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.GROUP_ID_NOT_FOUND if knows_missing_groups else ErrorCode.ILLEGAL_GENERATION
     if isinstance(group, ConsumerGroup):
         error = member_commit_error(group, request.member_id, request.generation_id, request.topics)
@@ -47,6 +50,10 @@ def transactional_commit_error(
         is_newer = error is ErrorCode.STALE_MEMBER_EPOCH and not knows_missing_groups
         return ErrorCode.ILLEGAL_GENERATION if is_newer else error
     return generation_error(group, request.member_id, request.group_instance_id, request.generation_id)
+
+
+def _is_empty(group: ClassicGroup | ConsumerGroup) -> bool:
+    return group.is_empty if isinstance(group, ConsumerGroup) else group.state is GroupState.EMPTY
 
 
 def transactional_commits(turn: Turn, request: TxnOffsetCommitRequest) -> tuple[Commits, TxnOffsetCommitResponse]:

@@ -186,6 +186,16 @@ def test_a_producer_that_knows_its_member_is_fenced_with_it() -> None:
     assert commit(world, 7) == [ErrorCode.NONE]
 
 
+def test_a_consumer_that_is_no_member_may_have_an_instance_id() -> None:
+    """It assigns its partitions itself, and has no generation. It may commit as long as the group has no members."""
+    world = GroupWorld()
+    assert commit(world, 7, group_instance_id="i") == [ErrorCode.NONE]
+    assert commit(world, 8, group_instance_id="i") == [ErrorCode.NONE]
+    world = GroupWorld()
+    world.stable_group()
+    assert commit(world, 7, group_instance_id="i") == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
 def test_a_member_of_a_missing_group_has_no_generation() -> None:
     """KIP-1319 gives it an error of its own."""
     world = GroupWorld()
@@ -195,7 +205,6 @@ def test_a_member_of_a_missing_group_has_no_generation() -> None:
 
     assert refusal(1, OLD_PRODUCER) == [ErrorCode.ILLEGAL_GENERATION]
     assert refusal(1) == [ErrorCode.GROUP_ID_NOT_FOUND]
-    assert refusal(-1) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert list(world.shard.groups) == []
 
 
