@@ -8,15 +8,12 @@ wait for threads that a hung disk may block forever, and would leave the ports o
 import asyncio
 import os
 import random
-import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import NoReturn
 
 import structlog
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.registry import Collector
 
 from common.environment.interface import (
@@ -25,13 +22,13 @@ from common.environment.interface import (
     Connection,
     Environment,
     Listener,
-    ListenFailed,
     LogDir,
     Receiver,
 )
+from common.environment.metrics_server import MetricsServer
 from common.environment.page_cache import PageCache
-from common.environment.process import PROCESS, ProcessResources, close_socket
-from common.environment.real_connection import RealConnection, ReceiveBuffers
+from common.environment.process import PROCESS, ProcessResources
+from common.environment.real_connection import RealConnection, ReceiveBuffers, host_text
 from common.environment.real_log_dir import RealLogDir
 from common.environment.real_network import RealListener, Resolver, connected_socket, listening_socket
 from common.environment.real_timers import TimeoutAt, Timer, sleep_until
@@ -109,26 +106,11 @@ class RealEnvironment(Environment):
         )
 
     def serve_metrics(self, host: str, port: int, collector: Collector) -> Callable[[], None]:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(collector)
-        try:
-            server, _thread = start_http_server(port, host or "0.0.0.0", registry)
-        except (OSError, OverflowError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise ListenFailed(f"cannot serve metrics on {host or '*'}:{port}: {reason}") from error
-        listening: socket.socket = server.socket
-        self._process.sockets[listening] = None
-        self.log.info("metrics_served", host=server.server_address[0], port=server.server_port)
-
-        def stop() -> None:
-            if self._process.sockets.pop(listening, self) is self:
-                return
-            # This also shuts the socket down: the thread that waits for connections would otherwise keep the port.
-            close_socket(listening)
-            # `shutdown` waits until the server polls again. Call it on a thread, so that our caller does not wait.
-            threading.Thread(target=server.shutdown, name="metrics stopping", daemon=True).start()
-
-        return stop
+        listening = listening_socket(host, port)
+        bound_to = listening.getsockname()
+        server = MetricsServer(listening, collector, self._process)
+        self.log.info("metrics_served", host=host_text(bound_to), port=bound_to[1])
+        return server.stop
 
     def exit(self, code: int) -> NoReturn:
         self._process.exit(code)

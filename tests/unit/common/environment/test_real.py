@@ -3,13 +3,20 @@
 import asyncio
 import gc
 import socket
+import threading
+import time
 import urllib.request
 import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from common.environment.interface import ListenFailed
+from common.environment.metrics_server import CONNECTIONS_MAX, MetricsServer
+from common.environment.process import PROCESS
 from common.environment.real import RealEnvironment
+from common.environment.real_network import listening_socket
 from common.ids import uuid_text
 from common.metrics_exposition import SnapshotCollector, gauge
 from common.time_units import NS_PER_MS
@@ -150,3 +157,88 @@ async def test_metrics_are_served_while_the_loop_is_busy_and_until_stopped(env: 
     stop()
     with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=10):
         pass
+
+
+@pytest.fixture
+def metrics_port(env: RealEnvironment) -> Iterator[int]:
+    """Serves one metric of `env`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    collector = SnapshotCollector(env.now_ns)
+    collector.publish([gauge("kafka_server_kafkaserver_brokerstate", "State of the broker.", 3)])
+    stop = env.serve_metrics("127.0.0.1", port, collector)
+    yield port
+    stop()
+
+
+def metrics_threads() -> int:
+    return sum(thread.name == "metrics answer" for thread in threading.enumerate())
+
+
+async def test_silent_peers_of_the_metrics_neither_pile_up_nor_keep_others_out(
+    env: RealEnvironment, metrics_port: int
+) -> None:
+    """Each of many connections sends nothing. Only CONNECTIONS_MAX of them keep a thread, the oldest ones are closed, and a
+    scrape is answered."""
+    before = metrics_threads()
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", metrics_port), timeout=10))
+            for _ in range(3 * CONNECTIONS_MAX)
+        ]
+        assert silent[0].recv(1) == b"", "it had to leave"
+        assert b"kafka_server_kafkaserver_brokerstate 3.0" in scrape(metrics_port)
+        assert silent[2 * CONNECTIONS_MAX - 1].recv(1) == b""
+        deadline = time.monotonic() + 10
+        while metrics_threads() - before > CONNECTIONS_MAX:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+
+async def test_a_silent_peer_of_the_metrics_is_closed_in_the_end(env: RealEnvironment) -> None:
+    """A peer that sends half a request is waited for, and then its connection is closed."""
+    listening = listening_socket("127.0.0.1", 0)
+    server = MetricsServer(listening, SnapshotCollector(env.now_ns), PROCESS, silence_seconds_max=0.05)
+    with socket.create_connection(listening.getsockname(), timeout=10) as silent:
+        silent.sendall(b"GET /metrics HTT")
+        assert silent.recv(1) == b""
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\xff\x00\xfe\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nAccept: text/plain; version=abc\r\n\r\n",
+        b"GET //[ HTTP/1.1\r\n\r\n",
+        b"BREW /\xe9 HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_rubbish_sent_to_the_metrics_is_no_failure_of_the_node(
+    env: RealEnvironment, metrics_port: int, request_bytes: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is printed, no thread fails, and the next scrape is answered."""
+    with socket.create_connection(("127.0.0.1", metrics_port), timeout=10) as peer:
+        peer.sendall(request_bytes)
+        while peer.recv(4096):
+            pass
+    assert b"kafka_server_kafkaserver_brokerstate 3.0" in scrape(metrics_port)
+    assert capfd.readouterr().err == ""
+
+
+async def test_a_host_name_that_cannot_be_and_a_missing_thread_are_refusals(
+    env: RealEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are a ListenFailed, which is one line for the operator, and the port is free again."""
+    collector = SnapshotCollector(env.now_ns)
+    with pytest.raises(ListenFailed, match="label"):
+        env.serve_metrics("a." + "b" * 64, 9404, collector)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(ListenFailed, match="can't start new thread"):
+            env.serve_metrics("127.0.0.1", 0, collector)
