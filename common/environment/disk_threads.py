@@ -308,10 +308,16 @@ class DiskThreads:
         return tuple(lane.name.lower() for lane in self._inside)
 
     def start(self) -> None:
+        """Raises RuntimeError if the process may not start another thread. Those that have started wait to be abandoned."""
         for lane in Lane:
             run = self._run_writer if lane is Lane.WRITER else partial(self._run_beside_writer, lane)
             # Daemon threads, because the interpreter must not wait for a thread that is stuck in the kernel.
-            threading.Thread(target=run, name=f"{lane.name.lower()} of {self._directory.path}", daemon=True).start()
+            thread = threading.Thread(target=run, name=f"{lane.name.lower()} of {self._directory.path}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                self._inside = tuple(started for started in Lane if started < lane)
+                raise
 
     def queue(self, queued: Queued) -> None:
         """Queues the operation for the thread of its lane."""

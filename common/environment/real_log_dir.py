@@ -164,7 +164,11 @@ class RealLogDir(LogDir):
     def attach(self, *, create: bool = False) -> Awaitable[None]:
         if not self._started and self._refusal is None:
             self._started = True
-            self._threads.start()
+            try:
+                self._threads.start()
+            except RuntimeError as error:
+                # The process has as many threads as it may have, which is no fault of the disk.
+                self.take_offline(LogDirError(self.path, "attach", errno.ENOMEM, detail=str(error)))
         return self._write("attach", "", partial(self._directory.attach, create=create))
 
     def lock(self) -> Awaitable[None]:

@@ -161,7 +161,8 @@ def _give_up(env: Environment, scan: _Scan, path: str, error: LogDirError, cause
     if classify(error) is Verdict.PROCESS_TROUBLE:
         # The disk may be healthy, and giving the directory up would declare it dead.
         raise StartupError(
-            f"{error}: the process is short of files or memory. Raise its limits (ulimit -n), then start again."
+            f"{error}: the process is short of files, threads or memory. Raise its limits (ulimit -n, ulimit -u, or the "
+            "container's limit of processes), then start again."
         )
     scan.unreadable[path] = cause
     scan.formatted.pop(path, None)

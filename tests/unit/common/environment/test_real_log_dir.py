@@ -1162,3 +1162,29 @@ async def test_a_failure_that_nobody_awaits_reaches_the_owner_and_not_the_loop(l
     await log_dir.stat("a")
     assert reports.codes == [("mkdir", errno.ENOENT)]
     assert seen == []
+
+
+@pytest.mark.parametrize("started", [0, 2])
+async def test_a_process_without_threads_to_spare_is_not_a_failed_disk(
+    env: RealEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
+    """Some of the directory's threads start and the next one does not. The error counts as trouble of the process, and the
+    threads that did start leave."""
+    real_start = threading.Thread.start
+    threads: list[threading.Thread] = []
+
+    def start(thread: threading.Thread) -> None:
+        if len(threads) == started:
+            raise RuntimeError("can't start new thread")
+        threads.append(thread)
+        real_start(thread)
+
+    log_dir = env.log_dir(str(tmp_path / "disk"), operation_timeout_ns=10**10)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(LogDirError, match="can't start new thread") as caught:
+            await log_dir.attach(create=True)
+    assert classify(caught.value) is Verdict.PROCESS_TROUBLE
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
