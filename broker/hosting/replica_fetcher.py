@@ -109,6 +109,8 @@ class _Followed:
     leader_epoch: LeaderEpoch
     not_before_ns: int = 0
     backoff_ns: int = _FIRST_BACKOFF_NS
+    # Why it was delayed last, so that retries do not log it again. None once the leader has sent records or has none.
+    delay_reason: str | None = None
     is_appending: bool = False
     # Whether its log is to be cut or emptied (rule 8).
     is_troubled: bool = False
@@ -483,12 +485,14 @@ class ReplicaFetcher:
         elif data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
             self._mend(followed, lambda: self._truncate_to_divergence(followed, data))
         else:
-            followed.backoff_ns = _FIRST_BACKOFF_NS
             batches, view = _intact_batches(data.records)
             if batches and followed.partition.log.starts_within(batches[0][0]):
                 self._mend(followed, lambda: self._restart_with(followed, data, batches, view))
             else:
                 self._append(followed, data, batches, view)
+                # Not before: a damaged batch comes with every answer, and each one may be of a megabyte.
+                followed.backoff_ns = _FIRST_BACKOFF_NS
+                followed.delay_reason = None
 
     def _append(
         self, followed: _Followed, data: PartitionData, batches: list[tuple[BatchHeader, memoryview]], view: memoryview
@@ -523,7 +527,10 @@ class ReplicaFetcher:
             self._upkeep.raise_log_start(partition, Offset(data.log_start_offset))
 
     def _back_off(self, followed: _Followed, reason: str) -> None:
-        self._env.log.info("replica_fetch_delayed", partition=followed.partition.name, leader=self._leader_id, reason=reason)
+        if reason != followed.delay_reason:
+            followed.delay_reason = reason
+            name = followed.partition.name
+            self._env.log.info("replica_fetch_delayed", partition=name, leader=self._leader_id, reason=reason)
         followed.not_before_ns = self._env.now_ns() + followed.backoff_ns
         self._changed[followed.partition.key] = None
         followed.backoff_ns = min(2 * followed.backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))

@@ -480,6 +480,28 @@ def test_a_partition_that_was_refused_is_asked_again_soon() -> None:
     run(scenario)
 
 
+def test_a_partition_that_is_refused_for_long_is_logged_once() -> None:
+    """The follower hears of an election of which the leader does not hear, and is refused for many seconds. It logs that
+    once, not with each attempt: there may be thousands of partitions, as when a disk dies and no controller is there."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], [2, 1])
+        for index in (0, 1):
+            await cluster.started(index)
+        await cluster.world.sleep(1)
+        cluster.controller.change(1, leader=1)
+        leader = cluster.brokers.pop(cluster[1].broker_id)
+        cluster.controller.change(1, leader=1)
+        await cluster.world.event("replica_fetch_delayed", node="broker-2")
+        await cluster.world.sleep(20)
+        assert len(cluster.world.events_named("replica_fetch_delayed", "broker-2")) == 1
+        cluster.brokers[leader.broker_id] = leader
+
+    run(scenario)
+
+
 def test_diverged_follower_is_truncated() -> None:
     """A leader that was cut off has unacknowledged records, and the new leader has other records at the same offsets. When
     the old leader becomes a follower, it truncates its own records and copies the new leader's, byte for byte."""
@@ -841,7 +863,7 @@ def test_a_follower_that_is_refused_for_a_while_joins_the_isr_of_a_quiet_partiti
 
 def test_a_corrupt_batch_from_the_leader_is_not_appended() -> None:
     """A bit flips on the leader's disk. The follower detects that by the checksum, does not append the batch, and keeps
-    fetching."""
+    fetching, more and more slowly. It logs that once."""
 
     async def scenario(cluster: Cluster) -> None:
         await three_brokers(cluster)
@@ -854,8 +876,11 @@ def test_a_corrupt_batch_from_the_leader_is_not_appended() -> None:
         node.corrupt(len(node.content) - 3, 1)
         await cluster.start(3)
         await cluster.world.event("replica_fetch_delayed", node="broker-3")
-        await cluster.world.sleep(1)
+        answers = cluster[1].replicas.traffic.all.total_fetch_requests
+        await cluster.world.sleep(10)
         assert cluster[3].partition().log.log_end_offset == 0
+        assert cluster[1].replicas.traffic.all.total_fetch_requests - answers < 100, "each answer has the whole batch"
+        assert len(cluster.world.events_named("replica_fetch_delayed", "broker-3")) == 1
         node.rewrite(content)
         await cluster.until(lambda: cluster[3].partition().log.written_offset == 1)
 
