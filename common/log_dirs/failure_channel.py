@@ -11,9 +11,14 @@ directory is already offline.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from common.environment.interface import Environment, LogDir, LogDirError
 from common.log_dirs.log_directories import CameOnline, Effect, HaltNode, LogDirectories, Trouble, WentOffline
+from common.time_units import NS_PER_S
+
+# A process that is short of files fails thousands of operations a second. Only one line in this time tells of them.
+WARNING_INTERVAL_NS: Final = 10 * NS_PER_S
 
 
 class FailureChannel:
@@ -36,6 +41,8 @@ class FailureChannel:
         self._log_dirs: dict[str, LogDir] = {}
         # Effects that the core decided and the consumer has not carried out yet, each with the error that caused them.
         self._decided: asyncio.Queue[tuple[LogDirError, list[Effect]]] = asyncio.Queue()
+        # By (path, errno): when the last warning was logged, and how many errors there have been since.
+        self._warned: dict[tuple[str, int], tuple[int, int]] = {}
         self.io_errors: dict[tuple[str, str], int] = {}
         """The number of errors by (path, operation), for the metrics."""
 
@@ -68,9 +75,25 @@ class FailureChannel:
                     "log_dir_failed", log_dir=log_dir, directory_id=directory_id, cause=cause, is_full=is_full
                 )
                 self._on_offline(effect)
-            case Trouble(log_dir, directory_id, cause):
-                self._env.log.warning("log_dir_warning", log_dir=log_dir, directory_id=directory_id, cause=cause)
+            case Trouble():
+                self._warn(effect, error)
             case HaltNode(reason):
                 self._halt(reason)
             case CameOnline():
                 raise AssertionError("no error brings a directory online")
+
+    def _warn(self, trouble: Trouble, error: LogDirError) -> None:
+        """Logs the error and how many of its kind it stands for, unless the last such line is fresh."""
+        key, now_ns = (error.log_dir, error.errno_code), self._env.now_ns()
+        logged_ns, unlogged = self._warned.get(key, (now_ns - WARNING_INTERVAL_NS, 0))
+        if now_ns - logged_ns < WARNING_INTERVAL_NS:
+            self._warned[key] = logged_ns, unlogged + 1
+            return
+        self._warned[key] = now_ns, 0
+        self._env.log.warning(
+            "log_dir_warning",
+            log_dir=trouble.log_dir,
+            directory_id=trouble.directory_id,
+            cause=trouble.cause,
+            errors=unlogged + 1,
+        )

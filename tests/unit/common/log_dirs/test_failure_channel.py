@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from common.environment.interface import LogDirError, SpaceStat
-from common.log_dirs.failure_channel import FailureChannel
+from common.log_dirs.failure_channel import WARNING_INTERVAL_NS, FailureChannel
 from common.log_dirs.log_directories import WentOffline
 from common.log_dirs.probe import probe_log_dir
 from tests.simulation.environment import SimulatedWorld
@@ -84,5 +84,31 @@ def test_whoever_awaits_a_failed_operation_finds_the_directory_offline() -> None
             await env.sleep_until(env.now_ns() + 1)
             consumer.cancel()
         assert [(went.log_dir, went.directory_id) for went in carried_out] == [("/d1", D1)]
+
+    world.run(scenario)
+
+
+def test_a_process_that_is_short_of_files_does_not_flood_its_log() -> None:
+    """Of a hundred failed operations a second only one line in WARNING_INTERVAL_NS tells, and each line how many it stands
+    for. Another kind of error has lines of its own."""
+    world = SimulatedWorld(seed=1)
+    world.disk("/d1")
+
+    async def scenario(_: SimulatedWorld) -> None:
+        env = world.node("n1")
+        offline: list[WentOffline] = []
+        channel = FailureChannel(env, directories(), on_offline=offline.append, halt=pytest.fail)
+        async with asyncio.TaskGroup() as group:
+            consumer = group.create_task(channel.run())
+            for number in range(2000):
+                channel.report(LogDirError("/d1", "open", errno.EMFILE, f"t-{number}"))
+                if number == 500:
+                    channel.report(LogDirError("/d1", "probe", errno.ENOSPC))
+                await env.sleep_until(env.now_ns() + WARNING_INTERVAL_NS // 1000)
+            consumer.cancel()
+        assert not offline
+        lines = [(event.fields["cause"], event.fields["errors"]) for event in world.events_named("log_dir_warning")]
+        assert [("ENOSPC" in cause, errors) for cause, errors in lines] == [(False, 1), (True, 1), (False, 1000)]
+        assert channel.io_errors == {("/d1", "open"): 2000, ("/d1", "probe"): 1}
 
     world.run(scenario)
