@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from common.environment.interface import Connection, Environment, Listener, Receiver
 from common.net.api_versions import advertised_versions, api_versions_response
+from common.net.peer_warnings import PeerWarnings
 from common.net.request_context import Authorize, Handler, RequestContext, allow_all
 from common.net.request_memory import RequestMemory
 from common.net.served_connection import ServedConnection
@@ -43,6 +44,7 @@ class RequestServer:
     ) -> None:
         self.env = env
         self.listener_name = listener_name
+        self.warnings = PeerWarnings(env, listener_name)
         self.max_request_bytes = max_request_bytes
         # May be replaced. Connections that are open keep their limits, and so does the memory of all requests.
         self.limits = limits or ServerLimits()
@@ -103,9 +105,7 @@ class RequestServer:
         host = connection.peer.rpartition(":")[0]
         refusal = self._refusal(host)
         if refusal is not None:
-            self.env.log.warning(
-                "connection_limit_reached", listener=self.listener_name, peer=connection.peer, reason=refusal
-            )
+            self.warnings.warn("connection_limit_reached", peer=connection.peer, reason=refusal)
             connection.close()
             return _Refused()
         served = ServedConnection(self, connection, host)

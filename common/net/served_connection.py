@@ -27,6 +27,7 @@ from common.light_tasks import LightTask
 from common.net.api_versions import unsupported_version_response
 from common.net.error_responses import error_response
 from common.net.frame_reader import FrameReader
+from common.net.peer_warnings import PeerWarnings
 from common.net.request_context import ANONYMOUS, Authorize, ConnectAgain, DirectoryWait, Handler, RequestContext
 from common.net.request_memory import RequestMemory
 from common.net.server_limits import ServerLimits
@@ -69,6 +70,7 @@ class Server(Protocol):
 
     env: Environment
     listener_name: str
+    warnings: PeerWarnings
     max_request_bytes: int
     limits: ServerLimits
     memory: RequestMemory
@@ -297,13 +299,11 @@ class ServedConnection:
 
     def _end(self, reason: str | None) -> None:
         """Drops the peer. If `reason` is None, the peer was just idle, which is not worth a warning."""
-        log = self._env.log.debug if reason is None else self._env.log.warning
-        log(
-            "connection_dropped",
-            listener=self._server.listener_name,
-            peer=self._connection.peer,
-            reason=reason or "idle",
-        )
+        peer = self._connection.peer
+        if reason is None:
+            self._env.log.debug("connection_dropped", listener=self._server.listener_name, peer=peer, reason="idle")
+        else:
+            self._server.warnings.warn("connection_dropped", peer=peer, reason=reason)
         self._stop()
         self._connection.abort()
 
@@ -598,9 +598,7 @@ class ServedConnection:
         self.close()
 
     def _log_malformed(self, reason: str) -> None:
-        self._env.log.warning(
-            "request_malformed", listener=self._server.listener_name, peer=self._connection.peer, reason=reason
-        )
+        self._server.warnings.warn("request_malformed", peer=self._connection.peer, reason=reason)
 
 
 def _is_of_follower(request: FetchRequest) -> bool:

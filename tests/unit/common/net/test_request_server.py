@@ -12,6 +12,7 @@ from common.ids import DirectoryId, Uuid
 from common.light_tasks import LightTask, LightTasks
 from common.net import served_connection
 from common.net.frame_reader import FrameReader
+from common.net.peer_warnings import BURST, INTERVAL_NS
 from common.net.request_context import ConnectAgain, DirectoryWait, Handler, RequestContext
 from common.net.server_limits import ServerLimits
 from common.parts import FileRegion
@@ -463,6 +464,29 @@ def test_malformed_input_costs_one_line_and_its_own_connection(run: Run, content
             good.send(metadata_request("unaffected"))
             await world.until(lambda: good.frames)
             assert server.server.connection_count == 1
+
+    run(scenario)
+
+
+def test_rubbish_in_a_loop_does_not_flood_the_log(run: Run) -> None:
+    # A client of another protocol connects again and again. The first lines are logged, then one a second, which says how
+    # many are missing.
+    async def scenario(world: World) -> None:
+        async with Server(world, METADATA) as server:
+
+            async def send_rubbish() -> None:
+                bad = await server.raw()
+                bad.send(MALFORMED["somebody else's protocol"])
+                await bad.lost()
+
+            for _ in range(3 * BURST):
+                await send_rubbish()
+            lines = world.logged("request_malformed")
+            assert BURST <= len(lines) < 2 * BURST
+            await world.sleep(2 * INTERVAL_NS / NS_PER_S)
+            await send_rubbish()
+            (line,) = world.logged("request_malformed")[len(lines) :]
+            assert line["unlogged"] == 3 * BURST - len(lines)
 
     run(scenario)
 
