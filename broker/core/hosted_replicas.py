@@ -49,6 +49,9 @@ class HostedReplicas:
         # Rule 2: for each replica whose log went offline, the directory of that log. Invariant: no such replica is hosted.
         # Changes when: a directory goes offline; a decision finds the replica LOST or no longer placed here.
         self._went_offline_in: dict[TopicIdPartition, DirectoryId] = {}
+        # The replicas that the metadata places here and that neither have a log in an online directory nor get one. Changes
+        # when: a directory goes offline; after each decision.
+        self._absent: dict[TopicIdPartition, None] = {}
         # Rule 1: the newer replicas, until their logs are created. Invariant: no such replica is hosted.
         # Changes when: metadata is applied; the log is created; a decision finds the replica no longer placed here.
         self._newer: dict[TopicIdPartition, None] = {}
@@ -71,7 +74,9 @@ class HostedReplicas:
 
     @property
     def offline_count(self) -> int:
-        return len(self._went_offline_in)
+        """The number of replicas that should be here and are not: their directory went offline, now or before this broker
+        started, or is unknown."""
+        return len(self._absent)
 
     @property
     def unplaceable_count(self) -> int:
@@ -188,6 +193,7 @@ class HostedReplicas:
 
     def log_went_offline(self, key: TopicIdPartition, directory_id: DirectoryId) -> None:
         self._went_offline_in[key] = directory_id
+        self._absent[key] = None
 
     def offline_in(self, directory_id: DirectoryId) -> list[TopicIdPartition]:
         """Returns the replicas whose logs went offline with this directory."""
@@ -227,7 +233,12 @@ class HostedReplicas:
             # LOST allows an unclean election to start the replica empty, so stop looking for its old log in the failed
             # directory.
             self._went_offline_in.pop(key, None)
-        return decide(self.situation(key, hosted_in))
+        decision = decide(self.situation(key, hosted_in))
+        if registration is None or hosted_in in self._directories.online or decision.action is Action.CREATE:
+            self._absent.pop(key, None)
+        else:
+            self._absent[key] = None
+        return decision
 
     def situation(self, key: TopicIdPartition, hosted_in: DirectoryId | None) -> ReplicaSituation:
         """Collects everything that the decision about this replica depends on."""

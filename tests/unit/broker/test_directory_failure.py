@@ -475,6 +475,35 @@ def test_a_failed_directory_is_refused_before_its_replicas_are_closed() -> None:
     run(scenario)
 
 
+def test_replicas_stay_offline_for_the_metrics_when_the_broker_starts_without_their_disk() -> None:
+    """The disk dies, and the broker starts again without it: its replicas are still missing, also once the metadata says
+    LOST. Nothing counts any more when the metadata takes them away."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=4)
+
+        def offline_count() -> int:
+            return cluster[1].replicas.descriptions.gauges().offline_replica_count
+
+        assert offline_count() == 0
+        lost, _ = on_disk(cluster, "a")
+        cluster.world.disk(path(1, "a")).fail_with(errno.EIO)
+        await cluster.until(lambda: offline_count() == 2)
+        cluster.crash(1)
+        await cluster.start(1, "ab")
+        await cluster.until(lambda: len(on_disk(cluster, "b")) == 2)
+        await cluster.world.sleep(1)
+        assert offline_count() == 2
+        cluster.controller.change(lost, directories=[LOST], leader=NO_LEADER)
+        await cluster.world.sleep(1)
+        assert offline_count() == 2
+        cluster.controller.remove_topic()
+        await cluster.world.sleep(1)
+        assert offline_count() == 0
+
+    run(scenario)
+
+
 def test_metadata_closes_a_replica_of_a_failed_directory_before_its_turn() -> None:
     """The new leader's record may come while the replicas of the directory are being closed. The replica must not take a
     role on the dead disk, and it is closed once only."""
