@@ -1,6 +1,7 @@
 """Restarts the controller, and brokers after a kill that tore their logs, a clean shutdown, or an incomplete one."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tools.lab.local_cluster import LocalNode
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOPIC = "t"
+METADATA_FOLDER = "__cluster_metadata-0"
 FAST = {"broker.heartbeat.interval.ms": "500"}
 
 
@@ -262,3 +264,24 @@ def wipe_metadata_and_restart(cluster: WatchedCluster, promises: Promises) -> No
         topics = {topic.name: topic.topic_id for topic in admin.metadata().topics}
     assert topics == {name: found[0] for name, found in known.items()}
     assert_nothing_lost(cluster.bootstrap, f"{TOPIC}-3", promises, partitions=range(4))
+
+
+def test_a_lost_controller_comes_back_with_the_metadata_of_a_broker(tmp_path: Path) -> None:
+    """The controller's directory is lost. A new one with the copy of a broker's metadata log, as docs/operations.md says,
+    brings back the topics and all records."""
+    with watched_cluster(tmp_path, disks=2, loop=False, overrides=FAST) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=4, configs={"min.insync.replicas": "2"})
+        promises = write_some(cluster.bootstrap, TOPIC, partitions=4, count=100, size=100)
+        cluster.stop()
+        controller = cluster.controller
+        metadata = Path(controller.files.metadata_dir)
+        shutil.rmtree(metadata)
+        metadata.mkdir()
+        assert cluster.format(controller).returncode == 0
+        copies = [Path(broker.files.metadata_dir) / METADATA_FOLDER for broker in cluster.brokers]
+        longest = max(copies, key=lambda copy: max(copy.glob("*.log")).stat().st_size)
+        shutil.copytree(longest, metadata / METADATA_FOLDER)
+        cluster.start()
+        cluster.until_in_sync(TOPIC)
+        promises |= write_some(cluster.bootstrap, TOPIC, partitions=4, count=100, first=100, size=100)
+        assert_nothing_lost(cluster.bootstrap, TOPIC, promises, partitions=range(4))
