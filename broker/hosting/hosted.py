@@ -5,7 +5,7 @@ are online: every lookup asks `LogDirectories`. A job that began before its dire
 directory's object.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from broker.core.placement import PlacedReplicas
 from broker.hosting.checkpoint_files import CheckpointFiles
@@ -49,6 +49,8 @@ class Hosted:
         # The same replicas by the directory of their current log, so that work on one directory need not look at all of
         # them. Invariant: `_partitions` and these dictionaries have the same members, and so have the checkpoint files.
         self._in_directory: dict[DirectoryId, dict[TopicIdPartition, Partition]] = {}
+        # How many of the replicas each topic has. Invariant: no zeros.
+        self._of_topic: dict[str, int] = {}
         # The replicas whose logs came, went or may have changed in size since the metrics looked last. A dict used as an
         # ordered set.
         self.resized: dict[TopicIdPartition, None] = {}
@@ -64,11 +66,17 @@ class Hosted:
         """The replicas whose logs are loaded."""
         return self._partitions
 
+    @property
+    def topics(self) -> Collection[str]:
+        """The names of the topics of these replicas."""
+        return self._of_topic.keys()
+
     def add_partition(self, partition: Partition) -> None:
         """Adds a replica whose log was loaded or created."""
         assert partition.key not in self._partitions
         self._partitions[partition.key] = partition
         self._in_directory.setdefault(partition.directory_id, {})[partition.key] = partition
+        self._of_topic[partition.topic] = self._of_topic.get(partition.topic, 0) + 1
         self._directories[partition.directory_id].files.add(partition)
         self.resized[partition.key] = None
 
@@ -76,6 +84,9 @@ class Hosted:
         """Removes a replica that is no longer placed here or whose directory is offline."""
         del self._partitions[partition.key]
         del self._in_directory[partition.directory_id][partition.key]
+        left = self._of_topic.pop(partition.topic) - 1
+        if left:
+            self._of_topic[partition.topic] = left
         self._directories[partition.directory_id].files.remove(partition)
         if self.are_sizes_read:
             self.resized[partition.key] = None

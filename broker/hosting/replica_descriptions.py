@@ -4,7 +4,7 @@ Counterpart of Kafka's ReplicaManager.describeLogDirs, and of its gauges. Everyt
 the question.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -68,6 +68,11 @@ class ReplicaDescriptions:
     def count(self) -> int:
         """Returns the number of current replicas."""
         return len(self._hosted.partitions)
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The names of the topics that have current replicas here."""
+        return self._hosted.topics
 
     def take_resized(self) -> dict[TopicIdPartition, ReplicaDescription | None]:
         """Describes the current replicas whose logs may have changed in size since the last call; None for those that are

@@ -2,8 +2,8 @@
 
 Counterpart of Kafka's BrokerTopicStats, with the metric names of the stock jmx_exporter rules. As in Kafka, requests are
 counted per partition. Errors that clients meet in normal operation, such as a moved leader, do not count as failures. The
-series of a deleted topic disappears, but the totals over all topics must never decrease. The metrics are published once a
-second, and only the series of topics that have been used since then are built again.
+series of a topic that has no replica here any more disappear, but the totals over all topics must never decrease. The
+metrics are published once a second, and only the series of topics that have been used since then are built again.
 """
 
 from collections.abc import Container, Iterator, Sequence

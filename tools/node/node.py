@@ -262,7 +262,7 @@ class Node:
                 found.extend(
                     transaction_samples(self.broker.transactions, self.broker.marker_sender, self.broker.verifier.counts)
                 )
-                found.extend(self.broker.replicas.traffic.samples(self.broker.state.topic_ids))
+                found.extend(self.broker.replicas.traffic.samples(self.broker.replicas.descriptions.topics))
                 online = directories.known.online
                 found.extend(log_sizes.samples(online, self.broker.replicas.descriptions))
                 cleaner = self.broker.replicas.cleaner

@@ -956,3 +956,31 @@ def test_a_member_of_the_isr_does_not_wait_for_its_syncs() -> None:
         cluster.world.disk(path(2, "a")).thaw()
 
     run(scenario, replica_fetch_max_bytes="150")
+
+
+def test_the_series_of_a_topic_vanish_with_its_last_replica_here() -> None:
+    """Reassignments take the replicas of a topic to the other broker. Otherwise a broker would show topics that it has not
+    had for months."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], [1, 2])
+        for index in (0, 1):
+            await cluster.started(index)
+        await cluster.produce(1, "a")
+        traffic, descriptions = cluster[1].replicas.traffic, cluster[1].replicas.descriptions
+
+        def shown() -> set[str]:
+            return {dict(sample.labels)["topic"] for sample in traffic.samples(descriptions.topics)}
+
+        assert shown() == {"", "t"}
+        cluster.controller.change(1, replicas=[2], isr=[2], leader=2)
+        await cluster.until(lambda: descriptions.count() == 1)
+        assert shown() == {"", "t"}
+        cluster.controller.change(0, replicas=[2], isr=[2], leader=2)
+        await cluster.until(lambda: not descriptions.count())
+        assert shown() == {""}
+        assert traffic.all.messages_in == 1
+
+    run(scenario)
