@@ -16,6 +16,32 @@ if TYPE_CHECKING:
 FSYNC_STEP: Final = "fsync"
 """`LogDirError.detail` when an fsync call failed, on its own or as one step of an operation."""
 
+OPERATIONS: Final = (
+    "append",
+    "close",
+    "create_folders",
+    "fsync",
+    "fsync_dir",
+    "fsync_folders",
+    "list",
+    "load",
+    "mkdir",
+    "open",
+    "probe",
+    "read",
+    "read_file",
+    "region",
+    "remove",
+    "rename",
+    "replace_file",
+    "stat",
+    "statvfs",
+    "sync_and_forget",
+    "truncate",
+    "write_back",
+)
+"""What `LogDirError.operation` may be once a node has started."""
+
 _FSYNC_OPERATIONS: Final = ("fsync", "fsync_dir", "fsync_folders", "sync_and_forget", "write_back")
 _PROCESS_LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _OUR_BUGS: Final = (errno.EINVAL, errno.EBADF, errno.EFBIG)

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from common.environment.disk_errors import OPERATIONS
 from common.environment.interface import Environment, LogDir, LogDirError
 from common.log_dirs.log_directories import CameOnline, Effect, HaltNode, LogDirectories, Trouble, WentOffline
 from common.time_units import NS_PER_S
@@ -44,12 +45,15 @@ class FailureChannel:
         # By (path, errno): when the last warning was logged, and how many errors there have been since.
         self._warned: dict[tuple[str, int], tuple[int, int]] = {}
         self.io_errors: dict[tuple[str, str], int] = {}
-        """The number of errors by (path, operation), for the metrics."""
+        """The number of errors by (path, operation), for the metrics. A dead disk often has one error only, and Prometheus
+        sees no increase in a series that begins with it, so every directory begins with zeros."""
 
     def watch(self, log_dirs: Iterable[LogDir]) -> None:
         """Makes these directories report their errors to this channel."""
         for log_dir in log_dirs:
             self._log_dirs[log_dir.path] = log_dir
+            for operation in OPERATIONS:
+                self.io_errors.setdefault((log_dir.path, operation), 0)
             log_dir.on_error = self.report
 
     def report(self, error: LogDirError) -> None:

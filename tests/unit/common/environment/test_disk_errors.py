@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from common.environment.disk_errors import FSYNC_STEP, Verdict, classify
-from common.environment.interface import LogDirError
+from common.environment.disk_errors import FSYNC_STEP, OPERATIONS, Verdict, classify
+from common.environment.interface import LogDir, LogDirError
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,11 @@ def test_an_fsync_that_the_disk_did_not_do_is_final(code: str) -> None:
 def test_senseless_calls_are_our_bug(code: str) -> None:
     """These errors mean that our call was invalid. They are a bug of the daemon and say nothing about the disk."""
     assert classify(LogDirError("/d", "append", getattr(errno, code))) is Verdict.OUR_BUG
+
+
+def test_every_operation_of_a_directory_is_listed() -> None:
+    """The metrics show each operation in OPERATIONS from the start. What is left out cannot fail once a node has started."""
+    at_start = {"attach", "lock"}
+    cannot_fail = {"close_file", "oldest_operation_age_ns", "read_cached", "release_lock_now", "silence_ns", "take_offline"}
+    other_names = {"start_append", "examine"}
+    assert LogDir.__abstractmethods__ - at_start - cannot_fail - other_names == {*OPERATIONS} - {"load"}

@@ -33,6 +33,7 @@ def test_an_idle_disk_that_dies_is_found_by_the_probe() -> None:
             halt=pytest.fail,
         )
         channel.watch([log_dir])
+        assert channel.io_errors[("/d1", "probe")] == 0, "Prometheus must see the first error as an increase"
         spaces: list[SpaceStat] = []
         async with asyncio.TaskGroup() as group:
             consumer = group.create_task(channel.run())
