@@ -1,7 +1,7 @@
 """One connection of a request server: reads frames, calls handlers, sends responses in request order (shell).
 
 Counterpart of Kafka's `RequestChannel` and the request loop of `KafkaApis`. Handlers start in the order of the requests and
-may finish in any order. A finished response waits in its exchange until all earlier responses have been sent. Four causes
+may finish in any order. A finished response waits in its exchange until all earlier responses have been sent. Five causes
 pause reading, and each has its own event that resumes it:
 
 1. Too many requests are in progress. Resumed when a response is sent.
@@ -9,6 +9,8 @@ pause reading, and each has its own event that resumes it:
 3. The memory of the whole server is used up. Resumed by `memory_is_free`. The connection of a follower reads on: its fetches
    are small, and they are what the requests that fill the memory may wait for.
 4. A request waits for a directory that is over its share of the memory. Resumed when the request no longer waits.
+
+5. A long request is decoded in slices. Resumed when its handler has started, so that no later request overtakes it.
 
 A paused connection may hold complete frames in its reader, and no further data may ever arrive. So every event that removes
 a cause must end in `_advance`.
@@ -33,7 +35,7 @@ from common.net.request_memory import RequestMemory
 from common.net.server_limits import ServerLimits
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
-from common.protocol.codec import decode_request
+from common.protocol.codec import decode_request, decode_request_in_slices
 from common.protocol.errors import ApiError, RemoteProtocolError
 from common.protocol.framing import encode_response_frame, encode_response_frame_in_slices, request_body
 from common.protocol.messages.create_topics import CreateTopicsResponse
@@ -44,7 +46,7 @@ from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from common.protocol.messages.metadata import MetadataResponse
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.numbering import NumberingSource
-from common.protocol.registry import APIS
+from common.protocol.registry import APIS, Api
 from common.protocol.schema import Struct, VersionRange
 from common.slices import ELEMENTS_PER_SLICE, result_in_slices
 from common.time_units import NS_PER_MS, NS_PER_S
@@ -59,6 +61,10 @@ LONG_RESPONSES: Final = frozenset((CreateTopicsResponse, DescribeConfigsResponse
 # How long a connection goes on starting requests that have arrived together. Where records have to be looked at, one request
 # can take the event loop a fifth of a second.
 TURN_NS: Final = 50 * NS_PER_MS
+
+# A larger frame may have thousands of elements, and is decoded in slices: half a million of them, the most that the memory
+# for one request allows, take half a second. Produce is the exception: what is large in it is not decoded.
+LONG_REQUEST_BYTES: Final = 64 * 1024
 
 # A decoded request and its handler's work take several times the bytes received. A Produce request is the exception: its
 # records are not decoded.
@@ -212,6 +218,8 @@ class ServedConnection:
         now_ns = self._env.now_ns()
         # Time of the last data received or response sent. Idle time counts from here.
         self._last_use_ns = now_ns
+        # Whether a long request is being decoded. Until its handler has started, no later request is.
+        self._is_decoding = False
         # The time since which the peer has been able to send the rest of a partial frame. None if there is no partial frame
         # or reading is paused.
         self._frame_since_ns: int | None = None
@@ -360,7 +368,7 @@ class ServedConnection:
         self._advance()
 
     def _may_start(self) -> bool:
-        if not self._is_open or self._is_between_turns:
+        if not self._is_open or self._is_between_turns or self._is_decoding:
             return False
         if len(self._exchanges) >= self._limits.in_flight_per_connection_max:
             return False
@@ -393,7 +401,8 @@ class ServedConnection:
             self.memory.change(difference)
 
     def _start(self, frame: memoryview) -> None:
-        """Calls the handler of one request. Raises RemoteProtocolError if the frame is not a valid request."""
+        """Calls the handler of one request, later if the request is long. Raises RemoteProtocolError if the frame is not a
+        valid request."""
         api_number, version, correlation_id = HEADER_START.unpack_from(frame)
         api = APIS.get(api_number)
         handler = self._server.handlers.get(api_number)
@@ -404,7 +413,55 @@ class ServedConnection:
             self._refuse_version(api.key, version, correlation_id)
             return
         client_id, body = request_body(frame, is_flexible=is_flexible)
+        if len(frame) > LONG_REQUEST_BYTES and api.request is not ProduceRequest:
+            self._is_decoding = True
+            starting = self._start_in_slices(handler, frame, api, version, correlation_id, client_id, body)
+            self._server.task_group.create_task(starting)
+            return
         request, memory = decode_request(api.request, body, version, numbering=self._server.numbering())
+        self._start_decoded(handler, frame, api, version, correlation_id, client_id, request, memory)
+
+    async def _start_in_slices(
+        self,
+        handler: Handler,
+        frame: memoryview,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: memoryview,
+    ) -> None:
+        expected_bytes = len(frame) * DECODED_FACTOR
+        self._in_flight_bytes += expected_bytes
+        self._charge()
+        try:
+            decoding = decode_request_in_slices(api.request, body, version, numbering=self._server.numbering())
+            request, memory = await result_in_slices(decoding, items=ELEMENTS_PER_SLICE)
+        except RemoteProtocolError as error:
+            self._in_flight_bytes -= expected_bytes
+            if self._is_open:
+                self._refuse(str(error))
+            self._charge()
+            return
+        self._in_flight_bytes -= expected_bytes
+        self._is_decoding = False
+        if self._is_open:
+            self._start_decoded(handler, frame, api, version, correlation_id, client_id, request, memory)
+            self._send_and_advance()
+        else:
+            self._charge()
+
+    def _start_decoded(
+        self,
+        handler: Handler,
+        frame: memoryview,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        request: Struct,
+        memory: int,
+    ) -> None:
         frame_size = len(frame)
         size, response_size = frame_size + memory, 0
         if isinstance(request, FetchRequest):

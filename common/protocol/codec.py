@@ -144,6 +144,20 @@ def decode_request(
     return message, memory
 
 
+def decode_request_in_slices(
+    message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
+) -> Generator[None, None, tuple[AnyStruct, int]]:
+    """`decode_request` for a request that may have very many elements: yields after each element."""
+    slot = 0 if numbering is Numbering.KIP858 else 1
+    decoder = message_class.wire_sliced_decoders[slot].get(version) or _new_sliced_decoder(message_class, version, slot)
+    try:
+        message: AnyStruct
+        message, _, memory = yield from decoder(buffer)
+    except _DECODING_ERRORS as error:
+        raise _malformed(message_class, version, error) from None
+    return message, memory
+
+
 def encode_with_version(message: Struct, version: int) -> bytes:
     """Encodes the version as two bytes, then the message. Kafka stores messages in this form outside of requests and
     responses."""

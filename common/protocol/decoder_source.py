@@ -52,7 +52,7 @@ _COLUMNS_FROM = 8
 def compile_decoder(schema: MessageSchema, version: int, numbering: Numbering, *, yields: bool = False) -> Any:
     """Returns a decode function: it takes a buffer and returns the message at its start, the position after it, and the
     memory of a request's elements (see `codec.decode_request`). With `yields` it is a generator function, which yields
-    after each element of an array of structs, except in an array of numbers only."""
+    after each element of an array, except of an array of numbers or ids."""
     return _DecoderSource(schema, version, numbering, yields=yields).compile()
 
 
@@ -314,6 +314,7 @@ class _DecoderSource:
                 item = source.fresh("item")
                 self._sized(element, item, name, nullable=False, compact=compact)
                 source.line(f"{items}.append({item})")
+                self._maybe_yield()
 
     def _struct_element(self, element: StructSchema, items: str) -> None:
         item = self.source.fresh("item")
@@ -321,6 +322,9 @@ class _DecoderSource:
         self.source.line(f"{items}.append({item})")
         self._struct(element, item)
         self._flush()
+        self._maybe_yield()
+
+    def _maybe_yield(self) -> None:
         if self._yields:
             self.source.line("yield")
 
@@ -372,6 +376,7 @@ class _DecoderSource:
                 if self.shape.flexible:
                     source.line(f"{item}.unknown_tagged_fields = NO_TAGS")
                 source.line(f"{items}.append({item})")
+                self._maybe_yield()
             source.line(f"p = {after}")
 
 

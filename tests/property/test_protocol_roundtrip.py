@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.protocol.codec import decode, decode_in_slices, encode, encode_in_slices, encode_parts, joined
+from common.protocol.codec import (
+    decode,
+    decode_in_slices,
+    decode_request,
+    decode_request_in_slices,
+    encode,
+    encode_in_slices,
+    encode_parts,
+    joined,
+)
 from common.protocol.numbering import Numbering
 from common.protocol.schema import Struct, message_schema
 from common.slices import at_once
@@ -56,5 +65,7 @@ def test_slices_make_no_difference(message_class: type[Struct], version: int) ->
         encoded = encode(message, version, numbering=numbering)
         assert joined(at_once(encode_in_slices(message, version, numbering=numbering))) == encoded
         assert at_once(decode_in_slices(message_class, encoded, version, numbering=numbering)) == message
+        decoding = decode_request_in_slices(message_class, encoded, version, numbering=numbering)
+        assert at_once(decoding) == decode_request(message_class, encoded, version, numbering=numbering)
 
     check()

@@ -14,6 +14,7 @@ from common.net import served_connection
 from common.net.frame_reader import FrameReader
 from common.net.peer_warnings import BURST, INTERVAL_NS
 from common.net.request_context import ConnectAgain, DirectoryWait, Handler, RequestContext
+from common.net.served_connection import LONG_REQUEST_BYTES
 from common.net.server_limits import ServerLimits
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
@@ -36,7 +37,7 @@ from common.protocol.messages.fetch import (
     ReplicaState,
 )
 from common.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from common.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -66,6 +67,12 @@ from tests.unit.common.net.worlds import (
 
 Run = Callable[[Scenario], None]
 METADATA = {ApiKey.METADATA: echo_name}
+
+
+def metadata_request_of(topics: int) -> bytes:
+    """Returns a request that names so many topics, more than are decoded at once."""
+    named = [MetadataRequestTopic(name=f"a-topic-with-the-number-{number}") for number in range(topics)]
+    return request_bytes(MetadataRequest(topics=named), METADATA_VERSION)
 
 
 def produce_request(records: bytes, *, acks: int = -1, correlation_id: int = 0) -> bytes:
@@ -717,6 +724,73 @@ def test_a_response_with_very_many_elements_is_encoded_in_slices(run: Run, monke
     monkeypatch.setattr(served_connection, "result_in_slices", counting)
     run(scenario)
     assert min(turns) >= slices
+
+
+def test_a_long_request_is_decoded_in_slices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Counts the turns of the event loop while the request is decoded, at least one for each slice. The next request of the
+    # connection does not overtake it, although that one has arrived as well, and other connections are served meanwhile.
+    slices = 5
+    request = metadata_request_of(slices * ELEMENTS_PER_SLICE)
+    assert len(request) > LONG_REQUEST_BYTES
+    turns: list[int] = []
+    order: list[int] = []
+
+    async def counting(work: Any, *, items: int) -> Any:
+        decoding = asyncio.ensure_future(result_in_slices(work, items=items))
+        turns.append(0)
+        while not decoding.done():
+            await asyncio.sleep(0)
+            turns[-1] += 1
+        return decoding.result()
+
+    def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        order.append(len(request.topics or ()))
+        return MetadataResponse(cluster_id=str(len(request.topics or ())))
+
+    async def scenario(world: World) -> None:
+        async with Server(world, {ApiKey.METADATA: handle}) as server:
+            peer = await server.raw()
+            peer.send(request, metadata_request("next", 1))
+            await world.until(lambda: len(peer.frames) == 2)
+            assert peer.correlation_ids() == [0, 1]
+            _, answer = await peer.response(ApiKey.METADATA, METADATA_VERSION)
+            assert answer.cluster_id == str(slices * ELEMENTS_PER_SLICE)
+            await world.until(lambda: not server.server.memory.used_bytes)
+
+    monkeypatch.setattr(served_connection, "result_in_slices", counting)
+    run(scenario)
+    assert min(turns) >= slices
+    assert order[:2] == [slices * ELEMENTS_PER_SLICE, 1]
+
+
+def test_a_long_request_that_is_malformed_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It is refused as a short one is, and does not count as memory in use for ever. Nor does one whose peer has gone before
+    # it is decoded.
+    request = bytearray(metadata_request_of(2 * ELEMENTS_PER_SLICE))
+    request[-20:] = b"\xff" * 20
+
+    async def scenario(world: World) -> None:
+        may_decode = asyncio.Event()
+
+        async def later(work: Any, *, items: int) -> Any:
+            await may_decode.wait()
+            return await result_in_slices(work, items=items)
+
+        monkeypatch.setattr(served_connection, "result_in_slices", later)
+        async with Server(world, METADATA) as server:
+            peer, gone = await server.raw(), await server.raw()
+            peer.send(bytes(request))
+            gone.send(metadata_request_of(2 * ELEMENTS_PER_SLICE))
+            await world.until(lambda: server.server.memory.used_bytes == 2 * 10 * (len(request) - 4))
+            gone.connection.abort()
+            await world.until(lambda: server.server.connection_count == 1)
+            assert not world.logged("request_malformed")
+            may_decode.set()
+            await peer.lost()
+            assert len(world.logged("request_malformed")) == 1
+            await world.until(lambda: not server.server.memory.used_bytes)
+
+    run_simulated(scenario)
 
 
 def test_no_long_response_is_encoded_for_a_peer_that_has_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
