@@ -5,6 +5,8 @@ records they have read were truncated. Older followers use it before they trunca
 this information. For an epoch without records, the answer names the largest epoch below it.
 """
 
+from collections.abc import Awaitable, Generator
+
 from broker.hosting.replicas import Replicas
 from common.ids import LeaderEpoch
 from common.net.request_context import RequestContext
@@ -16,6 +18,7 @@ from common.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from common.slices import ELEMENTS_PER_SLICE, at_once, result_in_slices
 
 
 class OffsetForLeaderEpochHandler:
@@ -24,16 +27,24 @@ class OffsetForLeaderEpochHandler:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
-    def handle(self, _context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[self._answer(topic.topic, wanted) for wanted in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+    def handle(
+        self, _context: RequestContext, request: OffsetForLeaderEpochRequest
+    ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
+        """Many partitions are looked at in slices."""
+        if sum(len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE:
+            return result_in_slices(self._answers(request), items=ELEMENTS_PER_SLICE)
+        return at_once(self._answers(request))
+
+    def _answers(self, request: OffsetForLeaderEpochRequest) -> Generator[None, None, OffsetForLeaderEpochResponse]:
+        """Yields after each partition."""
+        response = OffsetForLeaderEpochResponse()
+        for topic in request.topics:
+            result = OffsetForLeaderTopicResult(topic=topic.topic)
+            response.topics.append(result)
+            for wanted in topic.partitions:
+                result.partitions.append(self._answer(topic.topic, wanted))
+                yield
+        return response
 
     def _answer(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
         partition = self._replicas.find_named(topic, wanted.partition)

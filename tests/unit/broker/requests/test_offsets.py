@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.requests.list_offsets import ListOffsetsHandler
+from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.list_offsets import (
@@ -18,6 +19,7 @@ from common.protocol.messages.list_offsets import (
 from common.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
@@ -275,5 +277,25 @@ def test_offset_for_leader_epoch() -> None:
         ]
         assert (await epoch_end(cluster, 0, current_leader_epoch=1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert (await epoch_end(cluster, 0, current_leader_epoch=9)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    run(scenario)
+
+
+def test_many_epochs_are_looked_up_in_slices() -> None:
+    """Counts the turns of the event loop. The answers are in the order of the request."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker = await cluster.start(1)
+        wanted = [OffsetForLeaderPartition(partition=index, leader_epoch=0) for index in range(3 * ELEMENTS_PER_SLICE)]
+        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=wanted)])
+        asking = OffsetForLeaderEpochHandler(broker.replicas).handle(context(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4), request)
+        assert not isinstance(asking, OffsetForLeaderEpochResponse)
+        answering, turns = asyncio.ensure_future(asking), 0
+        while not answering.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 2
+        [topic] = (await answering).topics
+        assert [each.partition for each in topic.partitions] == [each.partition for each in wanted]
 
     run(scenario)
