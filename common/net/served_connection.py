@@ -54,16 +54,17 @@ from common.time_units import NS_PER_MS, NS_PER_S
 # API key, version and correlation id are at the same place in every version of the request header.
 HEADER_START: Final = struct.Struct(">hhi")
 
-# The responses that are encoded in slices if their handlers were coroutines: those with an array in each of thousands of
-# elements. A response to Fetch is, if it names very many partitions.
+# The responses that are encoded in slices if their handlers were coroutines, because few words may ask for thousands of
+# elements. So is the response to a long request. A response to Fetch is, if it names very many partitions.
 LONG_RESPONSES: Final = frozenset((CreateTopicsResponse, DescribeConfigsResponse, DescribeLogDirsResponse, MetadataResponse))
 
 # How long a connection goes on starting requests that have arrived together. Where records have to be looked at, one request
 # can take the event loop a fifth of a second.
 TURN_NS: Final = 50 * NS_PER_MS
 
-# A larger frame may have thousands of elements, and is decoded in slices: half a million of them, the most that the memory
-# for one request allows, take half a second. Produce is the exception: what is large in it is not decoded.
+# A larger frame may have thousands of elements. It is decoded and its response encoded in slices: half a million of them,
+# the most that the memory for one request allows, take half a second. Produce is the exception: what is large in it is not
+# decoded.
 LONG_REQUEST_BYTES: Final = 64 * 1024
 
 # A decoded request and its handler's work take several times the bytes received. A Produce request is the exception: its
@@ -101,6 +102,7 @@ class _Exchange:
         "frame_size",
         "is_done",
         "is_kept",
+        "is_long",
         "parts",
         "request",
         "response_size",
@@ -118,6 +120,7 @@ class _Exchange:
         frame_size: int = 0,
         size: int = 0,
         response_size: int = 0,
+        is_long: bool = False,
     ) -> None:
         self._connection = connection
         self.api_key = api_key
@@ -136,6 +139,8 @@ class _Exchange:
         self.response_size = response_size
         # The encoded response. None until it is encoded, and for a request that wants no response.
         self.parts: list[Part] | None = None
+        # Whether the request has thousands of elements, and so the response may have as many.
+        self.is_long = is_long
         # Set when the handler has answered. From then on the exchange only waits for the exchanges before it.
         self.is_done = False
 
@@ -446,7 +451,7 @@ class ServedConnection:
         self._in_flight_bytes -= expected_bytes
         self._is_decoding = False
         if self._is_open:
-            self._start_decoded(handler, frame, api, version, correlation_id, client_id, request, memory)
+            self._start_decoded(handler, frame, api, version, correlation_id, client_id, request, memory, is_long=True)
             self._send_and_advance()
         else:
             self._charge()
@@ -461,6 +466,7 @@ class ServedConnection:
         client_id: str | None,
         request: Struct,
         memory: int,
+        is_long: bool = False,
     ) -> None:
         frame_size = len(frame)
         size, response_size = frame_size + memory, 0
@@ -473,7 +479,7 @@ class ServedConnection:
         elif not isinstance(request, ProduceRequest):
             size = max(size, frame_size * DECODED_FACTOR)
             response_size = _expected_response_size(request)
-        exchange = _Exchange(self, api.key, version, correlation_id, request, frame_size, size, response_size)
+        exchange = _Exchange(self, api.key, version, correlation_id, request, frame_size, size, response_size, is_long)
         # By position: keywords double the time that it takes to create an object.
         context = RequestContext(
             api.key,
@@ -500,7 +506,7 @@ class ServedConnection:
             self._fail(exchange, error)
             return
         if result is None or isinstance(result, Struct):
-            self._answer(exchange, result)
+            self._answer_at_once_or_in_slices(exchange, result)
         elif isinstance(result, LightTask):
             result.when_ended(partial(self._light_task_ended, exchange))
         elif isinstance(result, asyncio.Future):
@@ -560,7 +566,7 @@ class ServedConnection:
                 self._end(str(error))
             self._answer(exchange, None)
             return
-        if type(response) in LONG_RESPONSES:
+        if exchange.is_long or type(response) in LONG_RESPONSES:
             await self._answer_in_slices(exchange, response)
         else:
             self._answer(exchange, response)
@@ -572,8 +578,15 @@ class ServedConnection:
         else:
             self._answer(exchange, response)
 
-    async def _answer_in_slices(self, exchange: _Exchange, response: Struct) -> None:
-        if self._is_open:
+    def _answer_at_once_or_in_slices(self, exchange: _Exchange, response: Struct | None) -> None:
+        # Once the connection has ended there is nothing to encode, and the TaskGroup may be shutting down.
+        if exchange.is_long and self._is_open:
+            self._server.task_group.create_task(self._answer_in_slices(exchange, response))
+        else:
+            self._answer(exchange, response)
+
+    async def _answer_in_slices(self, exchange: _Exchange, response: Struct | None) -> None:
+        if response is not None and self._is_open:
             encoding = encode_response_frame_in_slices(
                 exchange.correlation_id, response, exchange.version, numbering=self._server.numbering()
             )
@@ -590,7 +603,7 @@ class ServedConnection:
         elif error is not None:
             self._server.task_group.create_task(_raise(error))
         else:
-            self._answer(exchange, done.result())
+            self._answer_at_once_or_in_slices(exchange, done.result())
 
     def _fail(self, exchange: _Exchange, error: ApiError) -> None:
         assert exchange.request is not None

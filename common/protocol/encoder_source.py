@@ -18,13 +18,15 @@ from common.protocol.varint import SMALL_UVARINTS, encode_uvarint
 
 # Arrays of this many structs or more are packed by columns. For fewer, a loop is as fast.
 _COLUMNS_FROM = 8
+# An encoder that yields packs by columns so many structs at a time.
+_COLUMNS_MAX = 500
 # An encoder that yields joins its parts when it has more than this many.
 _PARTS_MAX = 4096
 
 
 def compile_encoder(schema: MessageSchema, version: int, numbering: Numbering, *, yields: bool = False) -> Any:
     """Returns an encode function: it takes a message and returns the list of its parts. With `yields` it is a generator
-    function, which yields after each element of an array of structs, except in an array of numbers only."""
+    function, which yields after each element of an array of structs, or as often after many of them."""
     return _EncoderSource(schema, version, numbering, yields=yields).compile()
 
 
@@ -246,9 +248,12 @@ class _EncoderSource:
         self._length(count, "i", compact=compact)
         self._flush()
         if isinstance(element, StructSchema) and self._may_be_columns(element):
-            self._columns(element, variable, count)
+            if self._yields:
+                self._columns_in_slices(element, variable, count)
+            else:
+                self._columns(element, variable)
             return
-        self._loop(element, variable, name, compact=compact)
+        self._loop(element, variable, name, compact=compact, yields=self._yields)
 
     def _numbers(self, code: str, variable: str, count: str, *, compact: bool) -> None:
         length = self.source.fresh("length")
@@ -261,7 +266,7 @@ class _EncoderSource:
         with self.source.block("else:"):
             self._append(f"pack(f'>{{{count}}}{code}', *{variable})")
 
-    def _loop(self, element: Primitive | StructSchema, variable: str, name: str, *, compact: bool) -> None:
+    def _loop(self, element: Primitive | StructSchema, variable: str, name: str, *, compact: bool, yields: bool) -> None:
         item = self.source.fresh("item")
         with self.source.block(f"for {item} in {variable}:"):
             if isinstance(element, StructSchema):
@@ -276,7 +281,7 @@ class _EncoderSource:
                 else:
                     self._text_or_bytes(element, item, name, compact=compact)
             self._flush()
-            if self._yields and isinstance(element, StructSchema):
+            if yields and isinstance(element, StructSchema):
                 self._yield()
 
     def _yield(self) -> None:
@@ -291,7 +296,15 @@ class _EncoderSource:
         refused = [each for each in self.shape.absent(element) if not each.ignorable]
         return self.shape.is_numbers_only(element) and not refused
 
-    def _columns(self, element: StructSchema, variable: str, count: str) -> None:
+    def _columns_in_slices(self, element: StructSchema, variable: str, count: str) -> None:
+        start, columns = self.source.fresh("start"), self.source.fresh("columns")
+        with self.source.block(f"for {start} in range(0, {count}, {_COLUMNS_MAX}):"):
+            self.source.line(f"{columns} = {variable}[{start} : {start} + {_COLUMNS_MAX}]")
+            self._columns(element, columns)
+            with self.source.block(f"for _ in {columns}:"):
+                self._yield()
+
+    def _columns(self, element: StructSchema, variable: str) -> None:
         fields = self.shape.untagged(element)
         item = self.source.fresh("item")
         columns = [
@@ -302,7 +315,7 @@ class _EncoderSource:
         size = self.shape.smallest_size(element, compact=False)
         condition = f"len({variable}) < {_COLUMNS_FROM} or any([{item}.unknown_tagged_fields for {item} in {variable}])"
         with self.source.block(f"if {condition}:"):
-            self._loop(element, variable, "", compact=False)
+            self._loop(element, variable, "", compact=False, yields=False)
         with self.source.block("else:"):
             self._append(f"pack_columns(len({variable}), {size}, ({', '.join(columns)},))")
 

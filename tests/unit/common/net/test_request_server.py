@@ -14,7 +14,6 @@ from common.net import served_connection
 from common.net.frame_reader import FrameReader
 from common.net.peer_warnings import BURST, INTERVAL_NS
 from common.net.request_context import ConnectAgain, DirectoryWait, Handler, RequestContext
-from common.net.served_connection import LONG_REQUEST_BYTES
 from common.net.server_limits import ServerLimits
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
@@ -38,6 +37,14 @@ from common.protocol.messages.fetch import (
 )
 from common.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from common.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+    OffsetForLeaderTopicResult,
+)
 from common.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -726,12 +733,13 @@ def test_a_response_with_very_many_elements_is_encoded_in_slices(run: Run, monke
     assert min(turns) >= slices
 
 
-def test_a_long_request_is_decoded_in_slices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Counts the turns of the event loop while the request is decoded, at least one for each slice. The next request of the
-    # connection does not overtake it, although that one has arrived as well, and other connections are served meanwhile.
-    slices = 5
-    request = metadata_request_of(slices * ELEMENTS_PER_SLICE)
-    assert len(request) > LONG_REQUEST_BYTES
+@pytest.mark.parametrize("way", ["at once", "coroutine", "future"])
+def test_a_long_request_is_decoded_and_answered_in_slices(run: Run, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Counts the turns of the event loop while the request is decoded, and while the response is encoded, at least one for
+    # each slice. The next request of the connection does not overtake it, although that one has arrived as well.
+    slices = 6
+    wanted = [OffsetForLeaderPartition(partition=number) for number in range(slices * ELEMENTS_PER_SLICE)]
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=wanted)])
     turns: list[int] = []
     order: list[int] = []
 
@@ -743,24 +751,31 @@ def test_a_long_request_is_decoded_in_slices(run: Run, monkeypatch: pytest.Monke
             turns[-1] += 1
         return decoding.result()
 
-    def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-        order.append(len(request.topics or ()))
-        return MetadataResponse(cluster_id=str(len(request.topics or ())))
+    def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Any:
+        order.append(context.correlation_id)
+        results = [EpochEndOffset(partition=each.partition) for topic in request.topics for each in topic.partitions]
+        response = OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=results)])
+        if way == "at once":
+            return response
+        answering = asyncio.sleep(0, response)
+        return answering if way == "coroutine" else asyncio.ensure_future(answering)
 
     async def scenario(world: World) -> None:
-        async with Server(world, {ApiKey.METADATA: handle}) as server:
+        order.clear()
+        turns.clear()
+        async with Server(world, {ApiKey.OFFSET_FOR_LEADER_EPOCH: handle}) as server:
             peer = await server.raw()
-            peer.send(request, metadata_request("next", 1))
+            peer.send(request_bytes(request, 4), request_bytes(OffsetForLeaderEpochRequest(), 4, correlation_id=1))
             await world.until(lambda: len(peer.frames) == 2)
-            assert peer.correlation_ids() == [0, 1]
-            _, answer = await peer.response(ApiKey.METADATA, METADATA_VERSION)
-            assert answer.cluster_id == str(slices * ELEMENTS_PER_SLICE)
+            assert peer.correlation_ids() == order == [0, 1]
+            _, answer = await peer.response(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4)
+            assert [each.partition for each in answer.topics[0].partitions] == [each.partition for each in wanted]
             await world.until(lambda: not server.server.memory.used_bytes)
+        decoding, encoding = turns
+        assert min(decoding, encoding) >= slices
 
     monkeypatch.setattr(served_connection, "result_in_slices", counting)
     run(scenario)
-    assert min(turns) >= slices
-    assert order[:2] == [slices * ELEMENTS_PER_SLICE, 1]
 
 
 def test_a_long_request_that_is_malformed_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:

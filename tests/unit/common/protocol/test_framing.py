@@ -28,6 +28,11 @@ from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDir
 from common.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from common.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from common.protocol.numbering import Numbering
 from common.protocol.registry import APIS
 from tests.request_frames import encode_request_frame
@@ -168,6 +173,28 @@ def test_a_response_in_slices_has_the_numbers_of_the_cluster(numbering: Numberin
     at_once = encode_response_frame(1, response, 0, numbering=numbering)
     slices = encode_response_frame_in_slices(1, response, 0, numbering=numbering)
     assert joined(_result(slices)) == joined(at_once)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_structs_of_numbers_are_encoded_in_slices_as_well(version: int) -> None:
+    """They are packed by columns, many at a time, and still there are as many yields as elements."""
+    partitions = [EpochEndOffset(partition=number, end_offset=2 * number) for number in range(2345)]
+    response = OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=partitions)])
+    yields = 0
+
+    def counted() -> Generator[None, None, list[Part]]:
+        nonlocal yields
+        slices = encode_response_frame_in_slices(1, response, version)
+        try:
+            while True:
+                yield next(slices)
+                yields += 1
+        except StopIteration as end:
+            parts: list[Part] = end.value
+            return parts
+
+    assert joined(_result(counted())) == joined(encode_response_frame(1, response, version))
+    assert yields >= len(partitions)
 
 
 def test_a_claimed_length_is_not_allocated() -> None:
