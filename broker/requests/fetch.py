@@ -90,13 +90,18 @@ class FetchHandler:
             if session.is_closed:
                 return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             await session.take_over(request, asked_as=self._asked_as(context, request))
+            self._sessions.note_size(session, self._env.now_ns())
+            if session.is_closed:
+                # Nothing is left to the garbage collector here either.
+                session.watched.changed.clear()
+                return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             if not len(session):
                 self._sessions.remove(session.session_id)
                 return FetchResponse()
             return await self._handle_in_session(context, request, session, names_all=False)
 
     async def _begin_session(self, context: RequestContext, request: FetchRequest) -> FetchSession | None:
-        """Returns a new session, or None if there is no slot for it or nothing to fetch."""
+        """Returns a new session, or None if there is no room for it or nothing to fetch."""
         session_id = 0
         while not session_id or self._sessions.find(session_id) is not None:
             session_id = self._env.rng.randint(1, _SESSION_ID_MAX)

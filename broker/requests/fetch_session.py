@@ -134,10 +134,9 @@ def fetch_sessions(slots: int) -> FetchSessions:
 def fetch_session_samples(sessions: FetchSessions) -> list[Sample]:
     """Returns Kafka's metrics of the FetchSessionCache."""
     name = "kafka_server_fetchsessioncache_"
-    partitions = sum(len(session) for session in sessions)
     return [
         gauge(f"{name}numincrementalfetchsessions", "Fetch sessions.", len(sessions)),
-        gauge(f"{name}numincrementalfetchpartitionscached", "Partitions in all fetch sessions.", partitions),
+        gauge(f"{name}numincrementalfetchpartitionscached", "Partitions in all fetch sessions.", sessions.partitions),
         counter(
             f"{name}incrementalfetchsessionevictions", "Fetch sessions that had to leave for others.", sessions.evictions
         ),

@@ -76,3 +76,51 @@ def test_of_two_old_sessions_in_use_the_larger_one_stays() -> None:
     assert full.add(Session(4, size=4, created_ns=LATER_NS, used_ns=LATER_NS), LATER_NS)
     assert removed == [2]
     assert [session.session_id for session in full] == [1, 4]
+
+
+def roomy(partitions_max: int) -> tuple[FetchSessionCache[Session], list[int]]:
+    """Returns an empty cache with slots for all, and the list of the ids that have left it."""
+    removed: list[int] = []
+    return FetchSessionCache(
+        9, on_removed=lambda each: removed.append(each.session_id), partitions_max=partitions_max
+    ), removed
+
+
+def test_the_partitions_of_all_sessions_are_limited() -> None:
+    """By the rules for slots. A session that would not get enough room makes no other one leave."""
+    sessions, removed = roomy(10)
+    assert not sessions.add(Session(1, size=11), 0)
+    assert all(sessions.add(Session(each, size=3), 0) for each in (2, 3, 4))
+    assert not sessions.add(Session(5, size=2), 0)
+    assert sessions.add(Session(6, size=1), 0)
+    assert sessions.partitions == 10
+    assert not sessions.add(Session(7, size=11, is_follower=True), 0)
+    assert (removed, sessions.evictions) == ([], 0)
+    assert sessions.add(Session(8, size=4, is_follower=True), 0)
+    assert (removed, sessions.evictions, sessions.partitions) == ([6, 2], 2, 10)
+    sessions.remove(3)
+    assert sessions.partitions == 7
+
+
+def test_a_session_that_grows_takes_the_room_of_others_or_leaves() -> None:
+    """Sessions in use are protected from a young consumer, but not from a follower."""
+    sessions, removed = roomy(10)
+    consumer, follower = Session(1, size=4), Session(2, size=4, is_follower=True)
+    assert sessions.add(consumer, 0)
+    assert sessions.add(follower, 0)
+    consumer.size = 6
+    sessions.note_size(consumer, 0)
+    consumer.size = 5
+    sessions.note_size(consumer, 0)
+    assert (removed, sessions.partitions) == ([], 9)
+    follower.size = 6
+    sessions.note_size(follower, 0)
+    assert (removed, sessions.partitions) == ([1], 6)
+    assert sessions.add(Session(3, size=4), 0)
+    young = sessions.find(3)
+    assert young is not None
+    young.size = 5
+    sessions.note_size(young, 0)
+    assert (removed, sessions.partitions, sessions.evictions) == ([1, 3], 6, 2)
+    sessions.note_size(young, 0)
+    assert sessions.partitions == 6

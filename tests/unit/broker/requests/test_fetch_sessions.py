@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from broker.core.fetch_session_cache import FetchSessionCache
 from broker.core.partition_replica import NO_BROKER_EPOCH
 from broker.hosting.replicas import Replicas
 from broker.requests import fetched_partitions
 from broker.requests.fetch import FetchHandler
-from broker.requests.fetch_session import FetchSession, fetch_sessions
+from broker.requests.fetch_session import FetchSession, FetchSessions, fetch_sessions
 from common.ids import BrokerId, TopicId, TopicIdPartition, Uuid
 from common.light_tasks import LightTasks
 from common.net.node_channel import ChannelError, NodeChannel
@@ -447,6 +448,35 @@ def test_a_session_does_not_keep_the_request_that_began_it() -> None:
         del sent, frame
         assert len(sessions) == 1
         assert kept() is None
+
+    run(scenario)
+
+
+def test_a_session_that_grows_beyond_all_room_is_not_found() -> None:
+    """The client starts over, and fetches without a session from then on."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=3)
+        broker = cluster[1]
+        sessions: FetchSessions = FetchSessionCache(9, on_removed=FetchSession.close, partitions_max=2)
+        handler = FetchHandler(
+            broker.env, broker.replicas, response_bytes_max=1000, sessions=sessions, light_tasks=LightTasks()
+        )
+
+        async def fetch(*indexes: int, session_id: int = 0, session_epoch: int = 0) -> FetchResponse:
+            topics = [FetchTopic(topic_id=TOPIC, partitions=[wanted(index) for index in indexes])]
+            request = FetchRequest(max_wait_ms=0, session_id=session_id, session_epoch=session_epoch, topics=topics)
+            response: FetchResponse = await answer(handler.handle(context(ApiKey.FETCH, 17), request))
+            return response
+
+        session_id = (await fetch(0)).session_id
+        assert (await fetch(1, session_id=session_id, session_epoch=1)).session_id == session_id
+        grown = await fetch(2, session_id=session_id, session_epoch=2)
+        assert (grown.error_code, grown.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+        assert (len(sessions), sessions.partitions) == (0, 0)
+        assert not any(len(broker.partition(index).fetch_watchers) for index in range(3))
+        assert named(await fetch(0, 1, 2)) == {0: [], 1: [], 2: []}
+        assert not len(sessions)
 
     run(scenario)
 
