@@ -14,11 +14,12 @@ thrown away, and the log decides what happened.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic
 
-from broker.coordinator.core.result import MarkersDue
+from broker.coordinator.core.result import MarkersDue, Now, Step
 from broker.coordinator.log_replay import NotReplayed, Replayed, replay_log
 from broker.coordinator.open_shard import OpenShard
 from broker.coordinator.shard import Operation, S
@@ -27,6 +28,7 @@ from broker.hosting.partition import Partition
 from common.environment.interface import Environment
 from common.ids import BrokerId, Offset
 from common.protocol.errors import ErrorCode
+from common.slices import ITEMS_PER_SLICE, pause_before
 from common.time_units import NS_PER_MS, NS_PER_S
 
 _RETRY_MIN_NS = NS_PER_S
@@ -82,6 +84,8 @@ class CoordinatorPartition(Generic[S]):
         # How long the next load after a failure waits (rule 3).
         self._retry_ns = _RETRY_MIN_NS
         self._cancel_expiry: Callable[[], None] | None = None
+        # Whether a task goes through what may expire.
+        self._is_expiring = False
         # The operations to carry out once the shard is loaded. Invariant: empty while `_open` is set.
         self._deferred: list[Operation[S]] = []
         self._begin_load()
@@ -243,4 +247,20 @@ class CoordinatorPartition(Generic[S]):
 
     def _expire(self) -> None:
         self._expire_later()
-        self.perform_unasked(lambda shard, now: shard.expire(now))
+        if self._open is not None and not self._is_expiring:
+            self._is_expiring = True
+            self._task_group.create_task(self._expire_in_slices(self._open))
+
+    async def _expire_in_slices(self, opened: OpenShard[S]) -> None:
+        """Each slice is an operation, and others may come in between. Those may be about the same groups."""
+        ids = opened.shard.expirable()
+        for start in range(0, len(ids), ITEMS_PER_SLICE):
+            await pause_before(start)
+            if self._open is not opened:
+                break
+            self.perform_unasked(partial(_expire, ids=ids[start : start + ITEMS_PER_SLICE]))
+        self._is_expiring = False
+
+
+def _expire(shard: S, now: Now, *, ids: Sequence[str]) -> Iterable[Step]:
+    return shard.expire(now, ids)

@@ -4,7 +4,7 @@ Counterpart of Kafka's CoordinatorShard. `GroupShard` and `TransactionShard` are
 package that loads a shard, appends its records and keeps its timers is the same for both, as in Kafka's CoordinatorRuntime.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from broker.coordinator.core.result import Answer, Now, Step
@@ -34,8 +34,11 @@ class Shard(Protocol):
     def timer_fired(self, now: Now, key: tuple[str, ...]) -> list[Step]:
         """The time of a timer set by an earlier step has come."""
 
-    def expire(self, now: Now) -> list[Step]:
-        """Deletes what has expired. Called at a regular interval."""
+    def expirable(self) -> Sequence[str]:
+        """Returns the ids of what may expire. Called at a regular interval."""
+
+    def expire(self, now: Now, ids: Sequence[str]) -> list[Step]:
+        """Deletes what has expired of the groups or transactions with these ids, some of which may have gone."""
 
 
 S = TypeVar("S", bound=Shard)

@@ -235,7 +235,7 @@ class Transactions(RuleBasedStateMachine):
     def week_passes(self) -> None:
         self.world.advance(self.world.settings.transactional_id_expiration_ms)
         self.settle(is_lost=False, written=0)
-        self.world.carry_out(*self.world.shard.expire(self.world.now))
+        self.world.carry_out(*self.world.shard.expire(self.world.now, self.world.shard.expirable()))
 
     # --- what must hold ------------------------------------------------------------------------------------------
 

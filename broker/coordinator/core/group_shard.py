@@ -395,19 +395,26 @@ class GroupShard:
         self._consumer_groups.topics_changed(names, has_other_names=has_other_names)
         return []
 
-    def expire(self, now: Now) -> list[Step]:
-        """Deletes expired offsets, and groups that are left with nothing. The shell calls it each
-        `offsets.retention.check.interval.ms`."""
+    def expirable(self) -> list[str]:
+        """Returns the groups that `expire` has to look at: all."""
+        return [*self._groups, *(group.group_id for group in self._consumer_groups.all)]
+
+    def expire(self, now: Now, ids: Iterable[str]) -> list[Step]:
+        """Deletes expired offsets of these groups, and the groups that are left with nothing. The shell goes through all
+        groups each `offsets.retention.check.interval.ms`."""
         turn = self._turn(now)
-        for group in list(self._groups.values()):
+        for group_id in ids:
+            group = self._any_group(group_id)
+            if group is None:
+                continue
             self._remove_offsets(turn, self._expired(turn, group))
-            is_idle = group.state is GroupState.EMPTY and not group.pending_members
-            if is_idle and not self._has_offsets(group.group_id):
+            if self._has_offsets(group_id):
+                continue
+            if isinstance(group, ConsumerGroup):
+                if group.is_empty:
+                    self._consumer_groups.delete(turn, group)
+            elif group.state is GroupState.EMPTY and not group.pending_members:
                 self._remove_group(turn, group)
-        for consumer_group in list(self._consumer_groups.all):
-            self._remove_offsets(turn, self._expired(turn, consumer_group))
-            if consumer_group.is_empty and not self._has_offsets(consumer_group.group_id):
-                self._consumer_groups.delete(turn, consumer_group)
         return turn.steps
 
     # Groups.

@@ -261,12 +261,18 @@ class TransactionShard:
             self._abort(step, transaction, now)
         return [step]
 
-    def expire(self, now: Now) -> list[Step]:
-        """Forgets the transactional ids that have not been used for `transactional.id.expiration.ms`. The shell calls it
-        each `transaction.remove.expired.transaction.cleanup.interval.ms`."""
+    def expirable(self) -> list[str]:
+        """Returns the transactional ids that `expire` has to look at: all."""
+        return list(self._transactions)
+
+    def expire(self, now: Now, ids: Iterable[str]) -> list[Step]:
+        """Forgets those of the transactional ids that have not been used for `transactional.id.expiration.ms`. The shell
+        goes through all of them each `transaction.remove.expired.transaction.cleanup.interval.ms`."""
         unused_since_ms = now.wall_ms - self._settings.transactional_id_expiration_ms
         expired = [
-            each for each in self._transactions.values() if each.state.may_begin and each.last_update_ms <= unused_since_ms
+            each
+            for each in map(self._transactions.get, ids)
+            if each is not None and each.state.may_begin and each.last_update_ms <= unused_since_ms
         ]
         for transaction in expired:
             transaction.expire(now)

@@ -35,6 +35,7 @@ from common.protocol.messages.offset_fetch import (
 from common.protocol.messages.sync_group import SyncGroupRequest
 from common.records.batch import Record, encode_batch, read_header
 from common.records.metadata_records import FeatureLevelRecord, PartitionRecord
+from common.slices import ITEMS_PER_SLICE
 from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import Cluster, directory, path, run
 from tests.unit.broker.coordinator.written_shard import SESSION_NS, WrittenShard
@@ -614,3 +615,17 @@ def test_a_shutdown_answers_who_waits() -> None:
         assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
 
     run(scenario)
+
+
+def test_very_many_groups_are_looked_at_for_expiry_in_slices() -> None:
+    """Others have their turn between the slices."""
+
+    async def scenario(cluster: Cluster) -> None:
+        [shard] = await start(cluster, [1])
+        ids = [f"group-{number}" for number in range(2 * ITEMS_PER_SLICE + 1)]
+        shard.idle = ids
+        await cluster.world.sleep(1.5)
+        slices = [ids[:ITEMS_PER_SLICE], ids[ITEMS_PER_SLICE : 2 * ITEMS_PER_SLICE], ids[2 * ITEMS_PER_SLICE :]]
+        assert shard.looked_at == [each for one in slices for each in (one, [])]
+
+    run(scenario, offsets_retention_check_interval_ms="1000")

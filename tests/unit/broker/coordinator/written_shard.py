@@ -3,7 +3,8 @@
 It stands in for the decisions of the real core, so that a test can choose exactly what a step contains.
 """
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Iterable
 
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
@@ -31,7 +32,10 @@ class WrittenShard(GroupShard):
         self.stored: dict[str, int] = {}
         self.joining: list[Waiter] = []
         self.dropped_topics: list[str] = []
+        # What may expire, how often it was asked for, in which pieces it was looked at, and [] for a turn of the event loop.
+        self.idle: list[str] = []
         self.expiries = 0
+        self.looked_at: list[list[str]] = []
 
     def replay(self, key: bytes | None, value: bytes | None) -> None:
         assert key is not None and value is not None
@@ -79,6 +83,11 @@ class WrittenShard(GroupShard):
         self.dropped_topics += names
         return []
 
-    def expire(self, now: Now) -> list[Step]:
+    def expirable(self) -> list[str]:
         self.expiries += 1
+        return self.idle
+
+    def expire(self, now: Now, ids: Iterable[str]) -> list[Step]:
+        self.looked_at.append(list(ids))
+        asyncio.get_running_loop().call_soon(self.looked_at.append, [])
         return []

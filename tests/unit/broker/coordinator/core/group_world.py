@@ -374,7 +374,7 @@ class GroupWorld:
         return self.describe(group).group_state
 
     def expire(self) -> None:
-        self.carry_out(*self.shard.expire(self.now))
+        self.carry_out(*self.shard.expire(self.now, self.shard.expirable()))
 
     # Whole rebalances.
 

@@ -355,9 +355,9 @@ def test_an_unused_id_expires(state: TransactionState, expires: bool) -> None:
     """Not while its transaction is open, nor while markers are due."""
     world = brought_to(state)
     world.now_ms += world.settings.transactional_id_expiration_ms - 1
-    assert world.shard.expire(world.now) == []
+    assert world.shard.expire(world.now, world.shard.expirable()) == []
     world.now_ms += 1
-    world.carry_out(*world.shard.expire(world.now))
+    world.carry_out(*world.shard.expire(world.now, world.shard.expirable()))
     assert bool(world.shard.transactions) is not expires
     assert world.log[-1][1:] == ((None,) if expires else (world.of().to_record(0).value,))
     assert list(loaded_from(world.settings, world.log).transactions) == list(world.shard.transactions)
@@ -368,7 +368,7 @@ def test_many_expired_ids_go_in_several_batches() -> None:
     for number in range(5):
         world.producer(transactional_id=f"t{number}")
     world.now_ms += TransactionSettings().transactional_id_expiration_ms
-    assert [len(step.records) for step in world.shard.expire(world.now)] == [2, 2, 1]
+    assert [len(step.records) for step in world.shard.expire(world.now, world.shard.expirable())] == [2, 2, 1]
 
 
 # --- loading ---------------------------------------------------------------------------------------------------------
