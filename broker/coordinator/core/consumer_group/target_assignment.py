@@ -11,7 +11,6 @@ from broker.coordinator.core.consumer_group.consumer_member import ConsumerMembe
 from broker.coordinator.core.consumer_group.group_log import write_epoch, write_target, write_target_epoch
 from broker.coordinator.core.consumer_group.topics_view import TopicsView
 from broker.coordinator.core.turn import Turn
-from common.ids import TopicId
 
 _HASH_BYTES = 8
 
@@ -46,11 +45,12 @@ def maybe_raise_epoch(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> N
 
 def assign(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> None:
     """Computes the target assignment for the current epoch. Writes the targets that differ from those before."""
-    counts: dict[TopicId, int] = {}
+    # A group of hundreds of members has as many subscriptions to the same topics, so look each topic up once.
+    known = {name: topics.topic_ids[name] for name in group.subscribed_topics if name in topics.topic_ids}
+    counts = {topic_id: len(topics.topics[topic_id].partitions) for topic_id in known.values()}
     specs = {}
     for member in group.members:
-        ids = frozenset(topics.topic_ids[name] for name in group.topics_of(member) if name in topics.topic_ids)
-        counts.update((topic_id, len(topics.topics[topic_id].partitions)) for topic_id in ids)
+        ids = frozenset([known[name] for name in group.topics_of(member) if name in known])
         specs[member.member_id] = MemberSpec(member.instance_id, ids, group.target(member.member_id))
     assigned = ASSIGNORS[preferred_assignor(turn, group.members)](specs, counts)
     for member_id in sorted(assigned):

@@ -9,6 +9,7 @@ Counterpart of Kafka's UniformAssignor. Balance comes before stickiness.
   the two more even, or the topics have been gone through ROUNDS_MAX times.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -58,14 +59,14 @@ class _Balancing:
 
     def __init__(self, members: Mapping[str, MemberSpec], partition_counts: Mapping[TopicId, int]) -> None:
         self._counts = partition_counts
-        self._subscribers: dict[TopicId, list[str]] = {}
-        # The owner of each partition.
-        self._owners: dict[TopicId, dict[int, str]] = {}
+        self._subscribers: defaultdict[TopicId, list[str]] = defaultdict(list)
         self._loads = dict.fromkeys(sorted(members), 0)
         for member_id in self._loads:
             for topic_id in members[member_id].topics:
-                self._subscribers.setdefault(topic_id, []).append(member_id)
-                self._owners.setdefault(topic_id, {})
+                self._subscribers[topic_id].append(member_id)
+        # The owner of each partition.
+        self._owners: dict[TopicId, dict[int, str]] = {topic_id: {} for topic_id in self._subscribers}
+        for member_id in self._loads:
             for topic_id, index in _kept(members[member_id], partition_counts):
                 self._give(topic_id, index, member_id)
 
@@ -95,6 +96,8 @@ class _Balancing:
         self._loads[member_id] += 1
 
     def _assign_free(self, topic_id: TopicId) -> None:
+        if len(self._owners[topic_id]) == self._counts[topic_id]:
+            return
         least = self._heap(topic_id)
         for index in range(self._counts[topic_id]):
             if index not in self._owners[topic_id]:
@@ -105,6 +108,9 @@ class _Balancing:
     def _balance(self, topic_id: TopicId) -> int:
         """Moves partitions of one topic, and returns how many."""
         moves = 0
+        if self._is_balanced(topic_id):
+            # Nearly every topic is in the end, and to sort all subscribers of each takes ten times as long as this look.
+            return moves
         owned: dict[str, list[int]] = {}
         for index, member_id in sorted(self._owners[topic_id].items()):
             owned.setdefault(member_id, []).append(index)
@@ -128,6 +134,11 @@ class _Balancing:
             heappush(least, (self._loads[taker], taker))
             heappush(most, (-self._loads[giver], giver))
         return moves
+
+    def _is_balanced(self, topic_id: TopicId) -> bool:
+        loads = self._loads
+        least = min([loads[member_id] for member_id in self._subscribers[topic_id]])
+        return all(loads[member_id] <= least + 1 for member_id in self._owners[topic_id].values())
 
     def _heap(self, topic_id: TopicId) -> list[tuple[int, str]]:
         heap = [(self._loads[member_id], member_id) for member_id in self._subscribers[topic_id]]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.coordinator.core.consumer_group import uniform_assignor
 from broker.coordinator.core.consumer_group.assignment import NOTHING
 from broker.coordinator.core.consumer_group.assignor import MemberSpec
 from broker.coordinator.core.consumer_group.assignors import ASSIGNORS
@@ -145,3 +146,17 @@ def test_uniform_is_balanced_and_stays_as_it_is(group: tuple[dict[str, MemberSpe
         for member_id, member in members.items()
     }
     assert assigned("uniform", again, *counts) == found
+
+
+def test_subscribers_are_sorted_only_for_what_can_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subscriptions differ. When a member joins, most topics have no partition that is free, and most are balanced. To sort
+    hundreds of subscribers for each of hundreds of topics would take tenths of a second."""
+    counts = (10,) * 40
+    topics = range(1, len(counts) + 1)
+    members = {f"m{number}": spec(*topics[number % 3 :]) for number in range(50)}
+    found = assigned("uniform", members, *counts)
+    heaps: list[list[object]] = []
+    monkeypatch.setattr(uniform_assignor, "heapify", heaps.append)
+    again = {member_id: spec(*topics[number % 3 :], current=found[member_id]) for number, member_id in enumerate(members)}
+    assert assigned("uniform", again, *counts) == found
+    assert heaps == []

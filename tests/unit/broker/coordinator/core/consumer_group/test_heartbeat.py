@@ -7,6 +7,7 @@ import pytest
 from broker.coordinator.core.consumer_group.target_assignment import metadata_hash
 from broker.coordinator.core.result import Caller, TimerChange
 from common.configuration.group import GroupConfig
+from common.ids import TopicId
 from common.protocol.codec import encode
 from common.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -430,3 +431,21 @@ def test_a_subscription_that_fits_no_record_is_refused() -> None:
     world = ConsumerWorld(batch_bytes_max=400)
     assert world.refused(world.enter("a", topics=["x" * 400])) == "UNKNOWN_SERVER_ERROR"
     assert not world.log
+
+
+def test_a_topic_of_many_members_is_looked_up_once_for_an_assignment() -> None:
+    """A group of hundreds of members that read hundreds of topics would look them up a hundred thousand times."""
+
+    class Counting(dict[str, TopicId]):
+        def __getitem__(self, name: str) -> TopicId:
+            looked_up.append(name)
+            return super().__getitem__(name)
+
+    looked_up: list[str] = []
+    world = ConsumerWorld()
+    world.topics.create("u", 1)
+    for number in range(20):
+        world.enter(f"member{number}", topics=["t", "u"] if number % 2 else ["t"])
+    world.topics.topic_ids = Counting(world.topics.topic_ids)
+    world.enter("another", topics=["t", "u"])
+    assert len(looked_up) <= 4
