@@ -1,11 +1,17 @@
 """Answers DescribeConfigs from the newest image and this broker's own configuration, in slices (shell without I/O)."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 from common.configuration.description import describe_configs
 from common.configuration.resolver import ConfigResolver
 from common.metadata.state import MetadataState
 from common.net.request_context import RequestContext
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from common.slices import result_in_slices
+
+# What all configs of a topic take in a response, about.
+_RESOURCE_BYTES = 1500
 
 
 class DescribeConfigsRequests:
@@ -15,5 +21,9 @@ class DescribeConfigsRequests:
         self._state = state
         self._resolver = resolver
 
-    async def handle(self, _context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        return await result_in_slices(describe_configs(self._state, self._resolver, request))
+    def handle(
+        self, context: RequestContext, request: DescribeConfigsRequest
+    ) -> Coroutine[Any, Any, DescribeConfigsResponse]:
+        """Returns a coroutine of the response."""
+        context.memory.expect_response(len(request.resources) * _RESOURCE_BYTES)
+        return result_in_slices(describe_configs(self._state, self._resolver, request))

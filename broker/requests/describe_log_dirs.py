@@ -26,6 +26,9 @@ from common.slices import ELEMENTS_PER_SLICE, at_once, result_in_slices
 # In version 0, an empty list of topics means all topics (KIP-113). From version 1 on, it means none.
 _NO_TOPICS_FIRST_VERSION = 1
 
+# What a replica takes in a response, about.
+_REPLICA_BYTES = 30
+
 
 class DescribeLogDirsRequests:
     """Handles DescribeLogDirs. `describe` returns all current and future replicas, of which there are about `count`, and
@@ -54,7 +57,11 @@ class DescribeLogDirsRequests:
         wanted = None
         if request.topics or (request.topics is not None and context.api_version >= _NO_TOPICS_FIRST_VERSION):
             wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-        return self._answer_in_slices(wanted) if self._count() > ELEMENTS_PER_SLICE else at_once(self._answer(wanted))
+        count = self._count()
+        if count > ELEMENTS_PER_SLICE:
+            context.memory.expect_response((count if wanted is None else min(count, len(wanted))) * _REPLICA_BYTES)
+            return self._answer_in_slices(wanted)
+        return at_once(self._answer(wanted))
 
     async def _answer_in_slices(self, wanted: Set[tuple[str, int]] | None) -> DescribeLogDirsResponse:
         async with self._long_answer:

@@ -83,6 +83,9 @@ class FetchHandler:
         if error is not ErrorCode.NONE:
             return FetchResponse(error_code=error)
         self._sessions.touch(session)
+        if len(session) > ELEMENTS_PER_SLICE and not session.is_follower:
+            # As for a request that names so many partitions (`served_connection`).
+            context.memory.expect_response(max(0, request.max_bytes))
         session.queued += 1
         session.watched.end_wait()
         async with session.lock:

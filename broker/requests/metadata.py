@@ -40,6 +40,9 @@ _ALL_REPLICAS_FIRST_VERSION = 1
 _LISTENER_NOT_FOUND_FIRST_VERSION = 6
 _NULL_NAME_FIRST_VERSION = 12
 
+# What a partition with three replicas takes in a response, about.
+_PARTITION_BYTES = 60
+
 Brokers = Mapping[BrokerId, BrokerRegistration]
 
 
@@ -71,13 +74,16 @@ class MetadataRequests:
         described in slices, all as they are when the first one is described."""
         if _asks_for_all(request, context.api_version):
             if self._state.partition_count > ELEMENTS_PER_SLICE:
+                context.memory.expect_response(self._state.partition_count * _PARTITION_BYTES)
                 return self._answer_in_slices(context, request)
             return at_once(self._answer(context, request, self._all_topics()))
         missing: list[str] = []
         found = self._named_topics(request, context.api_version, missing)
         if missing and request.allow_auto_topic_creation:
             self._auto_topics.create(missing)
-        if sum(len(each.partitions) for each in found) > ELEMENTS_PER_SLICE:
+        partitions = sum(len(each.partitions) for each in found)
+        if partitions > ELEMENTS_PER_SLICE:
+            context.memory.expect_response(partitions * _PARTITION_BYTES)
             return self._answer_in_slices(context, request)
         return at_once(self._answer(context, request, found))
 

@@ -59,6 +59,11 @@ class HeldMemory(Protocol):
         call this when it no longer refers to the request, its bytes or its context. From then on the handler must not raise
         ApiError."""
 
+    def expect_response(self, size: int) -> None:
+        """Counts the response as so many bytes until it is encoded. For a handler that answers a small request with a large
+        response, and not at once: if the peer takes no responses, the connection must not start such requests one after the
+        other."""
+
     def wait_for(self, directory_id: DirectoryId) -> DirectoryWait:
         """Counts the memory for this directory until the returned wait ends. If the directory holds too much, the connection
         stops reading meanwhile (`common/net/request_memory.py`, rule 5)."""

@@ -150,6 +150,9 @@ class _Exchange:
     def release(self) -> None:
         self._connection.release(self)
 
+    def expect_response(self, size: int) -> None:
+        self._connection.expect_response(self, size)
+
     def wait_for(self, directory_id: DirectoryId) -> DirectoryWait:
         return self._connection.wait_for(directory_id, self.size)
 
@@ -522,6 +525,10 @@ class ServedConnection:
         self._exchanges.append(exchange)
         self._answer(exchange, unsupported_version_response(self._server.advertised))
 
+    def expect_response(self, exchange: _Exchange, size: int) -> None:
+        self._response_bytes += size - exchange.response_size
+        exchange.response_size = size
+
     def wait_for(self, directory_id: DirectoryId, size: int) -> DirectoryWait:
         # The share depends on what is free, so count the request before `_may_start` looks at it.
         self._charge()
@@ -680,7 +687,7 @@ def _expected_response_size(request: Struct) -> int:
 
     A Fetch response holds only references to its records on disk, and other large responses are encoded at once. But what is
     answered in slices is not answered at once: without this, all fetches that a peer has pipelined would be started, also if
-    it reads no answers."""
+    it reads no answers. Where the request does not show that, the handler says so (`expect_response`)."""
     if isinstance(request, FetchRequest):
         is_sliced = sum(len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE
         return max(0, request.max_bytes) if is_sliced else 0

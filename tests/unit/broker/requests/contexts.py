@@ -16,12 +16,17 @@ class NoMemory:
 
     def __init__(self) -> None:
         self.appends = 0
+        # The size that the handler expects its response to have; 0 if it has not told.
+        self.expected_bytes = 0
 
     def keep(self) -> None:
         """Does nothing."""
 
     def release(self) -> None:
         """Does nothing."""
+
+    def expect_response(self, size: int) -> None:
+        self.expected_bytes = size
 
     def wait_for(self, directory_id: DirectoryId) -> "NoMemory":
         return NoMemory()
@@ -36,7 +41,9 @@ class NoMemory:
         """Does nothing."""
 
 
-def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") -> RequestContext:
+def context(
+    api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT", memory: NoMemory | None = None
+) -> RequestContext:
     """Returns a request of this API and version that arrived at this listener."""
     return RequestContext(
         api_key=api_key,
@@ -49,7 +56,7 @@ def context(api_key: ApiKey, version: int, *, listener_name: str = "PLAINTEXT") 
         principal=ANONYMOUS,
         received_ns=0,
         request_bytes=memoryview(b""),
-        memory=NoMemory(),
+        memory=memory or NoMemory(),
         client_gone=asyncio.Future(loop=SimulatedLoop()),
     )
 

@@ -15,6 +15,7 @@ from common.configuration.settings import ConfigType, key_of, keys_of
 from common.configuration.topic import BROKER_KEYS, SERVED_ANYWAY, TopicConfig, default_topic_config
 from common.ids import Offset
 from common.protocol.api_keys import ApiKey
+from common.protocol.codec import encode
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -25,7 +26,7 @@ from common.protocol.messages.describe_configs import (
 )
 from common.records.metadata_records import ConfigRecord, ConfigResourceType
 from common.slices import ITEMS_PER_SLICE
-from tests.unit.broker.requests.contexts import context, over_the_wire, versions
+from tests.unit.broker.requests.contexts import NoMemory, context, over_the_wire, versions
 from tests.unit.common.metadata.builders import replay, topic
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -154,6 +155,19 @@ def test_many_resources_are_described_in_slices_as_they_were() -> None:
     response, turns = asyncio.run(scenario())
     assert turns >= 3
     assert [[entry.value for entry in result.configs] for result in response.results] == [["1"]] * len(resources)
+
+
+def test_the_size_of_the_answer_is_expected() -> None:
+    """A client that reads no answers must not get many of them into the queue."""
+    broker, memory = Broker(), NoMemory()
+    resources = [DescribeConfigsResource(resource_type=TOPIC, resource_name="topic-1")]
+
+    async def scenario() -> DescribeConfigsResponse:
+        asked = context(ApiKey.DESCRIBE_CONFIGS, 4, memory=memory)
+        return await broker.requests.handle(asked, DescribeConfigsRequest(resources=resources))
+
+    size = len(encode(asyncio.run(scenario()), 4))
+    assert size / 2 < memory.expected_bytes < 2 * size
 
 
 @pytest.mark.parametrize(

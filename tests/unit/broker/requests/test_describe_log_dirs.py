@@ -11,6 +11,7 @@ from broker.requests.describe_log_dirs import DescribeLogDirsRequests
 from common.environment.interface import LogDirError, SpaceStat
 from common.log_dirs.log_directories import LogDirectories, LogDirectory, SpaceSeen
 from common.protocol.api_keys import ApiKey
+from common.protocol.codec import encode
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -18,7 +19,7 @@ from common.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from common.slices import ELEMENTS_PER_SLICE
-from tests.unit.broker.requests.contexts import context, over_the_wire, versions
+from tests.unit.broker.requests.contexts import NoMemory, context, over_the_wire, versions
 from tests.unit.common.metadata.builders import directory
 
 D1, D2 = directory(1), directory(2)
@@ -171,7 +172,7 @@ def test_cordoned_directories_are_told_from_version_5_on() -> None:
 
 def test_many_replicas_are_described_in_slices() -> None:
     """A directory that goes offline meanwhile is answered with its error."""
-    broker = Broker()
+    broker, memory = Broker(), NoMemory()
     broker.replicas = [
         ReplicaDescription("t", index, directory_id, index, 0)
         for directory_id in (D1, D2)
@@ -179,7 +180,9 @@ def test_many_replicas_are_described_in_slices() -> None:
     ]
 
     async def scenario() -> tuple[DescribeLogDirsResponse, int]:
-        answer = broker.requests.handle(context(ApiKey.DESCRIBE_LOG_DIRS, 5), DescribeLogDirsRequest(topics=None))
+        answer = broker.requests.handle(
+            context(ApiKey.DESCRIBE_LOG_DIRS, 5, memory=memory), DescribeLogDirsRequest(topics=None)
+        )
         assert not isinstance(answer, DescribeLogDirsResponse)
         describing, turns = asyncio.ensure_future(answer), 0
         while not describing.done():
@@ -194,3 +197,6 @@ def test_many_replicas_are_described_in_slices() -> None:
     [first, second, _] = response.results
     assert [each.partition_index for each in first.topics[0].partitions] == list(range(2 * ELEMENTS_PER_SLICE))
     assert (second.error_code, second.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+    # Of what is expected, half is missing with the directory.
+    size = 2 * len(encode(response, 5))
+    assert size / 2 < memory.expected_bytes < 2 * size

@@ -28,9 +28,10 @@ from common.protocol.messages.fetch import (
     ForgottenTopic,
     ReplicaState,
 )
+from common.slices import ELEMENTS_PER_SLICE
 from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import TOPIC, Cluster, run, values
-from tests.unit.broker.requests.contexts import context
+from tests.unit.broker.requests.contexts import NoMemory, context
 
 OTHER_TOPIC = TopicId(Uuid(b"O" * 16))
 
@@ -448,6 +449,32 @@ def test_a_session_does_not_keep_the_request_that_began_it() -> None:
         del sent, frame
         assert len(sessions) == 1
         assert kept() is None
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "replica_id", "expected_bytes"),
+    [(ELEMENTS_PER_SLICE, -1, 0), (ELEMENTS_PER_SLICE + 1, -1, 12345), (ELEMENTS_PER_SLICE + 1, 2, 0)],
+)
+def test_a_request_of_a_large_session_counts_as_what_it_may_answer(
+    partitions: int, replica_id: int, expected_bytes: int
+) -> None:
+    """As if it named all partitions. A consumer that reads no answers may pipeline such requests, a follower does not."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster)
+        broker, memory = cluster[1], NoMemory()
+        handler = FetchHandler(
+            broker.env, broker.replicas, response_bytes_max=1000, sessions=fetch_sessions(1), light_tasks=LightTasks()
+        )
+        follower = ReplicaState(replica_id=replica_id)
+        topics = [FetchTopic(topic_id=TOPIC, partitions=[wanted(index) for index in range(partitions)])]
+        first = FetchRequest(max_wait_ms=0, replica_state=follower, session_epoch=0, topics=topics)
+        session_id = (await answer(handler.handle(context(ApiKey.FETCH, 17), first))).session_id
+        second = FetchRequest(max_wait_ms=0, max_bytes=12345, replica_state=follower, session_id=session_id, session_epoch=1)
+        await answer(handler.handle(context(ApiKey.FETCH, 17, memory=memory), second))
+        assert memory.expected_bytes == expected_bytes
 
     run(scenario)
 

@@ -12,6 +12,7 @@ from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.api_keys import ApiKey
 from common.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from common.protocol.codec import encode
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from common.protocol.messages.metadata import (
@@ -24,7 +25,7 @@ from common.protocol.messages.metadata import (
 from common.records.metadata_records import BrokerEndpoint, KnownRecord, RemoveTopicRecord
 from common.slices import ELEMENTS_PER_SLICE
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.broker.requests.contexts import context, over_the_wire, versions
+from tests.unit.broker.requests.contexts import NoMemory, context, over_the_wire, versions
 from tests.unit.common.metadata.builders import directory, partition, register, replay, topic, topic_id
 
 NEWEST = versions(ApiKey.METADATA)[-1]
@@ -174,12 +175,13 @@ def test_many_partitions_are_described_in_slices_as_they_were(*, is_named: bool)
     """Counts the turns of the event loop. What changes between two slices is not in the answer: neither in the topic that is
     being described nor in the next one, and no new topic is."""
     indexes = range(3 * ELEMENTS_PER_SLICE)
+    memory = NoMemory()
     broker = Broker(*THREE, *(each for number in (1, 2) for each in (topic(number), *_partitions(number, indexes))))
 
     async def scenario() -> tuple[MetadataResponse, int]:
         names = [MetadataRequestTopic(name=f"topic-{number}") for number in (1, 2)]
         request = MetadataRequest(topics=names if is_named else None)
-        answer = broker.requests.handle_metadata(context(ApiKey.METADATA, NEWEST), request)
+        answer = broker.requests.handle_metadata(context(ApiKey.METADATA, NEWEST, memory=memory), request)
         assert not isinstance(answer, MetadataResponse)
         describing, turns = asyncio.ensure_future(answer), 0
         while not describing.done():
@@ -200,6 +202,9 @@ def test_many_partitions_are_described_in_slices_as_they_were(*, is_named: bool)
     assert {(part.leader_id, part.error_code) for each in response.topics for part in each.partitions} == {(3, 0)}
     assert [part.partition_index for part in response.topics[0].partitions] == list(indexes)
     assert [each.node_id for each in response.brokers] == [1, 2, 3]
+    # A client that reads no answers must not get many of them into the queue.
+    size = len(encode(response, NEWEST))
+    assert size / 2 < memory.expected_bytes < 2 * size
 
 
 def test_one_long_answer_is_made_after_the_other() -> None:

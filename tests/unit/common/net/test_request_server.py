@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -857,6 +857,34 @@ def test_a_fetch_that_takes_slices_counts_as_what_it_may_answer(
             peer.send(*[request_bytes(request, 12, correlation_id=number) for number in range(8)])
             await world.sleep(1)
             assert len(started) == started_at_once
+            may_answer.set()
+            await world.until(lambda: len(peer.frames) == 8)
+            assert peer.correlation_ids() == [*range(8)]
+
+    run_simulated(scenario)
+
+
+def test_requests_with_large_responses_are_not_started_together() -> None:
+    # A peer that reads no answers pipelines requests of a few bytes. Their handlers say how large the answers will be, and
+    # take a while.
+    async def scenario(world: World) -> None:
+        started: list[int] = []
+        may_answer = asyncio.Event()
+
+        def handle(context: RequestContext, request: MetadataRequest) -> Awaitable[MetadataResponse]:
+            started.append(context.correlation_id)
+            context.memory.expect_response(400_000)
+            return answer(request)
+
+        async def answer(request: MetadataRequest) -> MetadataResponse:
+            await may_answer.wait()
+            return MetadataResponse(cluster_id=name_in(request))
+
+        async with Server(world, {ApiKey.METADATA: handle}) as server:
+            peer = await server.raw()
+            peer.send(*[metadata_request(str(number), number) for number in range(8)])
+            await world.sleep(1)
+            assert started == [0, 1, 2]
             may_answer.set()
             await world.until(lambda: len(peer.frames) == 8)
             assert peer.correlation_ids() == [*range(8)]
