@@ -43,6 +43,7 @@ from common.protocol.messages.describe_configs import DescribeConfigsResponse
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
 from common.protocol.messages.fetch import FetchRequest, FetchResponse
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from common.protocol.messages.metadata import MetadataResponse
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.numbering import NumberingSource
@@ -56,7 +57,15 @@ HEADER_START: Final = struct.Struct(">hhi")
 
 # The responses that are encoded in slices if their handlers were coroutines, because few words may ask for thousands of
 # elements. So is the response to a long request. A response to Fetch is, if it names very many partitions.
-LONG_RESPONSES: Final = frozenset((CreateTopicsResponse, DescribeConfigsResponse, DescribeLogDirsResponse, MetadataResponse))
+LONG_RESPONSES: Final = frozenset(
+    (
+        CreateTopicsResponse,
+        DescribeConfigsResponse,
+        DescribeLogDirsResponse,
+        ListPartitionReassignmentsResponse,
+        MetadataResponse,
+    )
+)
 
 # How long a connection goes on starting requests that have arrived together. Where records have to be looked at, one request
 # can take the event loop a fifth of a second.

@@ -402,7 +402,7 @@ class ControllerContext:
                 for name, indexes in topics.items()
             ]
         request = ListPartitionReassignmentsRequest(topics=wanted)
-        return self.apply(list_partition_reassignments(self.turn(), request)).topics
+        return self.apply(decide_at_once(list_partition_reassignments(self.turn(), request))).topics
 
     def create_partitions(
         self,

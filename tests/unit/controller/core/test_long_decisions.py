@@ -16,6 +16,7 @@ from common.protocol.messages import alter_partition as alter
 from common.protocol.messages import alter_partition_reassignments as reassign
 from common.protocol.messages import assign_replicas_to_dirs as assign
 from common.protocol.messages import incremental_alter_configs as incremental
+from common.protocol.messages import list_partition_reassignments as ongoing
 from common.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -33,6 +34,7 @@ from controller.core.assign_replicas_to_dirs import handle_assign_replicas_to_di
 from controller.core.create_partitions import create_partitions
 from controller.core.describe_configs import handle_describe_configs
 from controller.core.elect_leaders import elect_leaders
+from controller.core.list_partition_reassignments import list_partition_reassignments
 from controller.core.long_decisions import PARTITIONS_PER_SLICE, RESOURCE_COST, Sliced, SliceMeter, decide_at_once, slices_of
 from controller.core.result import ControllerResult
 from controller.core.topics import create_topics, delete_topics
@@ -227,6 +229,29 @@ def test_the_partitions_of_a_request_are_decided_in_slices(
     at_once, once = decided_in_slices(operation(controller.turn(), request_for(controller, topic_id)))
     assert once == 1
     assert (result.records, result.response, result.is_atomic) == (at_once.records, at_once.response, at_once.is_atomic)
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_reassignments_are_listed_in_slices(*, names: bool) -> None:
+    """Whether the request names them, or asks for all. Others are named as well, and most of the topics do not exist."""
+    controller, topic_id = large_topic()
+    for broker_id in (3, 4):
+        controller.start(broker_id, [f"{broker_id}a"])
+    moves = reassignment_request(controller, topic_id)
+    for partition in moves.topics[0].partitions[: PARTITIONS // 2]:
+        partition.replicas = [3, 4]
+    controller.apply(decide_at_once(alter_partition_reassignments(controller.turn(), moves)))
+    topics = [ongoing.ListPartitionReassignmentsTopics(name="t", partition_indexes=list(range(2 * PARTITIONS)))]
+    topics += [ongoing.ListPartitionReassignmentsTopics(name=f"u{number}") for number in range(PARTITIONS)]
+    request = ongoing.ListPartitionReassignmentsRequest(topics=topics if names else None)
+    with patch.object(long_decisions, "PARTITIONS_PER_SLICE", SHORT_SLICE):
+        result, count = decided_in_slices(list_partition_reassignments(controller.turn(), request))
+    assert count > (3 * PARTITIONS if names else PARTITIONS // 2) // SHORT_SLICE
+    at_once, once = decided_in_slices(list_partition_reassignments(controller.turn(), request))
+    assert once == 1
+    assert result == at_once
+    [listed] = result.response.topics
+    assert [each.partition_index for each in listed.partitions] == list(range(PARTITIONS // 2))
 
 
 def test_topics_are_deleted_in_slices() -> None:
