@@ -11,7 +11,7 @@ Counterpart of KafkaApis.handleDeleteRecordsRequest and DelayedDeleteRecords.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
@@ -28,6 +28,7 @@ from common.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from common.slices import ELEMENTS_PER_SLICE, at_once, result_in_slices
 from common.time_units import NS_PER_MS
 
 _NO_LOW_WATERMARK = -1
@@ -40,16 +41,22 @@ class DeleteRecordsHandler:
         self._env = env
         self._replicas = replicas
 
-    def handle(self, _context: RequestContext, request: DeleteRecordsRequest) -> "asyncio.Future[DeleteRecordsResponse]":
-        """Raises the log starts and returns a future of the response."""
-        return _DeleteRecords(self._env, self._replicas, request).future
+    def handle(self, _context: RequestContext, request: DeleteRecordsRequest) -> Awaitable[DeleteRecordsResponse]:
+        """Raises the log starts and returns a future of the response. For many partitions, returns a coroutine that does so
+        in slices."""
+        deletion = _DeleteRecords(self._env, self._replicas, request)
+        if sum(len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE:
+            return deletion.carry_out_in_slices()
+        return deletion.carry_out_at_once()
 
 
 class _DeleteRecords:
     """The state of one request, until it is answered."""
 
     def __init__(self, env: Environment, replicas: Replicas, request: DeleteRecordsRequest) -> None:
+        self._env = env
         self._replicas = replicas
+        self._request = request
         self._response = DeleteRecordsResponse()
         # The partitions that wait for their followers: the result and the function that ends the wait.
         self._waiting: dict[int, tuple[DeleteRecordsPartitionResult, Callable[[], None]]] = {}
@@ -57,8 +64,31 @@ class _DeleteRecords:
         # Whether every partition has begun. Until then the response is not complete even if none waits.
         self._has_begun = False
         self._cancel_deadline: Callable[[], None] | None = None
-        self.future: asyncio.Future[DeleteRecordsResponse] = asyncio.get_running_loop().create_future()
-        for topic in request.topics:
+        self._deadline_ns = env.now_ns() + max(request.timeout_ms, 0) * NS_PER_MS
+        self._future: asyncio.Future[DeleteRecordsResponse] = asyncio.get_running_loop().create_future()
+
+    def carry_out_at_once(self) -> "asyncio.Future[DeleteRecordsResponse]":
+        at_once(self._begin_all())
+        self._has_begun = True
+        if self._waiting:
+            self._cancel_deadline = self._env.call_at(self._deadline_ns, lambda: at_once(self._time_out()))
+        self._maybe_complete()
+        return self._future
+
+    async def carry_out_in_slices(self) -> DeleteRecordsResponse:
+        await result_in_slices(self._begin_all())
+        self._has_begun = True
+        self._maybe_complete()
+        try:
+            async with self._env.timeout_at(self._deadline_ns):
+                return await asyncio.shield(self._future)
+        except TimeoutError:
+            await result_in_slices(self._time_out())
+            return self._response
+
+    def _begin_all(self) -> Generator[None, None, None]:
+        """Yields after each partition."""
+        for topic in self._request.topics:
             results = DeleteRecordsTopicResult(name=topic.name)
             self._response.topics.append(results)
             for wanted in topic.partitions:
@@ -67,11 +97,7 @@ class _DeleteRecords:
                 )
                 results.partitions.append(result)
                 result.error_code = self._begin(topic.name, wanted, result)
-        if self._waiting:
-            deadline_ns = env.now_ns() + max(request.timeout_ms, 0) * NS_PER_MS
-            self._cancel_deadline = env.call_at(deadline_ns, self._time_out)
-        self._has_begun = True
-        self._maybe_complete()
+                yield
 
     def _begin(self, topic: str, wanted: DeleteRecordsPartition, result: DeleteRecordsPartitionResult) -> ErrorCode:
         if is_internal_topic(topic):
@@ -116,16 +142,19 @@ class _DeleteRecords:
         # A swap copies the log start as well, so it must not change in the middle.
         partition.when_appendable(begin)
 
-    def _time_out(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for result, end in waiting.values():
-            result.error_code = ErrorCode.REQUEST_TIMED_OUT
-            end()
+    def _time_out(self) -> Generator[None, None, None]:
+        """Yields after each partition."""
+        for number, (result, end) in list(self._waiting.items()):
+            # Its wait may have ended meanwhile.
+            if self._waiting.pop(number, None) is not None:
+                result.error_code = ErrorCode.REQUEST_TIMED_OUT
+                end()
+            yield
         self._maybe_complete()
 
     def _maybe_complete(self) -> None:
-        if not self._has_begun or self._waiting or self.future.done():
+        if not self._has_begun or self._waiting or self._future.done():
             return
         if self._cancel_deadline is not None:
             self._cancel_deadline()
-        self.future.set_result(self._response)
+        self._future.set_result(self._response)

@@ -1,7 +1,11 @@
 """DeleteRecords raises the log start at the leader and waits for the ISR (KIP-107)."""
 
+import asyncio
+
 import pytest
 
+from broker.requests.delete_records import DeleteRecordsHandler
+from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -9,8 +13,10 @@ from common.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from common.slices import ELEMENTS_PER_SLICE, ITEMS_PER_SLICE
 from common.time_units import NS_PER_MS
 from tests.unit.broker.cluster import Cluster, directory, path, run
+from tests.unit.broker.requests.contexts import context
 from tests.unit.broker.test_moves import alter, assign_directories, finished
 
 
@@ -180,3 +186,54 @@ def test_the_start_moves_along_to_another_directory() -> None:
         assert await cluster.read_all(1, 4) == ["e"]
 
     run(scenario)
+
+
+def test_the_records_of_many_partitions_are_deleted_in_slices() -> None:
+    """Counts the turns of the event loop. The results are in the order of the request."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, [1])
+        indexes = [*range(3 * ELEMENTS_PER_SLICE), 0]
+        asking = DeleteRecordsHandler(cluster[1].env, cluster[1].replicas).handle(
+            context(ApiKey.DELETE_RECORDS, 2), _request(indexes, timeout_ms=1000)
+        )
+        answering, turns = asyncio.ensure_future(asking), 0
+        while not answering.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > len(indexes) // ITEMS_PER_SLICE
+        [topic] = (await answering).topics
+        assert [each.partition_index for each in topic.partitions] == indexes
+        assert {each.low_watermark for each in topic.partitions if each.partition_index == 0} == {3}
+        assert {each.error_code for each in topic.partitions if each.partition_index} == {
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
+
+    run(scenario)
+
+
+def test_many_waits_for_a_follower_end_at_the_deadline_in_slices() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, [1, 2])
+        cluster.crash(2)
+        indexes = [0] * (ELEMENTS_PER_SLICE + 1)
+        begun_ns = cluster.world.now_ns()
+        asking = DeleteRecordsHandler(cluster[1].env, cluster[1].replicas).handle(
+            context(ApiKey.DELETE_RECORDS, 2), _request(indexes, timeout_ms=1000)
+        )
+        answering, turns = asyncio.ensure_future(asking), 0
+        await cluster.world.sleep(0.999)
+        while not answering.done():
+            has_ended = cluster.world.now_ns() - begun_ns >= 1000 * NS_PER_MS
+            await (asyncio.sleep(0) if has_ended else cluster.world.sleep(0.001))
+            turns += has_ended
+        [topic] = (await answering).topics
+        assert {each.error_code for each in topic.partitions} == {ErrorCode.REQUEST_TIMED_OUT}
+        assert turns >= len(indexes) // ITEMS_PER_SLICE
+
+    run(scenario)
+
+
+def _request(indexes: list[int], *, timeout_ms: int) -> DeleteRecordsRequest:
+    wanted = [DeleteRecordsPartition(partition_index=index, offset=3) for index in indexes]
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=wanted)], timeout_ms=timeout_ms)
