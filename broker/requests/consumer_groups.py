@@ -5,13 +5,14 @@ and a client says so when it is started.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from broker.coordinator.core.result import Caller
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.waiting_request import WaitingRequest
 from broker.requests.groups import response_of, waiting_for
+from broker.requests.parts import Parts, all_of
 from common.environment.interface import Environment
 from common.net.request_context import Handler, RequestContext
 from common.protocol.api_keys import ApiKey
@@ -61,7 +62,7 @@ class ConsumerGroupRequests:
 
     def handle_describe(self, _context: RequestContext, request: ConsumerGroupDescribeRequest) -> Any:
         """Describes each group that is named, once."""
-        parts = [self._describe(group_id) for group_id in dict.fromkeys(request.group_ids)]
+        parts = Parts(self._describe, dict.fromkeys(request.group_ids))
         return _described(parts, include_operations=request.include_authorized_operations)
 
     def _describe(self, group_id: str) -> WaitingRequest:
@@ -74,8 +75,8 @@ class ConsumerGroupRequests:
         return waiting
 
 
-async def _described(parts: Sequence[WaitingRequest], *, include_operations: bool) -> ConsumerGroupDescribeResponse:
-    groups = [await part.future for part in parts]
+async def _described(parts: Parts[WaitingRequest], *, include_operations: bool) -> ConsumerGroupDescribeResponse:
+    groups = await all_of(parts)
     for group in groups:
         if include_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = GROUP_OPERATIONS

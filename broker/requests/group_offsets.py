@@ -5,7 +5,8 @@ the requests are brought into one form here: topics and partitions that do not e
 version 10 on) become names, and the single group of an older OffsetFetch becomes a list of one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from broker.coordinator.core.result import Caller
@@ -13,6 +14,7 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.transaction_verifier import TransactionVerifier
 from broker.coordinator.waiting_request import WaitingRequest
 from broker.requests.groups import response_of, waiting_for
+from broker.requests.parts import Parts, all_of
 from common.ids import ZERO_UUID, TopicId
 from common.metadata.registrations import Topic
 from common.metadata.state import MetadataState
@@ -51,6 +53,7 @@ from common.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from common.slices import pause_before
 
 _TOPIC_ID_FIRST_VERSION = 10
 _TRANSACTIONAL_TOPIC_ID_FIRST_VERSION = 6
@@ -173,16 +176,12 @@ class GroupOffsetsRequests:
                 if topics is None
                 else [OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes) for each in topics],
             )
-            return _single_response(self._fetch_group(group, request), group)
-        by_id = context.api_version >= _TOPIC_ID_FIRST_VERSION
-        return _fetch_response(
-            [
-                self._fetch_by_id(group, request) if by_id else _fetched(self._fetch_group(group, request))
-                for group in request.groups
-            ]
-        )
+            return _single_response(self._fetch_group(request, group), group)
+        if context.api_version >= _TOPIC_ID_FIRST_VERSION:
+            return self._fetched_by_id(Parts(partial(self._fetch_by_id, request), request.groups))
+        return _fetched(Parts(partial(self._fetch_group, request), request.groups))
 
-    def _fetch_group(self, group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> WaitingRequest:
+    def _fetch_group(self, request: OffsetFetchRequest, group: OffsetFetchRequestGroup) -> WaitingRequest:
         group_id = group.group_id
         require_stable = request.require_stable
         waiting = WaitingRequest(
@@ -195,7 +194,10 @@ class GroupOffsetsRequests:
         )
         return waiting
 
-    def _fetch_by_id(self, group: OffsetFetchRequestGroup, request: OffsetFetchRequest) -> Any:
+    def _fetch_by_id(
+        self, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
+    ) -> tuple[WaitingRequest, list[OffsetFetchResponseTopics]]:
+        """Returns what answers for the topics whose ids are known, and the answers for the others."""
         unknown: list[OffsetFetchResponseTopics] = []
         if group.topics is not None:
             named = []
@@ -206,16 +208,22 @@ class GroupOffsetsRequests:
                 else:
                     named.append(OffsetFetchRequestTopics(name=topic.name, partition_indexes=asked.partition_indexes))
             group.topics = named
-        return self._with_ids(self._fetch_group(group, request), unknown)
+        return self._fetch_group(request, group), unknown
 
-    async def _with_ids(self, waiting: WaitingRequest, unknown: list[OffsetFetchResponseTopics]) -> OffsetFetchResponseGroup:
-        answer: OffsetFetchResponseGroup = await waiting.future
-        if answer.error_code == ErrorCode.NONE:
-            for topic in answer.topics:
-                topic.topic_id = self._state.topic_ids.get(topic.name, TopicId(ZERO_UUID))
-            # A topic that is gone has no id to be named by.
-            answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID] + unknown
-        return answer
+    async def _fetched_by_id(
+        self, parts: Parts[tuple[WaitingRequest, list[OffsetFetchResponseTopics]]]
+    ) -> OffsetFetchResponse:
+        response = OffsetFetchResponse()
+        for number, (waiting, unknown) in enumerate(await parts.begun()):
+            await pause_before(number)
+            answer: OffsetFetchResponseGroup = await waiting.future
+            if answer.error_code == ErrorCode.NONE:
+                for topic in answer.topics:
+                    topic.topic_id = self._state.topic_ids.get(topic.name, TopicId(ZERO_UUID))
+                # A topic that is gone has no id to be named by.
+                answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID] + unknown
+            response.groups.append(answer)
+        return response
 
     # --- delete --------------------------------------------------------------------------------------------------
 
@@ -286,12 +294,8 @@ def _unknown_topic(asked: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics
     )
 
 
-async def _fetched(waiting: WaitingRequest) -> Any:
-    return await waiting.future
-
-
-async def _fetch_response(parts: Iterable[Any]) -> OffsetFetchResponse:
-    return OffsetFetchResponse(groups=[await part for part in parts])
+async def _fetched(parts: Parts[WaitingRequest]) -> OffsetFetchResponse:
+    return OffsetFetchResponse(groups=await all_of(parts))
 
 
 async def _single_response(waiting: WaitingRequest, asked: OffsetFetchRequestGroup) -> OffsetFetchResponse:

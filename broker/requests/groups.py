@@ -6,14 +6,17 @@ meanwhile stays in its group until its session ends, as in Kafka.
 """
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from broker.coordinator.coordinator_partition import CoordinatorPartition
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.result import Caller
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.shard import Operation
 from broker.coordinator.waiting_request import WaitingRequest
+from broker.requests.parts import Parts, all_of
 from common.environment.interface import Environment
 from common.net.error_responses import error_response
 from common.net.request_context import Handler, RequestContext
@@ -113,7 +116,7 @@ class GroupRequests:
     def handle_describe(self, context: RequestContext, request: DescribeGroupsRequest) -> Any:
         """Describes each group that is named, once."""
         caller = Caller("", "", knows_missing_groups=context.api_version >= _MISSING_GROUPS_FIRST_VERSION)
-        parts = [self._describe(caller, group_id) for group_id in dict.fromkeys(request.groups)]
+        parts = Parts(partial(self._describe, caller), dict.fromkeys(request.groups))
         return _described(parts, include_operations=request.include_authorized_operations)
 
     def _describe(self, caller: Caller, group_id: str) -> WaitingRequest:
@@ -125,7 +128,7 @@ class GroupRequests:
 
     def handle_delete(self, _context: RequestContext, request: DeleteGroupsRequest) -> Any:
         """Deletes each group that is named, if it is empty."""
-        return _deleted([self._delete(group_id) for group_id in dict.fromkeys(request.groups_names)])
+        return _deleted(Parts(self._delete, dict.fromkeys(request.groups_names)))
 
     def _delete(self, group_id: str) -> WaitingRequest:
         waiting = WaitingRequest(
@@ -137,16 +140,13 @@ class GroupRequests:
     def handle_list(self, _context: RequestContext, request: ListGroupsRequest) -> Any:
         """Lists the groups of all shards of this broker. While one of them is being loaded, answers with that error, so that
         no client takes a part of the groups for all of them."""
-        parts = []
-        for partition in self._coordinator.loaded_and_loading():
-            waiting = WaitingRequest(ApiKey.LIST_GROUPS, lambda error: ListGroupsResponse(error_code=error))
-            partition.perform(waiting, _list_operation(waiting, request))
-            parts.append(waiting)
-        return _listed(parts)
+        return _listed(Parts(partial(_list, request), self._coordinator.loaded_and_loading()))
 
 
-def _list_operation(waiting: WaitingRequest, request: ListGroupsRequest) -> Operation[GroupShard]:
-    return lambda shard, now: [shard.list_groups(now, waiting, request)]
+def _list(request: ListGroupsRequest, partition: CoordinatorPartition[GroupShard]) -> WaitingRequest:
+    waiting = WaitingRequest(ApiKey.LIST_GROUPS, lambda error: ListGroupsResponse(error_code=error))
+    partition.perform(waiting, lambda shard, now: [shard.list_groups(now, waiting, request)])
+    return waiting
 
 
 async def _left_alone(waiting: WaitingRequest) -> LeaveGroupResponse:
@@ -157,29 +157,25 @@ async def _left_alone(waiting: WaitingRequest) -> LeaveGroupResponse:
     return response
 
 
-async def _described(parts: Sequence[WaitingRequest], *, include_operations: bool) -> DescribeGroupsResponse:
-    groups = await _all(parts)
+async def _described(parts: Parts[WaitingRequest], *, include_operations: bool) -> DescribeGroupsResponse:
+    groups = await all_of(parts)
     for group in groups:
         if include_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = GROUP_OPERATIONS
     return DescribeGroupsResponse(groups=groups)
 
 
-async def _deleted(parts: Sequence[WaitingRequest]) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(results=await _all(parts))
+async def _deleted(parts: Parts[WaitingRequest]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=await all_of(parts))
 
 
-async def _listed(parts: Sequence[WaitingRequest]) -> ListGroupsResponse:
-    answers = await _all(parts)
+async def _listed(parts: Parts[WaitingRequest]) -> ListGroupsResponse:
+    answers = await all_of(parts)
     for answer in answers:
         # A partition that moved away meanwhile is listed by its new coordinator.
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
             return ListGroupsResponse(error_code=answer.error_code)
     return ListGroupsResponse(groups=[group for answer in answers for group in answer.groups])
-
-
-async def _all(parts: Iterable[WaitingRequest]) -> list[Any]:
-    return [await part.future for part in parts]
 
 
 # --- for all requests to the coordinator -----------------------------------------------------------------------------

@@ -5,20 +5,22 @@ an older version does not know PRODUCER_FENCED (KIP-588), nor the batched form o
 themselves (KIP-890).
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
+from broker.coordinator.coordinator_partition import CoordinatorPartition
 from broker.coordinator.core.group_partition import OFFSETS_TOPIC
 from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.regex import InvalidRegex, Regex
 from broker.coordinator.core.transactions.partitions import partition_results
 from broker.coordinator.core.transactions.queries import matching_pattern, requested_pattern, unknown_states
 from broker.coordinator.core.transactions.shard import TransactionShard
-from broker.coordinator.shard import Operation
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.waiting_request import WaitingRequest
 from broker.requests.find_coordinator import InternalTopicCreation
 from broker.requests.groups import response_of, waiting_for
+from broker.requests.parts import Parts, all_of
 from common.metadata.metadata_version import EPOCH_BUMP_TRANSACTION_VERSION
 from common.metadata.state import MetadataState
 from common.net.request_context import Handler, RequestContext
@@ -109,8 +111,10 @@ class TransactionRequests:
         """Answers for several transactions. A leader on this broker calls it directly. Only leaders add in this way, for
         producers of transaction.version 2."""
         version = EPOCH_BUMP_TRANSACTION_VERSION
-        return await _batched(
-            [self._add_or_verify(each, knows_fencing=True, version=version) for each in request.transactions]
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=await all_of(
+                Parts(partial(self._add_or_verify, knows_fencing=True, version=version), request.transactions)
+            )
         )
 
     def _add_or_verify(self, asked: AddPartitionsToTxnTransaction, *, knows_fencing: bool, version: int) -> WaitingRequest:
@@ -203,7 +207,7 @@ class TransactionRequests:
 
     def handle_describe(self, _context: RequestContext, request: DescribeTransactionsRequest) -> Any:
         """Describes each transactional id that is named, once."""
-        return _described([self._describe(each) for each in dict.fromkeys(request.transactional_ids)])
+        return _described(Parts(self._describe, dict.fromkeys(request.transactional_ids)))
 
     def _describe(self, transactional_id: str) -> WaitingRequest:
         waiting = WaitingRequest(
@@ -225,16 +229,14 @@ class TransactionRequests:
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
                 f"`{request.transactional_id_pattern}` is not a valid regular expression: {error}.",
             ) from error
-        parts = []
-        for partition in self._coordinator.loaded_and_loading():
-            waiting = WaitingRequest(ApiKey.LIST_TRANSACTIONS, lambda error: ListTransactionsResponse(error_code=error))
-            partition.perform(waiting, _list_operation(waiting, request))
-            parts.append(waiting)
+        parts = Parts(partial(_list, request), self._coordinator.loaded_and_loading())
         return _listed(parts, unknown_states(request), pattern)
 
 
-def _list_operation(waiting: WaitingRequest, request: ListTransactionsRequest) -> Operation[TransactionShard]:
-    return lambda shard, now: [shard.list_transactions(now, waiting, request)]
+def _list(request: ListTransactionsRequest, partition: CoordinatorPartition[TransactionShard]) -> WaitingRequest:
+    waiting = WaitingRequest(ApiKey.LIST_TRANSACTIONS, lambda error: ListTransactionsResponse(error_code=error))
+    partition.perform(waiting, lambda shard, now: [shard.list_transactions(now, waiting, request)])
+    return waiting
 
 
 async def _single(waiting: WaitingRequest) -> AddPartitionsToTxnResponse:
@@ -242,16 +244,12 @@ async def _single(waiting: WaitingRequest) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=result.topic_results)
 
 
-async def _batched(parts: Sequence[WaitingRequest]) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(results_by_transaction=await _all(parts))
+async def _described(parts: Parts[WaitingRequest]) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(transaction_states=await all_of(parts))
 
 
-async def _described(parts: Sequence[WaitingRequest]) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(transaction_states=await _all(parts))
-
-
-async def _listed(parts: Sequence[WaitingRequest], unknown: list[str], pattern: Regex | None) -> ListTransactionsResponse:
-    answers = await _all(parts)
+async def _listed(parts: Parts[WaitingRequest], unknown: list[str], pattern: Regex | None) -> ListTransactionsResponse:
+    answers = await all_of(parts)
     for answer in answers:
         # A partition that moved away meanwhile is listed by its new coordinator.
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
@@ -260,7 +258,3 @@ async def _listed(parts: Sequence[WaitingRequest], unknown: list[str], pattern: 
     if pattern is not None:
         found = await result_in_slices(matching_pattern(pattern, found), items=1)
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
-
-
-async def _all(parts: Iterable[WaitingRequest]) -> list[Any]:
-    return [await part.future for part in parts]

@@ -38,13 +38,20 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode_request, decode_request_in_slices
 from common.protocol.errors import ApiError, RemoteProtocolError
 from common.protocol.framing import encode_response_frame, encode_response_frame_in_slices, request_body
+from common.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from common.protocol.messages.create_topics import CreateTopicsResponse
 from common.protocol.messages.describe_configs import DescribeConfigsResponse
+from common.protocol.messages.describe_groups import DescribeGroupsResponse
 from common.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
+from common.protocol.messages.describe_producers import DescribeProducersResponse
+from common.protocol.messages.describe_transactions import DescribeTransactionsResponse
 from common.protocol.messages.fetch import FetchRequest, FetchResponse
 from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+from common.protocol.messages.list_groups import ListGroupsResponse
 from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
+from common.protocol.messages.list_transactions import ListTransactionsResponse
 from common.protocol.messages.metadata import MetadataResponse
+from common.protocol.messages.offset_fetch import OffsetFetchResponse
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.numbering import NumberingSource
 from common.protocol.registry import APIS, Api
@@ -59,11 +66,18 @@ HEADER_START: Final = struct.Struct(">hhi")
 # elements. So is the response to a long request. A response to Fetch is, if it names very many partitions.
 LONG_RESPONSES: Final = frozenset(
     (
+        ConsumerGroupDescribeResponse,
         CreateTopicsResponse,
         DescribeConfigsResponse,
+        DescribeGroupsResponse,
         DescribeLogDirsResponse,
+        DescribeProducersResponse,
+        DescribeTransactionsResponse,
+        ListGroupsResponse,
         ListPartitionReassignmentsResponse,
+        ListTransactionsResponse,
         MetadataResponse,
+        OffsetFetchResponse,
     )
 )
 

@@ -14,6 +14,7 @@ _DAEMONS: Final = ("broker.", "common.", "controller.")
 _SIZES: Final = (
     "ELEMENTS_PER_SLICE",
     "EVENTS_PER_SLICE",
+    "GROUPS_PER_SLICE",
     "ITEMS_PER_SLICE",
     "PARTITIONS_PER_SLICE",
     "RECORDS_PER_SLICE",

@@ -1,0 +1,39 @@
+"""The parts of an answer of a coordinator, each about one group, transactional id or partition (shell).
+
+A tool may ask about thousands of groups at once, each of which may have hundreds of members, or offsets of hundreds of
+partitions. So the parts are begun in slices. Only the first few are begun at once, before any request that comes later.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from broker.coordinator.waiting_request import WaitingRequest
+from common.slices import pause
+
+GROUPS_PER_SLICE = 10
+
+Asked = TypeVar("Asked")
+Part = TypeVar("Part")
+
+
+class Parts(Generic[Part]):
+    """`begin` begins the part of each that is asked for."""
+
+    def __init__(self, begin: Callable[[Asked], Part], asked: Iterable[Asked]) -> None:
+        left = iter(list(asked))
+        self._parts = [begin(each) for each in islice(left, GROUPS_PER_SLICE)]
+        self._left = (begin(each) for each in left)
+
+    async def begun(self) -> list[Part]:
+        """Begins what is left, and returns all parts in the order in which they were asked for."""
+        for number, part in enumerate(self._left, start=1):
+            self._parts.append(part)
+            if number % GROUPS_PER_SLICE == 0:
+                await pause()
+        return self._parts
+
+
+async def all_of(parts: Parts[WaitingRequest]) -> list[Any]:
+    """Returns the answers, in the order in which they were asked for."""
+    return [await part.future for part in await parts.begun()]
