@@ -1,14 +1,25 @@
 """DescribeProducers on a simulated cluster: every replica answers for its own log."""
 
+import asyncio
+
+import pytest
+
+from broker.requests.describe_producers import DescribeProducersRequests
 from common.ids import NO_LEADER
+from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_producers import (
     DescribeProducersRequest,
+    DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicRequest,
 )
+from common.slices import ELEMENTS_PER_SLICE
+from common.storage.producers.state import ProducerEntry
+from common.storage.producers.state import ProducerState as ProducerEntries
 from tests.unit.broker.cluster import Cluster, run
+from tests.unit.broker.requests.contexts import NoMemory, context
 from tests.unit.broker.test_idempotent_produce import elect, produce, sent, two_brokers
 
 TIMESTAMP_MS = 1_700_000_000_000
@@ -74,5 +85,35 @@ def test_a_partition_that_is_not_here_has_an_error() -> None:
         cluster.controller.change(leader=NO_LEADER)
         await cluster.until(lambda: not cluster[1].leads())
         assert await describe(cluster, 1, 0) == [PartitionResponse(active_producers=[state(40, 0, 0)])]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_many_partitions", [False, True])
+def test_many_producers_are_described_in_slices(*, is_many_partitions: bool) -> None:
+    """Counts the turns of the event loop, for many producers of a partition and for many partitions."""
+    count = 3 * ELEMENTS_PER_SLICE
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_brokers(cluster)
+        entries = {
+            producer_id: ProducerEntry(epoch=3) for producer_id in reversed(range(5 if is_many_partitions else count))
+        }
+        cluster[1].partition().log.producers.state = ProducerEntries(entries)
+        indexes = list(range(count if is_many_partitions else 1))
+        request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=indexes)])
+        memory = NoMemory()
+        asked = context(ApiKey.DESCRIBE_PRODUCERS, 0, memory=memory)
+        answer = DescribeProducersRequests(cluster[1].replicas).handle(asked, request)
+        assert not isinstance(answer, DescribeProducersResponse)
+        assert memory.expected_bytes > 0
+        describing, turns = asyncio.ensure_future(answer), 0
+        while not describing.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 2
+        [topic] = (await describing).topics
+        assert [each.partition_index for each in topic.partitions] == indexes
+        assert [each.producer_id for each in topic.partitions[0].active_producers] == sorted(entries)
 
     run(scenario)
