@@ -60,6 +60,7 @@ from broker.requests.fetch_session import fetch_sessions
 from broker.requests.handlers import request_handlers
 from broker.requests.write_txn_markers import WriteTxnMarkersRequests
 from broker.serving import Serving
+from common.configuration.endpoints import HostPort
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
@@ -68,7 +69,7 @@ from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.log_directories import WentOffline
 from common.metadata.delta import MetadataDelta
 from common.metadata.metadata_version import (
-    SUPPORTED_FEATURES,
+    BROKER_FEATURES,
     TRANSACTION_VERSION_FEATURE,
     is_cordoning_supported,
     is_directory_assignment_supported,
@@ -341,7 +342,7 @@ class BrokerDaemon:
             ],
             features=[
                 Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
-                for name, levels in SUPPORTED_FEATURES.items()
+                for name, levels in BROKER_FEATURES.items()
             ],
             rack=self._config.broker_rack,
             log_dirs=sorted(self._directories.known.online),
@@ -404,12 +405,16 @@ class BrokerDaemon:
     def _make_controller_channel(self) -> ControllerChannel:
         return ControllerChannel(
             self._env,
-            voters=self._config.controller_quorum_voters,
-            leader_id=lambda: self._driver.leader_and_epoch.leader_id,
+            servers=self._config.quorum_servers,
+            leader=self._leader_address,
             open_channel=self._open_channel,
             retry_backoff_ns=self._config.controller_quorum_retry_backoff_ms * NS_PER_MS,
             attempt_timeout_ns=self._config.controller_quorum_request_timeout_ms * NS_PER_MS,
         )
+
+    def _leader_address(self) -> HostPort | None:
+        leader = self._driver.leader_endpoint
+        return None if leader is None else HostPort(leader.host, leader.port)
 
     def _make_follower(self) -> MetadataFollower:
         return MetadataFollower(

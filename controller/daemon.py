@@ -11,7 +11,7 @@ from typing import Protocol
 
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, Listener
-from common.metadata.metadata_version import SUPPORTED_FEATURES
+from common.metadata.metadata_version import CONTROLLER_FEATURES
 from common.metrics_exposition import Sample
 from common.net.request_context import Authorize, Handler, allow_all
 from common.net.request_server import RequestServer
@@ -116,7 +116,7 @@ class ControllerDaemon:
             ],
             features=[
                 Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
-                for name, levels in SUPPORTED_FEATURES.items()
+                for name, levels in CONTROLLER_FEATURES.items()
             ],
         )
 

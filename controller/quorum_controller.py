@@ -24,7 +24,7 @@ from typing import Any, NoReturn, Protocol
 
 from common.environment.interface import Environment
 from common.ids import NO_LEADER, BrokerId, LeaderEpoch, Offset
-from common.metadata.metadata_version import NO_OP_LEVEL
+from common.metadata.metadata_version import CONTROLLER_FEATURES, NO_OP_LEVEL
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState, ReplayError
 from common.protocol.errors import ApiError, ErrorCode
@@ -407,7 +407,7 @@ class QuorumController:
             try:
                 self.state.replay(record, offset=Offset(base_offset + number))
                 if isinstance(record, FeatureLevelRecord):
-                    self.state.require_supported_levels()
+                    self.state.require_supported_levels(CONTROLLER_FEATURES)
             except ReplayError as error:
                 self._fatal("metadata_replay_failed", record=repr(record), reason=str(error))
             term.awaited.note(record)
@@ -475,7 +475,7 @@ class QuorumController:
 
     def _become_active(self, feed: MetadataFeed, epoch: LeaderEpoch) -> None:
         # The state is complete now. A newer release may have left a level in the log that this one cannot go on with.
-        feed.state.require_supported_levels()
+        feed.state.require_supported_levels(CONTROLLER_FEATURES)
         now_ns = self._env.now_ns()
         sessions = BrokerSessions(self._settings.session_timeout_ns)
         sessions.begin(unfenced_brokers(feed.state), now_ns)

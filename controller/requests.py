@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 from common.configuration.description import describe_configs
 from common.environment.interface import Environment
 from common.ids import BrokerId, Offset, Uuid
+from common.metadata.metadata_version import CONTROLLER_FEATURES
 from common.net.api_versions import advertised_versions, api_versions_response, invalid_request_response, supported_features
 from common.net.endpoint_types import check_endpoint_type
 from common.net.error_responses import error_response
@@ -256,7 +257,7 @@ class ControllerRequests:
         if refusal is not None:
             return refusal
         response = api_versions_response(self._advertised)
-        response.supported_features = supported_features(context.api_version)
+        response.supported_features = supported_features(CONTROLLER_FEATURES, context.api_version)
         response.finalized_features = [
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in sorted(self._controller.state.features.items())

@@ -3,7 +3,7 @@
 Counterpart of Kafka's NodeToControllerChannelManager.
 
 1. The active controller is the leader of the metadata quorum. If a node does not answer, or answers NOT_CONTROLLER, we
-   retry with the same or another voter until the deadline.
+   retry with the same or another node of the quorum until the deadline.
 2. As in Kafka, lease requests (registrations and heartbeats), forwarded requests and all others use separate connections. On
    a shared connection, responses come in request order, so a slow request would delay those behind it. An attempt that times
    out closes its connection, and all other requests in flight on that connection fail.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from common.configuration.endpoints import Voter
+from common.configuration.endpoints import HostPort
 from common.environment.interface import Environment
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.errors import ErrorCode
@@ -40,27 +40,26 @@ class ControllerUnavailable(Exception):
 
 
 class ControllerChannel:
-    """See the module docstring. `leader_id` returns the leader of the quorum as far as this node knows it; `open_channel`
-    makes a NodeChannel for a host and port."""
+    """See the module docstring. `servers` are the controllers of the configuration. `leader` returns the address of the
+    quorum's leader as far as this node knows it; `open_channel` makes a NodeChannel for a host and port."""
 
     def __init__(
         self,
         env: Environment,
         *,
-        voters: Sequence[Voter],
-        leader_id: Callable[[], int | None],
+        servers: Sequence[HostPort],
+        leader: Callable[[], HostPort | None],
         open_channel: Callable[[str, int], NodeChannel],
         retry_backoff_ns: int,
         attempt_timeout_ns: int,
     ) -> None:
         self._env = env
-        self._voters = {voter.node_id: voter for voter in voters}
-        self._order = tuple(self._voters)
-        # Where the rotation through the voters starts: the index of the voter that last answered as the active controller.
+        self._servers = tuple(servers)
+        # Where the rotation through the servers starts: the index of the one that last answered as the active controller.
         self._first = 0
-        self._leader_id = leader_id
+        self._leader = leader
         self._open_channel = open_channel
-        self._channels: dict[tuple[int, _Lane], NodeChannel] = {}
+        self._channels: dict[tuple[HostPort, _Lane], NodeChannel] = {}
         self._retry_backoff_ns = max(retry_backoff_ns, 10 * NS_PER_MS)
         self._attempt_timeout_ns = attempt_timeout_ns
         self._is_closed = False
@@ -76,21 +75,22 @@ class ControllerChannel:
         while True:
             if self._is_closed:
                 raise ControllerUnavailable("this broker is ending")
-            node_id = self._choose(attempt)
+            server = self._choose(attempt)
             timeout_ns = self._attempt_timeout_ns if attempt_timeout_ns is None else attempt_timeout_ns
             attempt_ns = min(deadline_ns, self._env.now_ns() + timeout_ns)
-            channel = self._channel(node_id, _lane_of(request))
+            channel = self._channel(server, _lane_of(request))
             try:
                 response = await channel.send(request, version=version, deadline_ns=attempt_ns)
             except ChannelError as error:
-                seen = f"controller {node_id}: {error}"
+                seen = str(error)
             else:
                 if not _says_not_controller(response):
-                    self._first = self._order.index(node_id)
+                    if server in self._servers:
+                        self._first = self._servers.index(server)
                     self.served_versions = channel.served_versions
                     return response
-                seen = f"node {node_id} is not the active controller"
-            # The node did not answer or is no longer the leader. The next attempt may go to another voter.
+                seen = f"{server} is not the active controller"
+            # The node did not answer or is no longer the leader. The next attempt may go to another one.
             attempt += 1
             retry_ns = self._env.now_ns() + self._retry_backoff_ns
             if retry_ns >= deadline_ns:
@@ -104,23 +104,22 @@ class ControllerChannel:
             channel.close()
         self._channels.clear()
 
-    def _choose(self, attempt: int) -> int:
-        # Every other attempt goes to the leader named by the quorum. The attempts in between rotate through the voters, in
+    def _choose(self, attempt: int) -> HostPort:
+        # Every other attempt goes to the leader named by the quorum. The attempts in between rotate through the servers, in
         # case that leader is gone.
-        leader_id = self._leader_id()
-        if leader_id is None or leader_id not in self._voters:
+        leader = self._leader()
+        if leader is None:
             step = attempt
         elif attempt % 2 == 0:
-            return leader_id
+            return leader
         else:
             step = (attempt + 1) // 2
-        return self._order[(self._first + step) % len(self._order)]
+        return self._servers[(self._first + step) % len(self._servers)]
 
-    def _channel(self, node_id: int, lane: _Lane) -> NodeChannel:
-        channel = self._channels.get((node_id, lane))
+    def _channel(self, server: HostPort, lane: _Lane) -> NodeChannel:
+        channel = self._channels.get((server, lane))
         if channel is None:
-            voter = self._voters[node_id]
-            channel = self._channels[node_id, lane] = self._open_channel(voter.host, voter.port)
+            channel = self._channels[server, lane] = self._open_channel(server.host, server.port)
         return channel
 
 

@@ -15,6 +15,7 @@ from broker.core.previous_directories import PreviousDirectories
 from common.environment.interface import Environment
 from common.ids import BrokerId, DirectoryId, IncarnationId, Offset, TopicId, TopicIdPartition
 from common.metadata.delta import MetadataDelta
+from common.metadata.metadata_version import BROKER_FEATURES
 from common.metadata.state import MetadataState
 from common.metadata.transactions import RecordAndOffset, TransactionBuffer
 from common.raft.core.quorum import LeaderAndEpoch
@@ -240,7 +241,7 @@ class MetadataFollower:
     def _check_levels(self) -> None:
         start = self._levels_count_from
         if self._previous.is_registered or (start is not None and start <= self._replayed_offset):
-            self._state.require_supported_levels()
+            self._state.require_supported_levels(BROKER_FEATURES)
 
     def _wake(self) -> None:
         self._committed.set()

@@ -66,8 +66,8 @@ REGISTRATION_ADVICE = {
     "INVALID_REGISTRATION": "a directory.id is reserved, occurs twice or belongs to another broker; see meta.properties",
     "INVALID_REQUEST": "it names no directory",
     "UNSUPPORTED_VERSION": (
-        "the cluster's features are not those of this version, or log.dirs names several directories and the cluster's "
-        "metadata.version is older than 3.7-IV2"
+        "this version lacks a feature of the cluster (see kafka-features describe), or log.dirs names several directories "
+        "and the cluster's metadata.version is older than 3.7-IV2"
     ),
 }
 

@@ -13,6 +13,7 @@ release than this broker, and decodes the client's request itself.
 from collections.abc import Callable, Iterable, Mapping
 
 from common.ids import BrokerId
+from common.metadata.metadata_version import BROKER_FEATURES
 from common.metadata.state import MetadataState
 from common.net.api_versions import advertised_versions, api_versions_response, invalid_request_response, supported_features
 from common.net.request_context import RequestContext
@@ -61,7 +62,7 @@ class ApiVersionsRequests:
             self._seen = theirs
             self._api_keys = api_versions_response(without_what_controller_lacks(self._own, theirs)).api_keys
         response = ApiVersionsResponse(api_keys=self._api_keys)
-        response.supported_features = supported_features(context.api_version)
+        response.supported_features = supported_features(BROKER_FEATURES, context.api_version)
         response.finalized_features_epoch = self._state.last_offset
         response.finalized_features = [
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)

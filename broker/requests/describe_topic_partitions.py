@@ -2,7 +2,7 @@
 
 Counterpart of Kafka's DescribeTopicPartitionsRequestHandler. Topics come sorted by name, so a cursor of topic and partition
 says where the next part begins, also if topics came or went meanwhile. Leaders and offline replicas are those of Metadata.
-There are no eligible leader replicas: their lists are empty.
+Eligible leader replicas exist under Apache Kafka's controllers only; under ours, their lists are empty.
 """
 
 from collections.abc import Iterator
@@ -102,7 +102,7 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(partition.eligible_leader_replicas),
+        last_known_elr=list(partition.last_known_elr),
         offline_replicas=offline_replicas(partition, serving),
     )

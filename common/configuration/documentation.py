@@ -83,7 +83,7 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "connections.max.idle.ms": "Idle connections are closed after this time, in milliseconds. Negative: never.",
         "controlled.shutdown.enable": "Whether leaderships move away before the broker ends.",
         "controller.listener.names": "The names of the controllers' listeners. Brokers connect to the first of them.",
-        "controller.quorum.bootstrap.servers": "The address of the controller, instead of controller.quorum.voters.",
+        "controller.quorum.bootstrap.servers": "Addresses of controllers, instead of controller.quorum.voters.",
         "controller.quorum.fetch.timeout.ms": (
             "After this time without an answer a node looks for the metadata leader again. In milliseconds."
         ),

@@ -406,6 +406,9 @@ class ServerConfig:
     # server. Then controller_quorum_voters is this node.
     is_standalone: bool = field(default=False)
 
+    # Where the node looks for the quorum: the voters, or the bootstrap servers of a broker that lists no voters.
+    quorum_servers: tuple[HostPort, ...] = field(default=())
+
     # The addresses by which clients reach the controller listeners, in their order; empty for a node that is only a broker.
     advertised_controller_listeners: tuple[Endpoint, ...] = field(default=())
 
@@ -667,11 +670,21 @@ def _inter_broker_name(config: ServerConfig) -> str:
 
 
 def _with_quorum(config: ServerConfig, advertised: tuple[Endpoint, ...]) -> ServerConfig:
+    servers = config.controller_quorum_bootstrap_servers
+    if config.controller_quorum_voters:
+        _check_voters(config)
+    elif servers and not config.is_controller:
+        # A broker learns from the answers who leads.
+        return replace(config, quorum_servers=servers)
+    else:
+        config = replace(config, controller_quorum_voters=(_sole_voter(config, advertised),), is_standalone=True)
     voters = config.controller_quorum_voters
-    if not voters:
-        return replace(config, controller_quorum_voters=(_sole_voter(config, advertised),), is_standalone=True)
-    ids = {voter.node_id for voter in voters}
-    listed = ",".join(str(voter.node_id) for voter in voters)
+    return replace(config, quorum_servers=tuple(HostPort(voter.host, voter.port) for voter in voters))
+
+
+def _check_voters(config: ServerConfig) -> None:
+    ids = [voter.node_id for voter in config.controller_quorum_voters]
+    listed = ",".join(map(str, ids))
     if config.is_controller and config.node_id not in ids:
         raise ConfigError(
             f"node.id={config.node_id} is not valid; a controller takes one of controller.quorum.voters ({listed})"
@@ -680,12 +693,9 @@ def _with_quorum(config: ServerConfig, advertised: tuple[Endpoint, ...]) -> Serv
         raise ConfigError(
             f"node.id={config.node_id} is not valid; a broker takes an id outside controller.quorum.voters ({listed})"
         )
-    if config.is_controller and len(voters) > 1:
+    if config.is_controller and len(ids) > 1:
         # A broker only follows the quorum, which may be one of Apache Kafka's controllers.
-        raise ConfigError(
-            f"controller.quorum.voters lists {len(voters)} voters; on a controller it takes one in this version"
-        )
-    return config
+        raise ConfigError(f"controller.quorum.voters lists {len(ids)} voters; on a controller it takes one in this version")
 
 
 def _advertised_controllers(config: ServerConfig, advertised: tuple[Endpoint, ...], host_name: str) -> tuple[Endpoint, ...]:
@@ -715,11 +725,6 @@ def _sole_voter(config: ServerConfig, advertised: tuple[Endpoint, ...]) -> Voter
             f"controller.quorum.bootstrap.servers={text} is not valid; a cluster has one controller in this version"
         )
     (server,) = servers
-    if not config.is_controller:
-        raise ConfigError(
-            f"controller.quorum.bootstrap.servers={text} does not give the controller's id, which a broker needs in this "
-            f"version; set controller.quorum.voters=ID@{server}, with the controller's node.id for ID"
-        )
     own = [listener for listener in (*config.listeners, *advertised) if listener.name in config.controller_listener_names]
     if server.port not in {listener.port for listener in own}:
         raise ConfigError(

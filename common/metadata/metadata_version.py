@@ -9,7 +9,7 @@ numbers. The feature is finalized before any partition is written, so a node tha
 numbering in time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -31,6 +31,8 @@ TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
 # Kafka's levels of transaction.version (KIP-890): flexible records in __transaction_state; a new epoch for each transaction.
 FLEXIBLE_RECORDS_TRANSACTION_VERSION: Final = 1
 EPOCH_BUMP_TRANSACTION_VERSION: Final = 2
+GROUP_VERSION_FEATURE: Final = "group.version"
+ELIGIBLE_LEADER_REPLICAS_FEATURE: Final = "eligible.leader.replicas.version"
 # What a cluster is formatted with unless a release is named. It is more than a metadata.version of 3.9 brings in Kafka:
 # docs/DESIGN.md, "Decisions between the KIPs and Apache Kafka".
 DEFAULT_TRANSACTION_VERSION: Final = EPOCH_BUMP_TRANSACTION_VERSION
@@ -40,9 +42,8 @@ MINIMUM_LEVEL: Final = 1
 # The lowest level that a cluster can be formatted with. Lower levels are never written to the log.
 MINIMUM_BOOTSTRAP_LEVEL: Final = 4
 DEFAULT_LEVEL: Final = 21
-# Eligible leader replicas (level 23), share groups and Streams groups, which this code does not have, are features of their
-# own in Kafka's releases. Level 31, of Kafka 4.4, is not known yet.
-LATEST_LEVEL: Final = 30
+# Share groups and Streams groups, which this code does not have, are features of their own in Kafka's releases.
+LATEST_LEVEL: Final = 33
 
 NO_OP_LEVEL: Final = 5
 BROKER_REGISTRATION_CHANGE_LEVEL: Final = 6
@@ -115,21 +116,34 @@ class SupportedLevels:
         return f"{self.minimum} to {self.maximum}"
 
 
-# The features that our brokers and controllers announce when they register and in ApiVersions. kraft.version 0 means a
-# static quorum.
-SUPPORTED_FEATURES: Final = MappingProxyType(
+Features = Mapping[str, SupportedLevels]
+
+# What our controllers announce when they register and in ApiVersions. kraft.version 0 means a static quorum. The level of
+# group.version is for Apache Kafka's brokers: ours serve the consumer protocol at either (docs/DESIGN.md).
+CONTROLLER_FEATURES: Final[Features] = MappingProxyType(
     {
         METADATA_VERSION_FEATURE: SupportedLevels(MINIMUM_LEVEL, LATEST_LEVEL),
         KRAFT_VERSION_FEATURE: SupportedLevels(0, 0),
         DIRECTORY_NUMBERING_FEATURE: SupportedLevels(0, DIRECTORY_NUMBERING_KIP858),
         TRANSACTION_VERSION_FEATURE: SupportedLevels(0, EPOCH_BUMP_TRANSACTION_VERSION),
+        GROUP_VERSION_FEATURE: SupportedLevels(0, 1),
+    }
+)
+# What our brokers announce. It is more: they follow Apache Kafka's controllers also where these change their voters at run
+# time (KIP-853) or choose leaders among replicas outside the ISR that have all that is committed (KIP-966).
+BROKER_FEATURES: Final[Features] = MappingProxyType(
+    {
+        **CONTROLLER_FEATURES,
+        KRAFT_VERSION_FEATURE: SupportedLevels(0, 1),
+        ELIGIBLE_LEADER_REPLICAS_FEATURE: SupportedLevels(0, 1),
     }
 )
 
 
-def supported_levels(feature: str) -> SupportedLevels:
-    """Returns the levels of a feature that this code supports. For an unknown feature, returns only level 0 (absent)."""
-    return SUPPORTED_FEATURES.get(feature, SupportedLevels(0, 0))
+def supported_levels(features: Features, name: str) -> SupportedLevels:
+    """Returns the levels of a feature that a node with these features supports; only level 0 (absent) of one that it does
+    not know."""
+    return features.get(name, SupportedLevels(0, 0))
 
 
 class UnknownMetadataVersion(ValueError):

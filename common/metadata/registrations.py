@@ -138,6 +138,10 @@ class PartitionRegistration(NamedTuple):
     leader_epoch: LeaderEpoch
     # Never decreases. Changes with every record that changes the partition.
     partition_epoch: PartitionEpoch
+    # Only of partitions of Apache Kafka's controllers (KIP-966): the replicas outside the ISR that have all that is
+    # committed, and those that were the last to be in the ISR or among them.
+    eligible_leader_replicas: tuple[BrokerId, ...] = ()
+    last_known_elr: tuple[BrokerId, ...] = ()
 
     @property
     def has_leader(self) -> bool:

@@ -38,6 +38,8 @@ from common.records.metadata_records import (
     ZkMigrationRecord,
 )
 
+# The first version of PartitionRecord that has them. Without the level for it, the feature cannot be on.
+_ELIGIBLE_LEADER_REPLICAS_VERSION = 2
 _FIRST_FEATURES = (METADATA_VERSION_FEATURE, DIRECTORY_NUMBERING_FEATURE)
 
 
@@ -87,7 +89,11 @@ def _generate(state: MetadataState) -> Iterator[ApiMessageAndVersion]:
         for index, partition in topic.partitions.items():
             if not has_directories:
                 _check_directories_unknown(topic, index, partition, level)
-            yield ApiMessageAndVersion(_partition_record(topic, index, partition, has_directories), partition_version)
+            record = _partition_record(topic, index, partition, has_directories)
+            if partition_version >= _ELIGIBLE_LEADER_REPLICAS_VERSION:
+                record.eligible_leader_replicas = list(partition.eligible_leader_replicas) or None
+                record.last_known_elr = list(partition.last_known_elr) or None
+            yield ApiMessageAndVersion(record, partition_version)
     for (resource_type, resource_name), values in state.configs.items():
         for name, value in values.items():
             config = ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)

@@ -39,6 +39,7 @@ from common.metadata.metadata_version import (
     METADATA_VERSION_FEATURE,
     MINIMUM_LEVEL,
     ZK_MIGRATION_LEVEL,
+    Features,
     is_cordoning_supported,
     is_directory_assignment_supported,
     supported_levels,
@@ -182,14 +183,15 @@ class MetadataState:
         topic = self.topics.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
 
-    def require_supported_levels(self) -> None:
-        """Raises UnsupportedFeatureLevel if this node does not support the level of a feature. To be called once the whole
-        log has been replayed: a level that was lowered later is no obstacle."""
+    def require_supported_levels(self, features: Features) -> None:
+        """Raises UnsupportedFeatureLevel if a node with these features does not support the level of one. To be called once
+        the whole log has been replayed: a level that was lowered later is no obstacle."""
         for name, level in self.features.items():
-            supported = supported_levels(name)
+            supported = supported_levels(features, name)
             if level not in supported:
                 raise UnsupportedFeatureLevel(
-                    f"feature {name} is finalized at level {level}, this node supports {supported}"
+                    f"feature {name} is finalized at level {level}, this node supports {supported}; "
+                    f"lower it with kafka-features, or run a release that supports it"
                 )
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
@@ -458,8 +460,6 @@ class MetadataState:
         topic = self.topics.get(TopicId(record.topic_id))
         if topic is None:
             _fail(offset, f"partition {record.partition_id} belongs to a topic that does not exist")
-        if record.eligible_leader_replicas or record.last_known_elr:
-            _fail(offset, f"partition {topic.name}-{record.partition_id} has eligible leader replicas, not supported here")
         replicas = self._broker_tuple(record.replicas, offset)
         partition = PartitionRegistration(
             replicas,
@@ -471,6 +471,8 @@ class MetadataState:
             record.leader_recovery_state,
             LeaderEpoch(record.leader_epoch),
             PartitionEpoch(record.partition_epoch),
+            self._broker_tuple(record.eligible_leader_replicas or [], offset),
+            self._broker_tuple(record.last_known_elr or [], offset),
         )
         self._put_partition(topic, record.partition_id, partition, offset, delta)
 
@@ -479,8 +481,6 @@ class MetadataState:
         before = None if topic is None else topic.partitions.get(record.partition_id)
         if topic is None or before is None:
             _fail(offset, f"partition {record.partition_id} is changed and does not exist")
-        if record.eligible_leader_replicas or record.last_known_elr:
-            _fail(offset, f"partition {topic.name}-{record.partition_id} has eligible leader replicas, not supported here")
         replicas = before.replicas if record.replicas is None else self._broker_tuple(record.replicas, offset)
         if record.directories is not None:
             directories = self._directory_tuple(record.directories, len(replicas), offset)
@@ -494,6 +494,7 @@ class MetadataState:
             leader, leader_epoch = BrokerId(record.leader), LeaderEpoch(leader_epoch + 1)
         removing, adding = record.removing_replicas, record.adding_replicas
         recovery_state = record.leader_recovery_state
+        eligible, last_known = record.eligible_leader_replicas, record.last_known_elr
         partition = PartitionRegistration(
             replicas,
             directories,
@@ -504,8 +505,23 @@ class MetadataState:
             before.leader_recovery_state if recovery_state == NO_RECOVERY_STATE_CHANGE else recovery_state,
             leader_epoch,
             PartitionEpoch(before.partition_epoch + 1),
+            before.eligible_leader_replicas if eligible is None else self._broker_tuple(eligible, offset),
+            before.last_known_elr if last_known is None else self._broker_tuple(last_known, offset),
         )
         self._put_partition(topic, record.partition_id, partition, offset, delta)
+
+    def _replay_clear_elr(self, record: ClearElrRecord, offset: Offset, delta: MetadataDelta | None) -> None:
+        if not record.topic_name:
+            topics = list(self.topics.values())
+        elif (named := self.topic_named(record.topic_name)) is not None:
+            topics = [named]
+        else:
+            _fail(offset, f"the eligible leader replicas of topic {record.topic_name} are cleared, which does not exist")
+        for topic in topics:
+            for index, partition in list(topic.partitions.items()):
+                if partition.eligible_leader_replicas or partition.last_known_elr:
+                    cleared = partition._replace(eligible_leader_replicas=(), last_known_elr=())
+                    self._put_partition(topic, index, cleared, offset, delta)
 
     def _replay_config(self, record: ConfigRecord, _offset: Offset, delta: MetadataDelta | None) -> None:
         resource = (record.resource_type, record.resource_name)
@@ -746,8 +762,7 @@ _REPLAYERS: Final = MappingProxyType[type, _Replayer](
         **dict.fromkeys(KEPT_RECORDS, MetadataState._replay_kept),
         ZkMigrationRecord: MetadataState._replay_zk_migration,
         NoOpRecord: MetadataState._replay_nothing,
-        # No partition of this state has eligible leader replicas.
-        ClearElrRecord: MetadataState._replay_nothing,
+        ClearElrRecord: MetadataState._replay_clear_elr,
         # AbortTransactionRecord is missing on purpose: replay cannot undo records. TransactionBuffer drops aborted records.
         BeginTransactionRecord: MetadataState._replay_nothing,
         EndTransactionRecord: MetadataState._replay_nothing,

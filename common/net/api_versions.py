@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from common.metadata.metadata_version import SUPPORTED_FEATURES
+from common.metadata.metadata_version import Features
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.api_versions import (
@@ -38,11 +38,11 @@ def api_versions_response(advertised: Mapping[ApiKey, VersionRange]) -> ApiVersi
     return ApiVersionsResponse(api_keys=_entries(advertised))
 
 
-def supported_features(api_version: int) -> list[SupportedFeatureKey]:
-    """Returns the features of this node that may be listed in a response of this version."""
+def supported_features(features: Features, api_version: int) -> list[SupportedFeatureKey]:
+    """Returns those of the node's features that may be listed in a response of this version."""
     return [
         SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
-        for name, levels in SUPPORTED_FEATURES.items()
+        for name, levels in features.items()
         if levels.minimum > 0 or api_version >= LEVEL_ZERO_FIRST_VERSION
     ]
 

@@ -60,18 +60,24 @@ __all__ = [
 
 Response = TypeVar("Response")
 
+_FIRST_NAMELESS_ID = -2
 
-class QuorumVoter(Protocol):
-    """An entry of controller.quorum.voters."""
 
-    @property
-    def node_id(self) -> int: ...
+class QuorumServer(Protocol):
+    """An entry of controller.quorum.bootstrap.servers."""
 
     @property
     def host(self) -> str: ...
 
     @property
     def port(self) -> int: ...
+
+
+class QuorumVoter(QuorumServer, Protocol):
+    """An entry of controller.quorum.voters."""
+
+    @property
+    def node_id(self) -> int: ...
 
 
 class QuorumConfig(MetadataLogConfig, Protocol):
@@ -104,6 +110,7 @@ class QuorumDriver:
         cluster_id: str,
         replica: ReplicaKey,
         voters: tuple[QuorumEndpoint, ...],
+        servers: tuple[QuorumEndpoint, ...],
         channels: Channels,
         log: MetadataLog,
         reader: MetadataRecordReader,
@@ -138,7 +145,7 @@ class QuorumDriver:
         # Wakes the long-polling fetches of other nodes. Notified when there are new records, a new high watermark or a new
         # leader.
         self._news = ChangeSignal(env)
-        self._endpoints = LeaderEndpoints(voters, retry_backoff_ms=config.controller_quorum_retry_backoff_ms, rng=env.rng)
+        self._endpoints = LeaderEndpoints(servers, retry_backoff_ms=config.controller_quorum_retry_backoff_ms, rng=env.rng)
         self._queue = CommitQueue(log, reader, node_id=replica.node_id, committed_offset=committed_offset)
         self._follower = Follower(
             env,
@@ -196,10 +203,12 @@ class QuorumDriver:
         directory_id: DirectoryId,
         voters: Sequence[QuorumVoter],
         channels: Channels,
+        bootstrap_servers: Sequence[QuorumServer] = (),
     ) -> "QuorumDriver":
         """Recovers the log, snapshots and election state from `log_dir`, which must be attached, and creates the driver.
 
-        `channels(host, port)` creates a NodeChannel. Raises QuorumFailure and LogDirError."""
+        `channels(host, port)` creates a NodeChannel. A node that has no vote may know `bootstrap_servers` in place of the
+        voters. Raises QuorumFailure and LogDirError."""
         endpoints = tuple(QuorumEndpoint(BrokerId(voter.node_id), voter.host, voter.port) for voter in voters)
         is_voter = any(voter.node_id == node_id for voter in endpoints)
         if is_voter and len(endpoints) > 1:
@@ -227,6 +236,7 @@ class QuorumDriver:
             cluster_id=cluster_id,
             replica=ReplicaKey(node_id, directory_id),
             voters=endpoints,
+            servers=endpoints or _nameless(bootstrap_servers),
             channels=channels,
             log=log,
             reader=reader,
@@ -332,6 +342,11 @@ class QuorumDriver:
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
         return self._quorum.leader_and_epoch
+
+    @property
+    def leader_endpoint(self) -> QuorumEndpoint | None:
+        """The address of the leader, if this node knows it: from its configuration, or from an answer."""
+        return self._endpoints.of(self._quorum.leader_id)
 
     @property
     def is_leader(self) -> bool:
@@ -560,3 +575,11 @@ async def _ended(task: "asyncio.Task[None]") -> None:
         current = asyncio.current_task()
         if not task.cancelled() or (current is not None and current.cancelling()):
             raise
+
+
+def _nameless(servers: Sequence[QuorumServer]) -> tuple[QuorumEndpoint, ...]:
+    """Gives servers whose ids are unknown ids that no node has, as Apache Kafka does."""
+    return tuple(
+        QuorumEndpoint(BrokerId(_FIRST_NAMELESS_ID - number), server.host, server.port)
+        for number, server in enumerate(servers)
+    )

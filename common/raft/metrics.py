@@ -14,14 +14,16 @@ PREFIX = "kafka_server_raft_metrics_"
 
 
 def raft_samples(driver: QuorumDriver, *, node_id: int, voters: Collection[int]) -> Iterator[Sample]:
-    """Yields the current samples. `voters` are the ids in controller.quorum.voters."""
+    """Yields the current samples. `voters` are the ids in controller.quorum.voters; none if the configuration has
+    addresses only."""
     known = driver.leader_and_epoch
     leader_id = NO_LEADER if known.leader_id is None else known.leader_id
     yield gauge(PREFIX + "current_leader", "Id of the quorum's leader, -1 when it is not known.", leader_id)
     yield gauge(PREFIX + "current_epoch", "Epoch of the quorum.", known.epoch)
     yield gauge(PREFIX + "high_watermark", "Everything before this offset is committed.", driver.high_watermark)
     yield gauge(PREFIX + "log_end_offset", "Offset of the next metadata record.", driver.log_end_offset)
-    yield gauge(PREFIX + "number_of_voters", "Voters of the quorum.", len(voters))
+    if voters:
+        yield gauge(PREFIX + "number_of_voters", "Voters of the quorum.", len(voters))
     state = quorum_state(is_leader=driver.is_leader, is_voter=node_id in voters, is_leader_known=known.leader_id is not None)
     yield gauge(PREFIX + "current_state_info", "The node's role in the quorum.", 1, state=state)
 

@@ -14,8 +14,10 @@ Counterpart of updateFeatures in Kafka's FeatureControlManager. All updates of a
 from collections.abc import Iterator, Mapping
 
 from common.metadata.metadata_version import (
+    CONTROLLER_FEATURES,
     DIRECTORY_NUMBERING_FEATURE,
     FURTHER_FEATURES_LEVEL,
+    GROUP_VERSION_FEATURE,
     METADATA_VERSION_FEATURE,
     MINIMUM_BOOTSTRAP_LEVEL,
     TRANSACTION_VERSION_FEATURE,
@@ -43,6 +45,7 @@ from controller.core.turn import Turn
 _NOT_AN_UPGRADE = (
     "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
 )
+_FURTHER_FEATURES = (TRANSACTION_VERSION_FEATURE, GROUP_VERSION_FEATURE)
 _FAILED = "The update failed for all features since the following feature had an error: "
 
 
@@ -137,7 +140,7 @@ def _reason_refused(turn: Turn, update: FeatureUpdateKey, metadata_version: int)
         return "Can't downgrade to a newer version."
     if update.feature == DIRECTORY_NUMBERING_FEATURE and level != current:
         return "The numbering of directory ids is chosen when the cluster is formatted and cannot be changed."
-    if update.feature == TRANSACTION_VERSION_FEATURE and level > 0 and metadata_version < FURTHER_FEATURES_LEVEL:
+    if update.feature in _FURTHER_FEATURES and level > 0 and metadata_version < FURTHER_FEATURES_LEVEL:
         return (
             f"{update.feature} could not be set to {level} because it depends on "
             f"{METADATA_VERSION_FEATURE}={FURTHER_FEATURES_LEVEL} ({level_name(FURTHER_FEATURES_LEVEL)})"
@@ -158,7 +161,7 @@ def _reason_not_supported(turn: Turn, feature: str, level: int) -> str | None:
 
 def _nodes(turn: Turn, feature: str) -> Iterator[tuple[str, SupportedLevels]]:
     """Yields each node with the levels of the feature that it supports: 0 if it does not know the feature."""
-    yield f"Local controller {turn.settings.resolver.node_name}", supported_levels(feature)
+    yield f"Local controller {turn.settings.resolver.node_name}", supported_levels(CONTROLLER_FEATURES, feature)
     for broker in turn.state.brokers.values():
         yield f"Broker {broker.broker_id}", _registered_levels(broker.features, feature)
     for controller in turn.state.controllers.values():

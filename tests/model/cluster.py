@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from broker.core.lifecycle import HeartbeatAnswered, Registered, RegistrationRefused, RequestFailed
 from common.ids import NO_LEADER, BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid
-from common.metadata.metadata_version import SUPPORTED_FEATURES
+from common.metadata.metadata_version import BROKER_FEATURES
 from common.metadata.registrations import BrokerRegistration
 from common.protocol.errors import ApiError
 from common.protocol.messages import alter_partition as alter
@@ -496,7 +496,7 @@ def _registration(broker_id: int, request: Registration) -> BrokerRegistrationRe
         listeners=[Listener(name="PLAINTEXT", host=f"broker-{broker_id}", port=9092)],
         features=[
             Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
-            for name, levels in SUPPORTED_FEATURES.items()
+            for name, levels in BROKER_FEATURES.items()
         ],
         log_dirs=list(request.directories),
     )

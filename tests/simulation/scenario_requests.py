@@ -5,7 +5,7 @@ the epochs of the partition. A heartbeat sent this way also keeps the session of
 """
 
 from common.ids import BrokerId, DirectoryId, TopicId, uuid_from_text
-from common.metadata.metadata_version import SUPPORTED_FEATURES
+from common.metadata.metadata_version import BROKER_FEATURES
 from common.protocol.errors import error_name
 from common.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState
 from common.protocol.messages.alter_partition import RequestPartitionData as AlteredPartition
@@ -125,7 +125,7 @@ async def send_registration(run: ScenarioRun, arguments: Arguments) -> list[str]
         incarnation_id=run.world.node(CLIENT).uuid(),
         features=[
             Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
-            for name, levels in SUPPORTED_FEATURES.items()
+            for name, levels in BROKER_FEATURES.items()
         ],
         is_migrating_zk_broker="migrating" in arguments.rest(),
         log_dirs=[*_directory_ids(run, arguments.option("dirs"))],

@@ -45,8 +45,8 @@ async def until_it_ended_over(cluster: SimulatedCluster, node_id: int, text: str
 LEVELS = pytest.mark.parametrize(
     ("name", "level", "line"),
     [
-        (METADATA_VERSION_FEATURE, 31, "feature metadata.version is finalized at level 31, this node supports 1 to 30"),
-        ("group.version", 1, "feature group.version is finalized at level 1, this node supports 0 to 0"),
+        (METADATA_VERSION_FEATURE, 34, "feature metadata.version is finalized at level 34, this node supports 1 to 33"),
+        ("share.version", 1, "feature share.version is finalized at level 1, this node supports 0 to 0"),
         (DIRECTORY_NUMBERING_FEATURE, 2, "diskraft.directory.numbering"),
     ],
 )
@@ -84,12 +84,12 @@ def test_a_controller_that_reads_its_log_ends(name: str, level: int, line: str) 
 
 def test_a_node_that_loads_a_snapshot_ends() -> None:
     """Only the snapshot contains the unknown level. The snapshot ends beyond the log, so the node loads it."""
-    line = "feature metadata.version is finalized at level 31, this node supports 1 to 30"
+    line = "feature metadata.version is finalized at level 34, this node supports 1 to 33"
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         cluster.crash(CONTROLLER_ID)
         encoder = SnapshotEncoder(epoch=LeaderEpoch(1), numbering=Numbering.KIP858, written_ms=0)
-        content = [encoder.header(0), *encoder.records(bootstrap_records(31)), encoder.footer()]
+        content = [encoder.header(0), *encoder.records(bootstrap_records(34)), encoder.footer()]
         path = snapshot_path(OffsetAndEpoch(Offset(10_000), LeaderEpoch(1)))
         cluster.world.disk("/controller/metadata").write(path, b"".join(content))
         cluster.start_node(CONTROLLER_ID)
@@ -98,7 +98,7 @@ def test_a_node_that_loads_a_snapshot_ends() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize(("name", "level", "lower"), [("group.version", 1, 0), (METADATA_VERSION_FEATURE, 31, 21)])
+@pytest.mark.parametrize(("name", "level", "lower"), [("share.version", 1, 0), (METADATA_VERSION_FEATURE, 34, 21)])
 def test_a_level_that_was_lowered_again_is_no_obstacle(name: str, level: int, lower: int) -> None:
     """Apache Kafka raised the feature, maybe when the cluster was formatted, and lowered it so that Diskraft can take over.
     The log still has both records. A broker that reads all of it and a controller that takes over start as usual."""
@@ -124,7 +124,7 @@ def test_a_feature_at_level_0_is_absent() -> None:
     """Level 0 means that a newer release removed the feature again, so this node does not need to know the feature."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
-        cluster.finalize_feature("group.version", 0)
+        cluster.finalize_feature("share.version", 0)
         await client.create_topic("t", partitions=1, replication_factor=1)
         await client.produce("t", 0, b"x")
 

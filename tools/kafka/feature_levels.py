@@ -7,6 +7,7 @@ which all work at any metadata.version.
 from collections.abc import Sequence
 
 from common.metadata.metadata_version import (
+    CONTROLLER_FEATURES,
     DEFAULT_LEVEL,
     DEFAULT_TRANSACTION_VERSION,
     KRAFT_VERSION_FEATURE,
@@ -14,7 +15,6 @@ from common.metadata.metadata_version import (
     LEVEL_NAMES,
     METADATA_VERSION_FEATURE,
     MINIMUM_BOOTSTRAP_LEVEL,
-    SUPPORTED_FEATURES,
     TRANSACTION_VERSION_FEATURE,
     UnknownMetadataVersion,
     level_name,
@@ -42,9 +42,9 @@ def print_feature_dependencies(features: Sequence[str]) -> None:
                 raise ToolError(f"Unknown metadata.version {level}")
             print(f"{name}={level} ({level_name(level)}) has no dependencies.")
             continue
-        if name not in SUPPORTED_FEATURES:
+        if name not in CONTROLLER_FEATURES:
             raise ToolError(f"Unknown feature: {name}")
-        if level not in SUPPORTED_FEATURES[name]:
+        if level not in CONTROLLER_FEATURES[name]:
             raise ToolError(f"No feature:{name} with feature level {level}")
         print(f"{name}={level} has no dependencies.")
 

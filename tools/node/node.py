@@ -221,6 +221,7 @@ class Node:
             directory_id=directories.metadata_directory_id,
             voters=self._config.controller_quorum_voters,
             channels=open_channel,
+            bootstrap_servers=self._config.controller_quorum_bootstrap_servers,
         )
 
     async def _run_driver(self, driver: QuorumDriver, group: asyncio.TaskGroup) -> None:

@@ -55,8 +55,11 @@ class Node:
 class MixedCluster:
     """Nodes by id. `mixed_cluster` creates one."""
 
-    def __init__(self, folder: Path, nodes: Sequence[Node], overrides: Mapping[str, str], level: str) -> None:
+    def __init__(
+        self, folder: Path, nodes: Sequence[Node], overrides: Mapping[str, str], level: str, *, has_fixed_voters: bool
+    ) -> None:
         self.folder = folder
+        self._has_fixed_voters = has_fixed_voters
         self._level = level
         # The nodes of ours that may end by themselves.
         self.expected_ends: set[int] = set()
@@ -117,7 +120,7 @@ class MixedCluster:
         properties = {
             "process.roles": files.role,
             "node.id": str(files.node_id),
-            "controller.quorum.voters": self._voters[files.node_id],
+            **self._quorum(files.node_id),
             "controller.listener.names": "CONTROLLER",
             "listeners": ",".join(listeners[role] for role in files.role.split(",")),
             "log.dirs": ",".join(files.data_dirs) or files.metadata_dir,
@@ -126,6 +129,13 @@ class MixedCluster:
             "transaction.state.log.num.partitions": "4",
         }
         Path(files.config).write_text("".join(f"{key}={value}\n" for key, value in (properties | dict(overrides)).items()))
+
+    def _quorum(self, node_id: int) -> dict[str, str]:
+        voters = self._voters[node_id]
+        if self._has_fixed_voters:
+            return {"controller.quorum.voters": voters}
+        # The addresses alone. The voters are in the metadata log (KIP-853).
+        return {"controller.quorum.bootstrap.servers": ",".join(each.partition("@")[2] for each in voters.split(","))}
 
     def set_property(self, node_id: int, key: str, value: str) -> None:
         """Sets a key in the node's server.properties, to which its next start keeps."""
@@ -282,14 +292,20 @@ def make_empty_disk(path: Path) -> None:
 
 @contextmanager
 def mixed_cluster(
-    folder: Path, nodes: Sequence[Node], *, overrides: Mapping[str, str] | None = None, level: str = COMMON_LEVEL
+    folder: Path,
+    nodes: Sequence[Node],
+    *,
+    overrides: Mapping[str, str] | None = None,
+    level: str = COMMON_LEVEL,
+    has_fixed_voters: bool = True,
 ) -> Iterator[MixedCluster]:
-    """Creates and formats the nodes, starts them, and removes their processes and disks at the end."""
+    """Creates and formats the nodes, starts them, and removes their processes and disks at the end. Without fixed voters,
+    each controller's format options say whether it begins as one."""
     home = folder / "mixed"
     home.mkdir(parents=True)
     is_fine = False
     with disks_taken_away(home):
-        cluster = MixedCluster(home, nodes, overrides or {}, level)
+        cluster = MixedCluster(home, nodes, overrides or {}, level, has_fixed_voters=has_fixed_voters)
         try:
             cluster.start()
             yield cluster

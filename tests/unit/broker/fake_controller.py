@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.controller_link.controller_channel import ControllerChannel
-from common.configuration.endpoints import Voter
+from common.configuration.endpoints import HostPort
 from common.net.node_channel import NodeChannel
 from common.net.request_context import Handler, RequestContext
 from common.net.request_server import RequestServer
@@ -98,8 +98,8 @@ class ControllerSide:
             controller.start(self.group)
         self.channel = ControllerChannel(
             self.env,
-            voters=[Voter(id_, controller.name, PORT) for id_, controller in self.controllers.items()],
-            leader_id=lambda: self.leader_id,
+            servers=[HostPort(controller.name, PORT) for controller in self.controllers.values()],
+            leader=self._leader,
             open_channel=lambda host, port: NodeChannel(
                 self.env, host=host, port=port, client_id="broker-1", task_group=self.group
             ),
@@ -107,6 +107,10 @@ class ControllerSide:
             attempt_timeout_ns=ATTEMPT_NS,
         )
         return self
+
+    def _leader(self) -> HostPort | None:
+        leader = None if self.leader_id is None else self.controllers.get(self.leader_id)
+        return None if leader is None else HostPort(leader.name, PORT)
 
     async def __aexit__(self, *error: Any) -> None:
         self.channel.close()

@@ -8,11 +8,11 @@ import pytest
 
 from common.ids import NO_LEADER, BrokerId, Offset, TopicId, Uuid
 from common.metadata.metadata_version import (
+    CONTROLLER_FEATURES,
     CONTROLLER_REGISTRATION_LEVEL,
     DIRECTORY_NUMBERING_FEATURE,
     KRAFT_VERSION_FEATURE,
     METADATA_VERSION_FEATURE,
-    SUPPORTED_FEATURES,
 )
 from common.metadata.registrations import BrokerEndpoint
 from common.metadata.snapshot import generate_snapshot_records
@@ -139,13 +139,13 @@ def test_a_controller_formatted_at_a_level_that_it_does_not_know_ends() -> None:
     async def in_world(world: SimulatedWorld) -> None:
         node = ControllerNode(world)
         disk = world.disk(node.config.metadata_log_dir)
-        disk.write("bootstrap.checkpoint", make_bootstrap_checkpoint(bootstrap_records(31)))
+        disk.write("bootstrap.checkpoint", make_bootstrap_checkpoint(bootstrap_records(34)))
         async with asyncio.TaskGroup() as group:
             start = group.create_task(node.start())
             await world.event("metadata_replay_failed")
             start.cancel()
         (event,) = world.events_named("metadata_replay_failed")
-        assert "feature metadata.version is finalized at level 31, this node supports 1 to 30" in event.fields["reason"]
+        assert "feature metadata.version is finalized at level 34, this node supports 1 to 33" in event.fields["reason"]
         assert node.env.exit_code == 1
         assert not world.events_named("controller_active")
 
@@ -903,7 +903,7 @@ def test_a_controller_registers_each_incarnation_once() -> None:
         (first,) = controllers.values()
         assert first.endpoints == (BrokerEndpoint("CONTROLLER", "controller", 9093, 0),)
         assert {each.name: (each.min_version, each.max_version) for each in first.features} == {
-            name: (levels.minimum, levels.maximum) for name, levels in SUPPORTED_FEATURES.items()
+            name: (levels.minimum, levels.maximum) for name, levels in CONTROLLER_FEATURES.items()
         }
         node.driver.resign(node.daemon.controller.leader.epoch)
         await world.until(lambda: node.daemon.controller.new_active_count == 2)

@@ -142,13 +142,13 @@ def test_the_deadline_ends_the_search_and_says_what_was_seen() -> None:
 
     async def scenario(side: ControllerSide) -> None:
         started_ns = side.env.now_ns()
-        with pytest.raises(ControllerUnavailable, match=r"controller 100: .*controller-100:9093"):
+        with pytest.raises(ControllerUnavailable, match="controller-100:9093: connection refused"):
             await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(1))
         assert side.env.now_ns() - started_ns <= NS_PER_S
         side.controller.start(side.group)
         side.controller.answers[ApiKey.BROKER_HEARTBEAT] = refuse
         started_ns = side.env.now_ns()
-        with pytest.raises(ControllerUnavailable, match="node 100 is not the active controller"):
+        with pytest.raises(ControllerUnavailable, match="controller-100:9093 is not the active controller"):
             await side.channel.send(HEARTBEAT, deadline_ns=side.deadline_ns(3))
         assert side.env.now_ns() - started_ns <= 3 * NS_PER_S
 

@@ -198,6 +198,18 @@ def test_a_broker_follows_a_quorum_of_several_controllers() -> None:
         load_server_config(CONTROLLER | voters)
 
 
+def test_a_broker_needs_no_more_than_addresses_of_the_quorum() -> None:
+    """As in the file for brokers that Apache Kafka 4.1 ships. It learns from the answers who leads."""
+    servers = {"controller.quorum.bootstrap.servers": "a:9093,b:9094"}
+    without_voters = {key: value for key, value in BROKER.items() if key != "controller.quorum.voters"}
+    config = load_server_config(without_voters | servers)
+    assert config.controller_quorum_voters == ()
+    assert config.quorum_servers == (HostPort("a", 9093), HostPort("b", 9094))
+    assert not config.is_standalone
+    with pytest.raises(ConfigError, match=r"controller\.quorum\.voters is missing"):
+        load_server_config(without_voters)
+
+
 def test_listed_voters_count_before_bootstrap_servers() -> None:
     """Kafka allows both keys in one file."""
     config = load_server_config(STOCK | {"controller.quorum.voters": "1@other:9093"})
@@ -213,18 +225,10 @@ def test_listed_voters_count_before_bootstrap_servers() -> None:
         ({"controller.quorum.bootstrap.servers": "localhost"}, "'localhost' is not host:port"),
         ({"controller.quorum.bootstrap.servers": "localhost:0"}, "needs a host and a port"),
         ({"controller.quorum.bootstrap.servers": ""}, "controller.quorum.voters is missing"),
-        (
-            {
-                "process.roles": "broker",
-                "listeners": "PLAINTEXT://:9092",
-                "advertised.listeners": "PLAINTEXT://localhost:9092",
-            },
-            "set controller.quorum.voters=ID@localhost:9093, with the controller's node.id for ID",
-        ),
     ],
 )
 def test_bootstrap_servers_that_do_not_give_the_voter(changes: dict[str, str], text: str) -> None:
-    """Several controllers, another node's address, no address, and a broker that cannot learn the controller's id."""
+    """Several controllers, another node's address, and no address."""
     with pytest.raises(ConfigError) as caught:
         load_server_config(STOCK | changes)
     assert text in str(caught.value)

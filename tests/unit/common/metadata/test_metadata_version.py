@@ -3,10 +3,10 @@
 import pytest
 
 from common.metadata.metadata_version import (
+    CONTROLLER_FEATURES,
     DEFAULT_LEVEL,
     LATEST_LEVEL,
     LEVEL_NAMES,
-    SUPPORTED_FEATURES,
     UnknownMetadataVersion,
     level_name,
     numbering_of,
@@ -83,7 +83,7 @@ def test_level_names_have_no_gap_and_a_future_level_is_its_number() -> None:
     assert list(LEVEL_NAMES) == list(range(1, 34))
     assert level_name(DEFAULT_LEVEL) == "3.9-IV0"
     assert level_name(99) == "99"
-    supported = SUPPORTED_FEATURES["metadata.version"]
+    supported = CONTROLLER_FEATURES["metadata.version"]
     assert DEFAULT_LEVEL in supported
     assert LATEST_LEVEL + 1 not in supported
 

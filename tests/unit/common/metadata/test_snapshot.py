@@ -145,6 +145,21 @@ def test_a_zk_migration_state_stays_in_snapshots() -> None:
         assert state != without
 
 
+def test_eligible_leader_replicas_stay_in_snapshots() -> None:
+    state = replay(
+        level(23),
+        topic(1),
+        partition(1, 0, [1, 2, 3]),
+        PartitionChangeRecord(
+            partition_id=0, topic_id=topic_id(1), isr=[1], eligible_leader_replicas=[2], last_known_elr=[3]
+        ),
+    )
+    copy = load(list(generate_snapshot_records(state)), Numbering.APACHE)
+    assert copy == state
+    (copied,) = copy.topics[topic_id(1)].partitions.values()
+    assert (copied.eligible_leader_replicas, copied.last_known_elr) == ((2,), (3,))
+
+
 def test_a_migrating_broker_stays_one_in_snapshots() -> None:
     """The flag is written from level 8 on. Below, there is no field for it, so the writer refuses."""
     state = replay(level(8), register(1, is_migrating=True), register(2))

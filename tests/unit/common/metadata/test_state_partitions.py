@@ -8,6 +8,7 @@ from common.ids import BrokerId, DirectoryId, TopicIdPartition, Uuid
 from common.metadata import state as state_module
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
+from common.metadata.metadata_version import BROKER_FEATURES, CONTROLLER_FEATURES, Features
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE as NUMBERING
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState, ReplayError, UnsupportedFeatureLevel
@@ -196,8 +197,7 @@ def test_directories_of_a_change(record: PartitionChangeRecord, directories: tup
         change(recovery=2),
         change(index=1),
         PartitionChangeRecord(partition_id=0, topic_id=topic_id(2), leader=1),
-        PartitionChangeRecord(partition_id=0, topic_id=T, eligible_leader_replicas=[2]),
-        PartitionRecord(partition_id=1, topic_id=T, replicas=[1], isr=[1], leader=1, last_known_elr=[1]),
+        ClearElrRecord(topic_name="no such topic"),
         partition(2, 0, [1]),
         partition(1, 1, [1, 1]),
         partition(1, 1, [1, 2], directories=[A]),
@@ -325,33 +325,66 @@ def test_features() -> None:
     assert MetadataState().metadata_version == 1
 
 
+ELR = "eligible.leader.replicas.version"
+
+
 @pytest.mark.parametrize(
-    ("name", "number", "supported"),
+    ("features", "name", "number", "supported"),
     [
-        ("metadata.version", 31, "1 to 30"),
-        (NUMBERING, 2, "0 to 1"),
-        ("kraft.version", 1, "0 to 0"),
-        ("group.version", 1, "0 to 0"),
+        (CONTROLLER_FEATURES, "metadata.version", 34, "1 to 33"),
+        (CONTROLLER_FEATURES, NUMBERING, 2, "0 to 1"),
+        (CONTROLLER_FEATURES, "kraft.version", 1, "0 to 0"),
+        (CONTROLLER_FEATURES, ELR, 1, "0 to 0"),
+        (BROKER_FEATURES, ELR, 2, "0 to 1"),
+        (BROKER_FEATURES, "group.version", 2, "0 to 1"),
+        (BROKER_FEATURES, "share.version", 1, "0 to 0"),
     ],
 )
-def test_a_level_that_is_not_supported_is_refused(name: str, number: int, supported: str) -> None:
-    """The error names the feature, its level and the supported range. A level that a later record takes back is accepted,
-    and so is level 0, which removes a feature."""
+def test_a_level_that_is_not_supported_is_refused(features: Features, name: str, number: int, supported: str) -> None:
+    """Brokers support more than controllers. The error names the feature, its level and the supported range. A level that a
+    later record takes back is accepted, and so is level 0, which removes a feature."""
     line = f"feature {name} is finalized at level {number}, this node supports {supported}"
     state = replay(level(21), FeatureLevelRecord(name=name, feature_level=number))
     with pytest.raises(UnsupportedFeatureLevel, match=re.escape(line)):
-        state.require_supported_levels()
+        state.require_supported_levels(features)
     replay(FeatureLevelRecord(name=name, feature_level=0), into=state)
-    state.require_supported_levels()
+    state.require_supported_levels(features)
     assert name not in state.features
 
 
 def test_records_without_effect() -> None:
-    """No-ops, transaction markers and the end of eligible leader replicas, of which there are none, only advance the
-    offset."""
+    """No-ops, transaction markers and the end of eligible leader replicas where there are none only advance the offset."""
     state = replay(NoOpRecord(), ClearElrRecord(), BeginTransactionRecord(), EndTransactionRecord())
     assert state == MetadataState()
     assert state.last_offset == 3
+
+
+def test_eligible_leader_replicas() -> None:
+    """KIP-966. A change that does not name them leaves them as they are, one with an empty list ends them. They end for a
+    topic, or for all, without a change of the partition's epoch."""
+    state = replay(topic(1), partition(1, 0, [1, 2, 3]), topic(2), partition(2, 0, [1, 2, 3]))
+
+    def found(number: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        registration = state.topics[topic_id(number)].partitions[0]
+        return registration.eligible_leader_replicas, registration.last_known_elr, registration.partition_epoch
+
+    def lose(number: int) -> PartitionChangeRecord:
+        return PartitionChangeRecord(
+            partition_id=0, topic_id=topic_id(number), isr=[1], eligible_leader_replicas=[2, 3], last_known_elr=[3]
+        )
+
+    epoch = found(1)[2]
+    replay(lose(1), lose(2), change(leader=2, isr=[2]), into=state)
+    assert found(1) == ((2, 3), (3,), epoch + 2)
+    replay(PartitionChangeRecord(partition_id=0, topic_id=T, eligible_leader_replicas=[]), into=state)
+    assert found(1) == ((), (3,), epoch + 3)
+    replay(ClearElrRecord(topic_name="topic-1"), into=state)
+    assert (found(1), found(2)) == (((), (), epoch + 3), ((2, 3), (3,), epoch + 1))
+    delta = MetadataDelta()
+    replay(ClearElrRecord(), into=state, delta=delta)
+    assert found(2) == ((), (), epoch + 1)
+    assert list(delta.changed_partitions) == [TopicIdPartition(topic_id(2), 0)]
+    check_indexes(state)
 
 
 def test_delta_of_partitions() -> None:

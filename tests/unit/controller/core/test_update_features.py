@@ -10,11 +10,11 @@ import pytest
 from common.ids import NO_LEADER, BrokerId, Offset, TopicId, TopicIdPartition
 from common.metadata.directory_ids import LOST, MIGRATING
 from common.metadata.metadata_version import (
+    CONTROLLER_FEATURES,
     DIRECTORY_NUMBERING_FEATURE,
     LATEST_LEVEL,
     METADATA_VERSION_FEATURE,
     MINIMUM_BOOTSTRAP_LEVEL,
-    SUPPORTED_FEATURES,
     TRANSACTION_VERSION_FEATURE,
 )
 from common.metadata.record_reader import MetadataRecordReader
@@ -103,9 +103,9 @@ def test_an_upgrade_writes_the_new_level() -> None:
 REFUSALS: Sequence[tuple[str, int, int, str]] = (
     (METADATA_VERSION_FEATURE, 22, 7, "The controller does not support the given upgrade type."),
     (METADATA_VERSION_FEATURE, -1, 1, "A feature version cannot be less than 0."),
-    (METADATA_VERSION_FEATURE, 0, 3, "Local controller 100 only supports versions 1-30"),
-    (METADATA_VERSION_FEATURE, 31, 1, "Local controller 100 only supports versions 1-30"),
-    (METADATA_VERSION_FEATURE, 99, 1, "Local controller 100 only supports versions 1-30"),
+    (METADATA_VERSION_FEATURE, 0, 3, "Local controller 100 only supports versions 1-33"),
+    (METADATA_VERSION_FEATURE, 34, 1, "Local controller 100 only supports versions 1-33"),
+    (METADATA_VERSION_FEATURE, 99, 1, "Local controller 100 only supports versions 1-33"),
     (METADATA_VERSION_FEATURE, 3, 3, "Unable to set a metadata.version less than 3.3-IV0"),
     (
         METADATA_VERSION_FEATURE,
@@ -117,7 +117,8 @@ REFUSALS: Sequence[tuple[str, int, int, str]] = (
     (METADATA_VERSION_FEATURE, 22, 3, "Can't downgrade to a newer version."),
     ("kraft.version", 1, 1, "Local controller 100 does not support this feature."),
     (TRANSACTION_VERSION_FEATURE, 3, 1, "Local controller 100 only supports versions 0-2"),
-    ("group.version", 1, 1, "Local controller 100 does not support this feature."),
+    ("group.version", 2, 1, "Local controller 100 only supports versions 0-1"),
+    ("eligible.leader.replicas.version", 1, 1, "Local controller 100 does not support this feature."),
     (
         DIRECTORY_NUMBERING_FEATURE,
         0,
@@ -224,7 +225,7 @@ def full_context(level: int) -> tuple[ControllerContext, TopicId]:
             controller_id=9,
             features=[
                 Feature(name=name, min_supported_version=levels.minimum, max_supported_version=levels.maximum)
-                for name, levels in SUPPORTED_FEATURES.items()
+                for name, levels in CONTROLLER_FEATURES.items()
             ],
         )
         context.apply(handle_controller_registration(context.turn(), request))
