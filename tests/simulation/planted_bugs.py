@@ -452,8 +452,8 @@ _CONTROLLER = (
         "a feature level from the future is taken as it is",
         "A level is a number, and only controllers decide by it.",
         Edit(
-            MetadataState._replay_feature_level,
-            "if record.feature_level != 0 and record.feature_level not in supported:",
+            MetadataState.require_supported_levels,
+            "if level not in supported:",
             "if False:",
         ),
     ),

@@ -49,7 +49,7 @@ REFUSAL_SECONDS = 5.0
 REVIVED_TOPIC = "revived"
 ROOM_BELOW_FLOOR = 16 * 1024 * 1024
 OUTGROWTH_BOUND_SECONDS = 20.0
-UNKNOWN_LEVELS = ((METADATA_VERSION_FEATURE, LATEST_LEVEL + 1), ("group.version", 1))
+UNKNOWN_LEVELS = ((METADATA_VERSION_FEATURE, LATEST_LEVEL + 1), ("share.version", 1))
 # After this time every probe has measured the free space of its disk.
 PROBED_SECONDS = 3.0
 
