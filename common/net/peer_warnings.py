@@ -10,7 +10,8 @@ from typing import Final
 from common.environment.interface import Environment
 from common.time_units import NS_PER_S
 
-BURST: Final = 20
+# So many that a burst of misfortune, for example of clients that read too slowly, still names each peer.
+BURST: Final = 1_000
 INTERVAL_NS: Final = NS_PER_S
 
 
