@@ -86,7 +86,13 @@ def test_kafka_features_asks_the_controller(kafka: Kafka, asked: tuple[str, str]
 
     assert compared(theirs.lines) == compared(ours.lines)
     names = [line.split("\t")[0].removeprefix("Feature: ") for line in ours.lines]
-    assert names == ["diskraft.directory.numbering", "kraft.version", "metadata.version", "transaction.version"]
+    assert names == [
+        "diskraft.directory.numbering",
+        "group.version",
+        "kraft.version",
+        "metadata.version",
+        "transaction.version",
+    ]
     refused = (*asked, "upgrade", "--feature", "metadata.version=1")
     theirs, ours = kafka.run(FEATURES_TOOL, *refused), run_tool("features", *refused)
     assert theirs.status == ours.status == 1

@@ -46,7 +46,7 @@ from broker.coordinator.core.turn import JOIN, SESSION, SYNC, Turn
 from common.configuration.group import GroupConfig
 from common.net.error_responses import error_response
 from common.protocol.api_keys import ApiKey
-from common.protocol.errors import ErrorCode, cut_message
+from common.protocol.errors import ErrorCode
 from common.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from common.protocol.messages.delete_groups import DeletableGroupResult
 from common.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -455,9 +455,9 @@ class GroupShard:
         group = self._any_group(group_id)
         error, message = ErrorCode.NONE, None
         if group is None:
-            error, message = ErrorCode.GROUP_ID_NOT_FOUND, cut_message(f"There is no group {group_id}.")
+            error, message = ErrorCode.GROUP_ID_NOT_FOUND, "The group id does not exist."
         elif group.state not in (GroupState.EMPTY, ConsumerGroupState.EMPTY):
-            error, message = ErrorCode.NON_EMPTY_GROUP, f"The group has members; it is {group.state.value}."
+            error, message = ErrorCode.NON_EMPTY_GROUP, "The group is not empty."
         else:
             self._remove_offsets(
                 turn, _distinct(self._offsets.keys_of_group(group_id), self._pending.keys_of_group(group_id))

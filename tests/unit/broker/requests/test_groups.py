@@ -321,8 +321,8 @@ def test_a_group_that_stays_is_answered_with_the_reason() -> None:
         request = DeleteGroupsRequest(groups_names=["g", "no such group"])
         answered = await cluster.request(1, request, version=3)
         assert [(each.error_code, each.error_message) for each in answered.results] == [
-            (ErrorCode.NON_EMPTY_GROUP, "The group has members; it is CompletingRebalance."),
-            (ErrorCode.GROUP_ID_NOT_FOUND, "There is no group no such group."),
+            (ErrorCode.NON_EMPTY_GROUP, "The group is not empty."),
+            (ErrorCode.GROUP_ID_NOT_FOUND, "The group id does not exist."),
         ]
 
     run(scenario)
