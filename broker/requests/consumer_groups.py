@@ -11,8 +11,8 @@ from typing import Any
 from broker.coordinator.core.result import Caller
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.waiting_request import WaitingRequest
+from broker.requests.coordinator_parts import Parts, all_of
 from broker.requests.groups import response_of, waiting_for
-from broker.requests.parts import Parts, all_of
 from common.environment.interface import Environment
 from common.net.request_context import Handler, RequestContext
 from common.protocol.api_keys import ApiKey

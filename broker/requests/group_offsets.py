@@ -13,8 +13,8 @@ from broker.coordinator.core.result import Caller
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.transaction_verifier import TransactionVerifier
 from broker.coordinator.waiting_request import WaitingRequest
+from broker.requests.coordinator_parts import Parts, all_of
 from broker.requests.groups import response_of, waiting_for
-from broker.requests.parts import Parts, all_of
 from common.ids import ZERO_UUID, TopicId
 from common.metadata.registrations import Topic
 from common.metadata.state import MetadataState

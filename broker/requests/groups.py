@@ -16,7 +16,7 @@ from broker.coordinator.core.result import Caller
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.shard import Operation
 from broker.coordinator.waiting_request import WaitingRequest
-from broker.requests.parts import Parts, all_of
+from broker.requests.coordinator_parts import Parts, all_of
 from common.environment.interface import Environment
 from common.net.error_responses import error_response
 from common.net.request_context import Handler, RequestContext

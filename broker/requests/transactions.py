@@ -18,9 +18,9 @@ from broker.coordinator.core.transactions.queries import matching_pattern, reque
 from broker.coordinator.core.transactions.shard import TransactionShard
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.waiting_request import WaitingRequest
+from broker.requests.coordinator_parts import Parts, all_of
 from broker.requests.find_coordinator import InternalTopicCreation
 from broker.requests.groups import response_of, waiting_for
-from broker.requests.parts import Parts, all_of
 from common.metadata.metadata_version import EPOCH_BUMP_TRANSACTION_VERSION
 from common.metadata.state import MetadataState
 from common.net.request_context import Handler, RequestContext

@@ -18,7 +18,7 @@ from common.environment.interface import Environment, LogDir, LogDirError
 from common.log_dirs.log_directories import CameOnline, Effect, HaltNode, LogDirectories, Trouble, WentOffline
 from common.time_units import NS_PER_S
 
-# A process that is short of files fails thousands of operations a second. Only one line in this time tells of them.
+# A process that is short of files fails thousands of operations a second. One line is logged in this time, with the number.
 WARNING_INTERVAL_NS: Final = 10 * NS_PER_S
 
 

@@ -1,8 +1,8 @@
 """Warnings about peers, at most a few a second (shell without I/O).
 
 A client that speaks another protocol, for example TLS, fails at once and tries again: thousands of times a second, for as
-long as nobody looks. Its peers would fill the disk of the log with equal lines. So each event of a listener is logged
-BURST times at once and then once a second, with the number of those that were not logged.
+long as nobody looks. One such client would fill the disk of the log with identical lines. So each event of a listener is
+logged BURST times at once and then once a second, with the number of those that were not logged.
 """
 
 from typing import Final

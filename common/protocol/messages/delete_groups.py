@@ -1,4 +1,4 @@
-"""DeleteGroups: deletes empty groups with their committed offsets (core). Version 3 tells why a group stays."""
+"""DeleteGroups: deletes empty groups with their committed offsets (core). Version 3 says why a group was not deleted."""
 
 from common.protocol.api_keys import ApiKey
 from common.protocol.schema import Int16, Int32, Kind, Struct, field, message, struct

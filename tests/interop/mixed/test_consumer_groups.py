@@ -1,7 +1,7 @@
 """Groups of the consumer protocol change hands with the broker that coordinates them (KIP-848).
 
-A cluster of Apache Kafka 4 has group.version 1, which Diskraft does not have. It is lowered before Diskraft takes over, and
-its former level stays in the metadata log.
+group.version is lowered before Diskraft takes over, as it had to be before Diskraft's brokers knew the feature. Its former
+level stays in the metadata log.
 """
 
 from pathlib import Path

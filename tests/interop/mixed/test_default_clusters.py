@@ -52,7 +52,7 @@ def test_an_eligible_replica_of_ours_leads_after_an_orderly_stop(newest: Release
         until_described(cluster, OURS, {OURS}, {3})
         assert cluster.shut_down(OURS) == 0
         cluster.start(2)
-        # Broker 3 was in the ISR for longer, but nobody knows what its kill has lost.
+        # Broker 3 is still listed. Its next registration will show that it did not stop in order.
         until_described(cluster, 2, set(), {OURS, 3})
         cluster.start(OURS)
         cluster.start(3)
@@ -104,7 +104,7 @@ def voters(cluster: MixedCluster) -> dict[int, Uuid]:
 
 
 def describe(cluster: MixedCluster, broker_id: int) -> Mapping[int, tuple[set[int], set[int]]]:
-    """Returns the ISR and the eligible leader replicas of each partition, as the broker tells them."""
+    """Returns the ISR and the eligible leader replicas of each partition, as the broker describes them."""
     with BlockingAdmin(cluster.nodes[broker_id].files.address) as admin:
         response = admin.send(DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)]))
     (topic,) = response.topics

@@ -33,7 +33,7 @@ CONSUMER_SYNC: Final = "consumer-sync"
 
 def leave_for_a_while(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> None:
     """Lets a static member be away for the time of a session."""
-    # Whoever takes its place begins at epoch 0, and may commit at once what it is given.
+    # The member that takes its place starts at epoch 0, and may commit for these partitions at once.
     epochs = epochs_of(member.assigned, JOINING_EPOCH)
     away = replace(member, epoch=LEAVING_STATIC_EPOCH, pending_revocation=NOTHING, assignment_epochs=epochs)
     write_assignment(turn, group, away)

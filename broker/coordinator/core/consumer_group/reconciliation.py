@@ -56,7 +56,7 @@ def _next(
             pending_revocation=revoked,
             assignment_epochs=epochs_of(member.assigned, epoch, member.assignment_epochs),
         )
-    # A partition that was revoked and comes back begins anew.
+    # A partition that was revoked and is assigned again counts from the new epoch.
     kept_since = epochs_of(kept, epoch, member.assignment_epochs)
     is_waiting = False
     for topic_id, partitions in target.items():

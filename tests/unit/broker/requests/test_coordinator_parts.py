@@ -9,9 +9,9 @@ import pytest
 
 from broker.coordinator.waiting_request import WaitingRequest
 from broker.requests.consumer_groups import ConsumerGroupRequests
+from broker.requests.coordinator_parts import GROUPS_PER_SLICE
 from broker.requests.group_offsets import GroupOffsetsRequests
 from broker.requests.groups import GroupRequests
-from broker.requests.parts import GROUPS_PER_SLICE
 from broker.requests.transactions import TransactionRequests
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
