@@ -345,8 +345,8 @@ class QuorumDriver:
 
     @property
     def leader_endpoint(self) -> QuorumEndpoint | None:
-        """The address of the leader, if this node knows it: from its configuration, or from an answer."""
-        return self._endpoints.of(self._quorum.leader_id)
+        """Where requests to the leader go, if this node knows it: from its configuration, or else from an answer."""
+        return self._endpoints.for_requests(self._quorum.leader_id)
 
     @property
     def is_leader(self) -> bool:

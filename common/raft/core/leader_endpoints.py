@@ -34,8 +34,9 @@ class LeaderEndpoints:
         if not servers:
             raise ValueError("a quorum has at least one voter")
         self._servers = tuple(servers)
+        self._configured = {server.node_id: server for server in servers}
         # The newest address of each node. Starts with the configured servers; responses add and replace entries.
-        self._known = {server.node_id: server for server in servers}
+        self._known = dict(self._configured)
         self._retry_backoff_ms = retry_backoff_ms
         self._rng = rng
         # The number of consecutive failures. Each failure doubles the pause; a useful response resets the number to 0.
@@ -49,6 +50,11 @@ class LeaderEndpoints:
 
     def of(self, node_id: BrokerId | None) -> QuorumEndpoint | None:
         return None if node_id is None else self._known.get(node_id)
+
+    def for_requests(self, node_id: BrokerId | None) -> QuorumEndpoint | None:
+        """Returns where the broker's requests to the active controller go. As in Apache Kafka, the address in
+        controller.quorum.voters wins over that of a response: only the configuration knows of a proxy in between."""
+        return None if node_id is None else self._configured.get(node_id) or self._known.get(node_id)
 
     def target(self, leader_id: BrokerId | None) -> QuorumEndpoint:
         """Returns the node to ask now: the leader, or the next server if the leader is unknown or the last request

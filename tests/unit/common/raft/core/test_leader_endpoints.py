@@ -53,3 +53,15 @@ def test_a_quorum_needs_a_voter() -> None:
     """Without a voter there is no node to ask."""
     with pytest.raises(ValueError, match="at least one voter"):
         endpoints()
+
+
+def test_requests_go_to_the_configured_address() -> None:
+    """A response may name an address that passes a proxy by. The address in controller.quorum.voters wins over it, and only
+    that of a node which is not configured comes from responses."""
+    some = endpoints(ONE, TWO)
+    some.learn(QuorumEndpoint(TWO.node_id, "behind-the-proxy", 9093))
+    some.learn(JOINED)
+    assert some.for_requests(TWO.node_id) == TWO
+    assert some.for_requests(JOINED.node_id) == JOINED
+    assert some.for_requests(None) is None
+    assert some.for_requests(BrokerId(8)) is None
