@@ -29,6 +29,7 @@ from tests.simulation.workload import WorkloadSettings
 
 CHAOS_SECONDS = 50.0
 FAULTS_MAX = 60
+SLOW_DISK_RESPONSE_BYTES = "65536"
 REFUSAL_SHARE = 0.15
 REVIVAL_SHARE = 0.25
 OUTGROWTH_SHARE = 0.25
@@ -232,6 +233,9 @@ def draw_plan(seed: int) -> Plan:
         ends = _draw_ends_in_compactions(random.Random(f"{seed}/compaction/faults"), brokers, disks)
         schedule = tuple(sorted((*schedule, *ends), key=lambda fault: fault.at_ns))
     slow_disks, append_ms_max = _draw_slow_disks(random.Random(f"{seed}/moves/appends"), brokers, disks, move_pause)
+    if slow_disks:
+        # A follower that gets a single batch with each answer never catches up there while the producers write.
+        overrides["replica.fetch.response.max.bytes"] = SLOW_DISK_RESPONSE_BYTES
     schedule = _with_slow_commits(random.Random(f"{seed}/slow commits"), schedule)
     return Plan(
         seed=seed,

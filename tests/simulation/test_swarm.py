@@ -94,6 +94,7 @@ def test_some_seeds_with_moves_have_disks_with_slow_appends() -> None:
     assert 20 < len(slow) < 60
     assert all(plan.workload.move_pause is not None and plan.append_ms_max for plan in slow)
     assert any(len(plan.slow_disks) < plan.brokers * plan.disks for plan in slow)
+    assert all(("replica.fetch.response.max.bytes" in plan.overrides) == bool(plan.slow_disks) for plan in plans)
 
 
 def test_some_seeds_have_a_level_without_directory_assignment() -> None:
