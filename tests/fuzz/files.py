@@ -14,6 +14,7 @@ from common.raft.core.election_state import (
     decode_quorum_state,
     encode_quorum_state,
 )
+from common.slices import at_once
 from common.storage.clean_shutdown import format_clean_shutdown, parse_clean_shutdown
 from common.storage.index_entries import CorruptIndex
 from common.storage.leader_epochs import LeaderEpochs
@@ -290,11 +291,11 @@ def _check_producer_snapshot(data: bytes) -> None:
     checksum would hide everything else, so the data is decoded with a valid checksum too."""
     for content in (data, data[:2] + crc32c(data[6:]).to_bytes(4, "big") + data[6:]):
         try:
-            entries = decode_producer_snapshot(content)
+            entries = at_once(decode_producer_snapshot(content))
         except CorruptProducerSnapshot as error:
             _check_one_line(error)
             continue
-        assert decode_producer_snapshot(encode_producer_snapshot(entries)) == entries
+        assert at_once(decode_producer_snapshot(encode_producer_snapshot(entries))) == entries
 
 
 def _producer_snapshot_seeds() -> list[bytes]:

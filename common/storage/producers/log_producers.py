@@ -19,6 +19,7 @@ from typing import Final
 from common.environment.interface import LogDir
 from common.records.batch import NO_PRODUCER_ID, BatchError
 from common.records.end_transaction import decode_end_transaction
+from common.slices import ELEMENTS_PER_SLICE, result_in_slices
 from common.storage.batch_scan import HeaderScan
 from common.storage.names import parse_producer_snapshot_file, producer_snapshot_file
 from common.storage.outstanding import Steps
@@ -118,12 +119,13 @@ class LogProducers:
             content = await self._log_dir.read_file(_path(folder, newest))
             if content is not None:
                 try:
-                    entries = decode_producer_snapshot(content)
+                    entries = await result_in_slices(decode_producer_snapshot(content), items=ELEMENTS_PER_SLICE)
                     _validate_transactions(entries, newest)
                     return ProducerState(entries, end_offset=newest)
                 except CorruptProducerSnapshot:
                     await self._log_dir.remove(_path(folder, newest))
-            del self._snapshots[number - 1]
+            if newest in self._snapshots:
+                self._snapshots.remove(newest)
         return ProducerState()
 
     async def clear(self, folder: str) -> None:

@@ -14,7 +14,7 @@ it uses the last.
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Final
 
 from crc32c import crc32c
@@ -61,8 +61,9 @@ def _encoded(
     )
 
 
-def decode_producer_snapshot(content: bytes) -> dict[int, ProducerEntry]:
-    """Returns the state by producer id. Raises CorruptProducerSnapshot."""
+def decode_producer_snapshot(content: bytes) -> Generator[None, None, dict[int, ProducerEntry]]:
+    """Yields after each entry, of which there may be 100,000s. Returns the state by producer id. Raises
+    CorruptProducerSnapshot."""
     entries: dict[int, ProducerEntry] = {}
     for producer_id, entry in decode_producer_snapshot_entries(content):
         earlier = entries.get(producer_id)
@@ -71,6 +72,7 @@ def decode_producer_snapshot(content: bytes) -> dict[int, ProducerEntry]:
                 raise CorruptProducerSnapshot(f"the producer snapshot has entries of producer {producer_id} that contradict")
             entry.batches[:0] = earlier.batches[1 - BATCHES_KEPT :]
         entries[producer_id] = entry
+        yield
     return entries
 
 

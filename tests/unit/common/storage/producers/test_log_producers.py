@@ -7,14 +7,16 @@ import errno
 
 import pytest
 
+from common import slices
 from common.environment.interface import LogDirError
 from common.ids import Offset
+from common.slices import ELEMENTS_PER_SLICE, at_once
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.names import producer_snapshot_file
 from common.storage.producers.snapshot import decode_producer_snapshot, encode_producer_snapshot
-from common.storage.producers.state import OutOfOrderSequence, ProducerEntry, ProducerState
+from common.storage.producers.state import OutOfOrderSequence, ProducedBatch, ProducerEntry, ProducerState
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
@@ -73,7 +75,7 @@ def test_every_roll_writes_a_snapshot_of_the_batches_before_it() -> None:
         assert snapshots(world.disk(PATH)) == log.producers.snapshot_offsets == [5, 10] == log.segment_base_offsets[1:]
         for offset in (5, 10):
             content = world.disk(PATH).files()[snapshot_path(offset)]
-            assert decode_producer_snapshot(content) == state_of_batches(offset)
+            assert at_once(decode_producer_snapshot(content)) == state_of_batches(offset)
         assert log.producers.state.entries == state_of_batches(13)
 
     SimulatedWorld(1).run(scenario)
@@ -96,6 +98,33 @@ def test_a_clean_restart_reads_only_the_snapshot_at_the_end() -> None:
             assert snapshots(world.disk(PATH)) == [5, log.log_end_offset]
         await log.close()
         assert snapshots(world.disk(PATH)) == [5, 9]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_snapshot_of_thousands_of_producers_is_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop runs in between."""
+    pauses = 0
+    pause = slices.pause
+
+    async def counted() -> None:
+        nonlocal pauses
+        pauses += 1
+        await pause()
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        entries = {
+            number: ProducerEntry(0, [ProducedBatch(0, 0, number, number, 1)], 1) for number in range(3 * ELEMENTS_PER_SLICE)
+        }
+        log.producers.state = ProducerState(entries, end_offset=0)
+        await append(log, records=len(entries)).written
+        await log.close()
+        world.crash("a")
+        monkeypatch.setattr(slices, "pause", counted)
+        log = await load(world, log, "b", clean=True)
+        assert log.producers.state.entries == entries
+        assert pauses == 3
 
     SimulatedWorld(1).run(scenario)
 

@@ -8,6 +8,7 @@ import pytest
 
 from common.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from common.records.end_transaction import EndTransactionMarker
+from common.slices import at_once
 from common.storage.producers.sequences import SEQUENCE_MAX, sequence_after, sequence_before
 from common.storage.producers.snapshot import decode_producer_snapshot, encode_producer_snapshot
 from common.storage.producers.state import (
@@ -268,7 +269,7 @@ def test_a_batch_of_the_group_coordinator_has_no_sequence_numbers() -> None:
     assert (state.entries[ID].last_sequence, state.entries[ID].last_offset) == (-1, 3)
     with pytest.raises(InvalidProducerEpoch):
         state.find_duplicate(transactional(-1, epoch=1))
-    read = ProducerState(decode_producer_snapshot(encode_producer_snapshot(state.entries)), end_offset=4)
+    read = ProducerState(at_once(decode_producer_snapshot(encode_producer_snapshot(state.entries))), end_offset=4)
     batches = [ProducedBatch(-1, -1, 0, 1, 1000), ProducedBatch(-1, -1, 2, 3, 1000)]
     assert read.entries == {ID: ProducerEntry(2, batches, 1000, -1, 0)}
     assert read.transactions.first_unstable_offset == 0
@@ -289,7 +290,7 @@ def test_an_open_transaction_is_in_the_snapshot() -> None:
     state.note(header(5, 0), 0)
     state.note(transactional(0), 3)
     state.note(header(5, 1, attributes=TRANSACTIONAL_BIT), 8)
-    read = ProducerState(decode_producer_snapshot(encode_producer_snapshot(state.entries)), end_offset=9)
+    read = ProducerState(at_once(decode_producer_snapshot(encode_producer_snapshot(state.entries))), end_offset=9)
     assert read.transactions.first_unstable_offset == 3
     assert noted_marker(read, 9) == CompletedTransaction(ID, 3, 9, 8, is_commit=False)
     copied = read.copy()
