@@ -15,6 +15,7 @@ from common.metadata.state import MetadataState
 from common.net.request_context import Handler, RequestContext
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from common.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -28,6 +29,7 @@ from common.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from common.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from common.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
@@ -53,6 +55,8 @@ class ForwardedRequests:
             ApiKey.UNREGISTER_BROKER: self.handle_unregister_broker,
             ApiKey.UPDATE_FEATURES: self.handle_update_features,
             ApiKey.DESCRIBE_QUORUM: self.handle_describe_quorum,
+            ApiKey.ADD_RAFT_VOTER: self.handle_add_raft_voter,
+            ApiKey.REMOVE_RAFT_VOTER: self.handle_remove_raft_voter,
         }
 
     # --- topics ---------------------------------------------------------------------------------------------------
@@ -230,6 +234,17 @@ class ForwardedRequests:
     ) -> DescribeQuorumResponse:
         """Asks the leader of the metadata quorum, which knows the progress of all voters and observers."""
         response: DescribeQuorumResponse = await self._forwarding.forward(context, timeout_ms=TIMEOUT_MS)
+        return response
+
+    async def handle_add_raft_voter(self, context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+        """Brokers do not look at the voters, so there is nothing to wait for here."""
+        response: AddRaftVoterResponse = await self._forwarding.forward(context, timeout_ms=request.timeout_ms)
+        return response
+
+    async def handle_remove_raft_voter(
+        self, context: RequestContext, _request: RemoveRaftVoterRequest
+    ) -> RemoveRaftVoterResponse:
+        response: RemoveRaftVoterResponse = await self._forwarding.forward(context, timeout_ms=TIMEOUT_MS)
         return response
 
 

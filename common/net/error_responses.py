@@ -21,6 +21,7 @@ from common.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
+from common.protocol.messages.add_raft_voter import AddRaftVoterResponse
 from common.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from common.protocol.messages.alter_partition import AlterPartitionResponse
 from common.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
@@ -137,6 +138,7 @@ from common.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from common.protocol.messages.remove_raft_voter import RemoveRaftVoterResponse
 from common.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from common.protocol.messages.sync_group import SyncGroupResponse
 from common.protocol.messages.txn_offset_commit import (
@@ -624,5 +626,7 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.ASSIGN_REPLICAS_TO_DIRS: _top_level(AssignReplicasToDirsResponse),
         ApiKey.LIST_CONFIG_RESOURCES: _top_level(ListConfigResourcesResponse),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
+        ApiKey.ADD_RAFT_VOTER: _top_level_with_text(AddRaftVoterResponse),
+        ApiKey.REMOVE_RAFT_VOTER: _top_level_with_text(RemoveRaftVoterResponse),
     }
 )

@@ -65,6 +65,8 @@ class ApiKey(IntEnum):
     ASSIGN_REPLICAS_TO_DIRS = 73
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
 
 
 # What a broker forwards to the active controller in an Envelope (KIP-590).
@@ -81,5 +83,7 @@ FORWARDABLE: Final = frozenset(
         ApiKey.UNREGISTER_BROKER,
         ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_QUORUM,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
     }
 )

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from common.protocol.api_keys import ApiKey
 from common.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from common.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from common.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from common.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from common.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -79,6 +80,7 @@ from common.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDe
 from common.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from common.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from common.protocol.messages.produce import ProduceRequest, ProduceResponse
+from common.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from common.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from common.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from common.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -163,6 +165,8 @@ _ALL = (
     _api(BrokerRegistrationRequest, BrokerRegistrationResponse),
     _api(BrokerHeartbeatRequest, BrokerHeartbeatResponse),
     _api(UnregisterBrokerRequest, UnregisterBrokerResponse),
+    _api(AddRaftVoterRequest, AddRaftVoterResponse),
+    _api(RemoveRaftVoterRequest, RemoveRaftVoterResponse),
     _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
     _api(DescribeTransactionsRequest, DescribeTransactionsResponse),
     _api(ListTransactionsRequest, ListTransactionsResponse),

@@ -9,8 +9,9 @@ from tests.property import test_protocol_kafka_python, test_protocol_kio
 from tests.property.protocol_strategies import declared_messages, declared_versions, versions_of
 from tests.unit.common.protocol import test_golden_bytes
 
-# The messages between brokers and controllers. kafka-python is a client library and has no codec for them.
+# The messages between brokers and controllers, and those of administrators that kafka-python has no codec for.
 BETWEEN_NODES = (
+    "AddRaftVoter",
     "AllocateProducerIds",
     "AlterPartitionRequest",
     "AlterPartitionResponse",
@@ -21,6 +22,7 @@ BETWEEN_NODES = (
     "DefaultPrincipalData",
     "Envelope",
     "FetchSnapshot",
+    "RemoveRaftVoter",
     "UnregisterBroker",
 )
 

@@ -78,8 +78,7 @@ def test_our_broker_follows_voters_that_come_and_go(newest: Release, tmp_path: P
             until(lambda: len(voters(cluster)) == 2, "both controllers vote", seconds=READY_SECONDS)
             former = voters(cluster)[101]
             removal = ("remove-controller", "--controller-id", "101", "--controller-directory-id", uuid_text(former))
-            # Only a broker of Apache Kafka forwards the request.
-            done = newest.run(QUORUM, "--bootstrap-server", cluster.nodes[2].files.address, *removal)
+            done = newest.run(QUORUM, "--bootstrap-server", cluster.nodes[OURS].files.address, *removal)
             assert done.status == 0, done
             until(lambda: set(voters(cluster)) == {102}, "only the second controller votes", seconds=READY_SECONDS)
             cluster.shut_down(101)

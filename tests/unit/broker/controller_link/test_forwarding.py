@@ -17,6 +17,7 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, encode
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.framing import parse_request, response_header_version
+from common.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from common.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -57,6 +58,7 @@ from common.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from common.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from common.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from common.protocol.registry import APIS
@@ -436,6 +438,21 @@ def test_an_unregistered_broker_is_answered_when_it_is_gone_here() -> None:
         broker.commit(UnregisterBrokerRecord(broker_id=2, broker_epoch=100))
         assert (await answering).error_code == ErrorCode.NONE
         assert BrokerId(2) not in broker.state.brokers
+
+    run(scenario)
+
+
+def test_the_quorum_s_voters_are_changed_by_the_controller() -> None:
+    """Brokers do not look at the voters, so the answer is passed on at once."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = lambda _: AddRaftVoterResponse(error_code=ErrorCode.DUPLICATE_VOTER, error_message="it votes")
+        added = await broker.send(AddRaftVoterRequest(voter_id=102, timeout_ms=10_000), 1)
+        assert (added.error_code, added.error_message) == (ErrorCode.DUPLICATE_VOTER, "it votes")
+        broker.respond = lambda _: RemoveRaftVoterResponse(error_code=ErrorCode.VOTER_NOT_FOUND)
+        removed = await broker.send(RemoveRaftVoterRequest(voter_id=102), 0)
+        assert removed.error_code == ErrorCode.VOTER_NOT_FOUND
+        assert broker.elapsed_ns < NS_PER_S
 
     run(scenario)
 
