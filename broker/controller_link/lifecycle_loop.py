@@ -72,6 +72,8 @@ class LifecycleLoop:
         self._cancel_timer: Callable[[], None] | None = None
         # The refusal that was logged last, so that retries do not repeat it. Cleared when a registration is accepted.
         self._logged_refusal: int | None = None
+        # Likewise, the reasons why no controller answered. Empty when one has answered.
+        self._troubles: set[str] = set()
 
     def post(self, event: Event) -> None:
         """Handles one event and carries out its effects, at once. Call it only from the event loop."""
@@ -168,8 +170,13 @@ class LifecycleLoop:
     async def _ask(self, request: Any) -> Any:
         """Sends the request and returns the answer. If no answer comes, posts RequestFailed and returns None."""
         try:
-            return await self._channel.send(request, deadline_ns=self._env.now_ns() + self._request_timeout_ns)
+            answer = await self._channel.send(request, deadline_ns=self._env.now_ns() + self._request_timeout_ns)
         except ControllerUnavailable as error:
-            self._env.log.warning("controller_unavailable", reason=str(error))
-            self.post(RequestFailed(str(error)))
+            reason = str(error)
+            if reason not in self._troubles:
+                self._troubles.add(reason)
+                self._env.log.warning("controller_unavailable", reason=reason)
+            self.post(RequestFailed(reason))
             return None
+        self._troubles.clear()
+        return answer

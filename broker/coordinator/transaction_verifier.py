@@ -65,6 +65,8 @@ class TransactionVerifier:
         # The coordinators to which a task sends what is to be asked.
         self._sending: set[BrokerId] = set()
         self._is_closed = False
+        # Why a coordinator did not answer, as logged last, so that retries do not repeat it. Without those that answer.
+        self._troubles: dict[BrokerId, str] = {}
         # Cancels the timer after which questions are asked again.
         self._cancel_again: Callable[[], None] | None = None
 
@@ -134,8 +136,11 @@ class TransactionVerifier:
             self._env.log.warning("transactions_not_verified", broker_id=coordinator, reason=str(error))
             return self._verifications.not_served(coordinator, now_ns=self._env.now_ns())
         except ChannelError as error:
-            self._env.log.warning("transaction_verification_failed", broker_id=coordinator, reason=str(error))
+            if self._troubles.get(coordinator) != str(error):
+                self._troubles[coordinator] = str(error)
+                self._env.log.warning("transaction_verification_failed", broker_id=coordinator, reason=str(error))
             return self._verifications.failed(coordinator, ErrorCode.NETWORK_EXCEPTION, now_ns=self._env.now_ns())
+        self._troubles.pop(coordinator, None)
         return self._verifications.answered(coordinator, response, now_ns=self._env.now_ns())
 
     async def _send(self, coordinator: BrokerId, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:

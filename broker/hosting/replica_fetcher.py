@@ -169,6 +169,8 @@ class ReplicaFetcher:
         self._is_stopped = False
         self._wake = asyncio.Event()
         self._channel_backoff_ns = _FIRST_BACKOFF_NS
+        # The failures that were logged, so that retries do not repeat them. Empty when the leader has answered.
+        self._failures: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -430,13 +432,16 @@ class ReplicaFetcher:
             return
         elif self._session.answered(request, answer):
             self._channel_backoff_ns = _FIRST_BACKOFF_NS
+            self._failures.clear()
             self._process(request, answer)
         elif answer.error_code not in _SESSION_ERRORS:
             self._end_rounds(error_name(answer.error_code))
 
     async def _channel_failed(self, reason: str) -> None:
         self._drop_channel()
-        self._env.log.info("replica_fetch_failed", leader=self._leader_id, reason=reason)
+        if reason not in self._failures:
+            self._failures.add(reason)
+            self._env.log.info("replica_fetch_failed", leader=self._leader_id, reason=reason)
         await self._env.sleep_until(self._env.now_ns() + self._channel_backoff_ns)
         self._channel_backoff_ns = min(2 * self._channel_backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
 

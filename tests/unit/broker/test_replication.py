@@ -251,6 +251,24 @@ def test_a_consumer_never_reads_beyond_the_high_watermark() -> None:
     run(scenario)
 
 
+def test_a_leader_that_is_away_for_long_is_logged_once() -> None:
+    """Not with each attempt, of which there is one a second. The next outage is logged again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await three_brokers(cluster)
+        for number in (1, 2):
+            begun = len(cluster.world.events_named("replica_fetch_failed", "broker-3"))
+            isolate(cluster, 3)
+            assert (await cluster.produce(1, "a")).error_code == ErrorCode.NONE
+            await cluster.world.sleep(60)
+            # The poll that is under way, and then the attempts to connect.
+            assert 1 <= len(cluster.world.events_named("replica_fetch_failed", "broker-3")) - begun <= 2, number
+            cluster.world.network.mend()
+            await cluster.until(lambda: cluster.controller.partition().isr == (1, 2, 3))
+
+    run(scenario)
+
+
 def test_isr_shrinks_and_expands() -> None:
     """A follower that is cut off leaves the ISR after replica.lag.time.max.ms, and writing continues without it. It rejoins
     when it has caught up."""

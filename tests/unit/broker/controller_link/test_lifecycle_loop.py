@@ -282,6 +282,25 @@ def test_the_bytes_of_a_heartbeat_do_not_depend_on_the_number_of_partitions() ->
     assert after - before < 24
 
 
+def test_a_controller_that_is_away_for_long_is_logged_once() -> None:
+    """For each reason, not with each heartbeat that is not answered. The next outage is logged again."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.until_running()
+        logged = 0
+        for _ in range(2):
+            broker.side.world.network.cut("broker-1", "controller-100")
+            await broker.side.world.sleep(60)
+            reasons = [event.fields["reason"] for event in broker.side.world.events_named("controller_unavailable")[logged:]]
+            assert reasons and len({*reasons}) == len(reasons)
+            logged += len(reasons)
+            broker.side.world.network.mend()
+            broker.side.controller.requests.clear()
+            await broker.side.world.until(lambda: broker.heartbeats)
+
+    run(scenario)
+
+
 def test_a_registration_names_the_directories_that_are_online_when_it_is_built() -> None:
     """A directory that fails before the registration succeeds is left out of the registration. No heartbeat ever names
     it."""

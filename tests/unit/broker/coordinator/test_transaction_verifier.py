@@ -4,7 +4,7 @@ The brokers are functions that answer a request.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -48,7 +48,7 @@ def image(*, leader: int, fenced: bool = False) -> MetadataState:
 class Brokers:
     """Answers to every broker that all transactions are open, or fails with what the broker's list has next."""
 
-    def __init__(self, world: SimulatedWorld, failures: dict[str, list[Exception]]) -> None:
+    def __init__(self, world: SimulatedWorld, failures: dict[str, list[Exception | None]]) -> None:
         self._world = world
         self._failures = failures
         # Broker, version, and how many partitions were asked about.
@@ -63,8 +63,9 @@ class Brokers:
         self.asked_ms.append(self._world.now_ns() // NS_PER_MS)
         await self._world.sleep(0.01)
         failures = self._failures.get(broker)
-        if failures:
-            raise failures.pop(0)
+        failure = failures.pop(0) if failures else None
+        if failure is not None:
+            raise failure
         results = [partition_results(each, lambda _: self.answer_code) for each in request.transactions]
         return AddPartitionsToTxnResponse(results_by_transaction=results)
 
@@ -103,11 +104,11 @@ class Asking:
         self.answers.append((index, error))
 
 
-def run(script: Callable[[Asking], Any], state: MetadataState, **failures: list[Exception]) -> Asking:
+def run(script: Callable[[Asking], Any], state: MetadataState, **failures: Sequence[Exception | None]) -> Asking:
     made: list[Asking] = []
 
     async def scenario(world: SimulatedWorld) -> None:
-        brokers = Brokers(world, {name.replace("_", "-"): each for name, each in failures.items()})
+        brokers = Brokers(world, {name.replace("_", "-"): [*each] for name, each in failures.items()})
         async with asyncio.TaskGroup() as group:
             verifier = TransactionVerifier(
                 world.node("broker-1"),
@@ -171,6 +172,21 @@ def test_a_broker_that_does_not_answer_confirms_nothing() -> None:
     assert asking.answers == [(0, ErrorCode.NETWORK_EXCEPTION), (1, OK)]
     counts = asking.verifier.counts
     assert counts == VerificationCounts(asked=2, failed=1, time_ns_sum=counts.time_ns_sum, time_ns_max=10_000_000)
+
+
+def test_a_broker_that_does_not_answer_for_long_is_logged_once() -> None:
+    """Not with each producer's attempt. After an answer, the next failure is logged again."""
+
+    async def ask(asking: Asking) -> None:
+        for number in range(8):
+            asking.ask(number)
+            await asking.world.sleep(1)
+            logged = len(asking.world.events_named("transaction_verification_failed"))
+            assert logged == (1 if number < 4 else 2), number
+
+    failures = [ChannelError("lost"), ChannelError("lost"), ChannelError("lost")]
+    asking = run(ask, image(leader=2), host_2=[*failures, None, *failures])
+    assert [index for index, answer in asking.answers if answer is OK] == [3, 7]
 
 
 def test_a_broker_of_an_older_release_cannot_be_asked() -> None:
