@@ -4,9 +4,13 @@ Counterpart of Kafka's LogLoader. After a clean shutdown the files are trusted. 
 point's segment on is checked (header, checksum, ascending offsets and leader epochs). The first bad byte ends the log, and
 indexes, leader epochs and producers are rebuilt from the batches. A damaged transaction index is rebuilt as well, because
 unlike the other indexes it cannot be rebuilt when it is needed. A power cut may lose the end of an older segment and keep a
-newer one. Such a hole also ends the log: a replica that skipped over it would claim to have the records that it lost. But
-where the log was compacted it is none: a broker of Apache Kafka leaves out the last batch of a segment if nothing of it is
-left, and has synced what it keeps.
+newer one. Such a hole also ends the log: a replica that skipped over it would claim to have the records that it lost.
+
+A broker of Apache Kafka leaves gaps that are no holes: a compaction leaves out the last batch of a segment if nothing of it
+is left, and a follower's segment begins with its first batch, wherever the leader's compaction has left that. Below the
+first dirty offset every gap counts as one of these. So does one between two segments with index files, unless those of the
+first name records that it no longer has. Our segments get these files after their sync, hence after the sync of all before
+them; Kafka's have them from the beginning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -265,7 +269,7 @@ class _Loading:
         while number < len(self.segments):
             old = self.segments[number]
             expected = self.segments[number - 1].next_offset if number > first else old.base_offset
-            if expected < old.base_offset <= self.first_dirty_offset:
+            if expected < old.base_offset and await self._is_compacted_before(number):
                 self.segments[number - 1].next_offset = expected = old.base_offset
             if old.base_offset > expected:
                 await self._end_before(number, f"the records from {expected} to {old.base_offset} are missing")
@@ -284,6 +288,14 @@ class _Loading:
                 break
             number += 1
         await self._make_durable(first)
+
+    async def _is_compacted_before(self, number: int) -> bool:
+        """Whether the gap before the segment comes from a compaction. The segment before it has been validated."""
+        segment = self.segments[number]
+        if segment.base_offset <= self.first_dirty_offset:
+            return True
+        has_index = await self.log_dir.stat(segment.path(INDEX_SUFFIX)) is not None
+        return has_index and await self.segments[number - 1].ends_as_indexed()
 
     async def _validate(self, old: Segment, expected: int, epochs: LeaderEpochs) -> tuple[Segment, str | None]:
         """Returns a new segment with the valid batches of `old`, and the reason why they end early (None if all are
@@ -391,6 +403,9 @@ class _Loading:
         # Index files of an earlier run may reach past the new end, so remove them.
         for removing in newest.index_removal_steps():
             await removing
+        # If there is a gap before the segment, the next start must also see that it has an index.
+        for writing in newest.index_file_steps():
+            await writing
 
 
 def _contradiction(header: BatchHeader, expected: int, segment: Segment, epochs: LeaderEpochs) -> str | None:

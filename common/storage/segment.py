@@ -422,6 +422,12 @@ class Segment:
             return None
         return last[0], self.base_offset + last[1]
 
+    async def ends_as_indexed(self) -> bool:
+        """Whether the segment has a time index file, as it was written when the segment was full, and no entry in it names a
+        record beyond the segment's end."""
+        stat = await self.log_dir.stat(self.path(TIME_INDEX_SUFFIX))
+        return stat is not None and (stat.size == 0 or await self._last_time_entry() is not None)
+
     async def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Rebuilds both indexes from the batches, at Kafka's default interval. Raises BatchError for a damaged segment."""
         rebuilt = Segment(self.log_dir, self.folder, self.base_offset)

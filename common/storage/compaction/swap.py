@@ -19,7 +19,7 @@ The file names are Kafka's, and so is what a start makes of them:
    gone, readers would skip the producer's next transaction.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from common.environment.interface import LogDir
 from common.records.batch import BatchError
@@ -82,9 +82,9 @@ async def finish_swaps(log_dir: LogDir, folder: str, names: Iterable[str]) -> bo
     # Kafka splits a segment that has grown too large into several, and renames the last one first. If one of them is not
     # renamed yet, the old segment is still there.
     leftovers += [segment_file(base) + SWAP_SUFFIX for base in swaps if cleaned and base > min(cleaned)]
-    # Kafka also swaps index files. They are built again from the segment.
-    leftovers += [name for name in names if name.endswith(SWAP_SUFFIX) and not name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
     swaps = [base for base in swaps if segment_file(base) + SWAP_SUFFIX not in leftovers]
+    new_files = {segment_file(base) + SWAP_SUFFIX for base in swaps} | {*_swapped_indexes(names, swaps)}
+    leftovers += [name for name in names if name.endswith(SWAP_SUFFIX) and name not in new_files]
     new_indexes = {
         base: name
         for base in swaps
@@ -109,7 +109,21 @@ async def finish_swaps(log_dir: LogDir, folder: str, names: Iterable[str]) -> bo
             await log_dir.fsync_dir(folder)
         await log_dir.rename(f"{folder}/{segment_file(base)}{SWAP_SUFFIX}", f"{folder}/{segment_file(base)}")
         await log_dir.fsync_dir(folder)
-    return bool(swaps or leftovers)
+    for name in _swapped_indexes(names, swaps):
+        await log_dir.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP_SUFFIX)}")
+    return bool(swaps or leftovers or new_files)
+
+
+def _swapped_indexes(names: Collection[str], swaps: Collection[int]) -> Iterator[str]:
+    """Returns the index files that Kafka has written for compacted segments. It renames them after the segment. They show
+    that the segment was complete (`common/storage/recovery.py`)."""
+    for name in names:
+        new_name = name.removesuffix(SWAP_SUFFIX)
+        parsed = parse_segment_file(new_name)
+        if new_name == name or parsed is None or parsed[1] not in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            continue
+        if parsed[0] in swaps or (segment_file(parsed[0]) in names and new_name not in names):
+            yield name
 
 
 def _base_offset(name: str, suffix: str) -> int | None:

@@ -191,6 +191,72 @@ def test_a_gap_that_apache_kafka_left_between_two_segments_is_no_loss(is_clean: 
     SimulatedWorld(1).run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("missing", "renamed", "is_lost"),
+    [
+        ((), (), False),
+        ((1, ".index"), (), True),
+        ((0, ".timeindex"), (), True),
+        ((), (".log", ".index", ".timeindex"), False),
+        ((), (".index", ".timeindex"), False),
+    ],
+)
+def test_a_gap_between_two_segments_with_indexes_is_no_loss(
+    missing: tuple[int, str] | tuple[()], renamed: tuple[str, ...], is_lost: bool
+) -> None:
+    """A follower of Apache Kafka has such gaps where its leader has compacted the log, and a compaction that was killed
+    leaves one before the first dirty offset has moved. An index that is missing shows that the segment was not synced; one
+    may still have the name that it had in a swap."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log)
+        before, (first, second, *_) = await records_of(log), log.segment_base_offsets
+        await log.close()
+        disk, kept = world.disk(PATH), b""
+        for header, view in [*split_batches(log_files(disk)[f"{first:020d}.log"])][:-1]:
+            kept += bytes(view)
+            end_offset = header.next_offset
+        disk.write(f"{FOLDER}/{first:020d}.log", kept)
+        for suffix in renamed:
+            name = f"{FOLDER}/{first:020d}{suffix}"
+            disk.write(f"{name}.swap", log_files(disk)[f"{first:020d}{suffix}"])
+            disk.delete(name)
+        if missing:
+            number, suffix = missing
+            disk.delete(f"{FOLDER}/{(first, second)[number]:020d}{suffix}")
+        again = await Log.load(await attached(world), FOLDER, CONFIG)
+        assert again.recovery.lost_anything == is_lost
+        left = {offset: pair for offset, pair in before.items() if offset < end_offset or (offset >= second and not is_lost)}
+        assert await records_of(again) == left
+        assert not [name for name in log_files(disk) if name.endswith(".swap")]
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_torn_segment_after_a_gap_stays_at_the_next_start() -> None:
+    """The first start cuts off the torn batch and removes what the index says of it. The second one follows a kill."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log)
+        before, bases = await records_of(log), log.segment_base_offsets
+        await log.close()
+        disk, kept = world.disk(PATH), b""
+        for _, view in [*split_batches(log_files(disk)[f"{bases[-2]:020d}.log"])][:-1]:
+            kept += bytes(view)
+        disk.write(f"{FOLDER}/{bases[-2]:020d}.log", kept)
+        newest = f"{bases[-1]:020d}.log"
+        disk.write(f"{FOLDER}/{newest}", log_files(disk)[newest][:-1])
+        torn = await Log.load(await attached(world), FOLDER, CONFIG)
+        assert torn.log_end_offset == max(before)
+        world.crash("a")
+        again = await Log.load(await attached(world, node="b"), FOLDER, CONFIG)
+        assert (again.recovery.lost_anything, again.log_end_offset) == (False, max(before))
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_second_compaction_uses_what_the_first_one_left() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, CONFIG)
