@@ -2,8 +2,8 @@
 
 The file names are Kafka's, and so is what a start makes of them:
 
-    X.log.cleaned        being written; a start removes it
-    X.txnindex.cleaned   the aborted transactions that are left; without X.log.swap, a start removes it
+    X.log.cleaned        being written; a start removes it, and a start of Kafka every .swap file of X or a later segment
+    X.txnindex.swap      the aborted transactions that are left; without X.log.swap, a start removes it
     X.log.swap           complete and synced; a start removes the segments that it replaces, and renames it to X.log
     Y.log.deleted        replaced; removed after file.delete.delay.ms, or by a start
 
@@ -15,7 +15,7 @@ The file names are Kafka's, and so is what a start makes of them:
    file is left to tell: after a crash, a gap between two segments means lost records.
 4. If one of the old segments has a transaction index, the new one gets one as well, even an empty one, before rule 1's
    rename; and its own rename is durable before X.log.swap loses its name. So a start that finds X.log.swap without
-   X.txnindex.cleaned knows that X.txnindex belongs to it. A stale entry would be as bad as a missing one: if its marker is
+   X.txnindex.swap knows that X.txnindex belongs to it. A stale entry would be as bad as a missing one: if its marker is
    gone, readers would skip the producer's next transaction.
 """
 
@@ -56,14 +56,15 @@ def swap_steps(cleaned: Segment, replaced: Sequence[Segment]) -> Steps:
     assert cleaned.transactions is not None
     cleaned.has_transaction_file = cleaned.aborted is not None or any(each.has_transaction_file for each in replaced)
     if cleaned.has_transaction_file:
-        yield log_dir.replace_file(transactions + CLEANED_SUFFIX, cleaned.transactions.to_bytes())
+        # With the suffix .cleaned, a broker of Kafka that takes over would remove X.log.swap.
+        yield log_dir.replace_file(transactions + SWAP_SUFFIX, cleaned.transactions.to_bytes())
     yield log_dir.rename(cleaned.cleaned_path(folder), swap)
     yield log_dir.fsync_dir(folder)
     for segment in replaced:
         yield from segment.removal_steps()
     yield log_dir.fsync_dir(folder)
     if cleaned.has_transaction_file:
-        yield log_dir.rename(transactions + CLEANED_SUFFIX, transactions)
+        yield log_dir.rename(transactions + SWAP_SUFFIX, transactions)
         yield log_dir.fsync_dir(folder)
     yield log_dir.rename(swap, cleaned.path())
     yield log_dir.fsync_dir(folder)

@@ -253,6 +253,28 @@ def operations(*, is_second: bool) -> int:
     return len(done)
 
 
+def test_a_start_of_apache_kafka_never_removes_what_is_swapped_in() -> None:
+    """It takes a .swap file for a part of an unfinished split if a .cleaned file of the same or an earlier segment is there.
+    By then the old segments are gone."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await prepared(world, is_second=False)
+        swaps: set[str] = set()
+
+        def look(_path: str, _kind: str, _name: str) -> None:
+            names = log_files(world.disk(PATH))
+            swapped = [name for name in names if name.endswith(".swap") and f"{name[:20]}.log.swap" in names]
+            swaps.update(name[20:] for name in swapped)
+            first_cleaned = min((name[:20] for name in names if name.endswith(".cleaned")), default=None)
+            assert first_cleaned is None or all(name[:20] < first_cleaned for name in swapped), [*names]
+
+        world.operation_watchers.append(look)
+        await compact(log, end=log.log_end_offset - 1, now_ms=20_000)
+        assert swaps == {".log.swap", ".txnindex.swap"}
+
+    SimulatedWorld(1).run(scenario)
+
+
 CRASHES = [(number, is_second) for is_second in (False, True) for number in range(operations(is_second=is_second))]
 
 
