@@ -520,7 +520,8 @@ class MetadataState:
         for topic in topics:
             for index, partition in list(topic.partitions.items()):
                 if partition.eligible_leader_replicas or partition.last_known_elr:
-                    cleared = partition._replace(eligible_leader_replicas=(), last_known_elr=())
+                    epoch = PartitionEpoch(partition.partition_epoch + 1)
+                    cleared = partition._replace(eligible_leader_replicas=(), last_known_elr=(), partition_epoch=epoch)
                     self._put_partition(topic, index, cleared, offset, delta)
 
     def _replay_config(self, record: ConfigRecord, _offset: Offset, delta: MetadataDelta | None) -> None:

@@ -21,6 +21,7 @@ from tests.interop.mixed.cluster import READY_SECONDS, TERMINATED, MixedCluster,
 from tests.interop.mixed.releases import Release
 from tests.interop.topics import create_topic
 
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 TOPIC, PARTITIONS = "t", 2
 OURS, THEIRS = 1, (2, 3)
@@ -58,6 +59,28 @@ def test_an_eligible_replica_of_ours_leads_after_an_orderly_stop(newest: Release
         cluster.start(3)
         until_described(cluster, OURS, {OURS, *THEIRS}, set())
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
+        assert cluster.stop() == {OURS: 0, 2: TERMINATED, 3: TERMINATED, 101: TERMINATED}
+
+
+def test_our_leader_takes_replicas_back_when_none_are_eligible_any_more(newest: Release, tmp_path: Path) -> None:
+    """A new min.insync.replicas ends the eligible leader replicas, which counts as a change of their partitions. The
+    controller refuses the leader's next ISR change if the leader has not counted it."""
+    controller = Node(101, "controller", newest, disks=0, format_options=WITHOUT_FURTHER_GROUPS)
+    nodes = [controller, Node(OURS, "broker"), *(Node(number, "broker", newest) for number in THEIRS)]
+    with mixed_cluster(tmp_path, nodes, overrides=OVERRIDES, level="4.4") as cluster:
+        configs = {"min.insync.replicas": "2"}
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=3, configs=configs)
+        for victim, left in ((2, {OURS, 3}), (3, {OURS})):
+            cluster.kill(victim)
+            assert cluster.until_isr(TOPIC, dict.fromkeys(range(PARTITIONS), left))
+        until_described(cluster, OURS, {OURS}, {3})
+        change = ("--alter", "--entity-type", "topics", "--entity-name", TOPIC, "--add-config", "min.insync.replicas=1")
+        done = newest.run(CONFIGS, "--bootstrap-server", cluster.bootstrap, *change)
+        assert done.status == 0, done
+        until_described(cluster, OURS, {OURS}, set())
+        for victim in THEIRS:
+            cluster.start(victim)
+        assert cluster.until_isr(TOPIC, {index: {OURS, *THEIRS} for index in range(PARTITIONS)})
         assert cluster.stop() == {OURS: 0, 2: TERMINATED, 3: TERMINATED, 101: TERMINATED}
 
 

@@ -361,7 +361,8 @@ def test_records_without_effect() -> None:
 
 def test_eligible_leader_replicas() -> None:
     """KIP-966. A change that does not name them leaves them as they are, one with an empty list ends them. They end for a
-    topic, or for all, without a change of the partition's epoch."""
+    topic, or for all, by a change of each partition that has some. An Apache Kafka controller counts its epoch, and takes
+    the leader's ISR changes with that epoch only."""
     state = replay(topic(1), partition(1, 0, [1, 2, 3]), topic(2), partition(2, 0, [1, 2, 3]))
 
     def found(number: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -379,10 +380,10 @@ def test_eligible_leader_replicas() -> None:
     replay(PartitionChangeRecord(partition_id=0, topic_id=T, eligible_leader_replicas=[]), into=state)
     assert found(1) == ((), (3,), epoch + 3)
     replay(ClearElrRecord(topic_name="topic-1"), into=state)
-    assert (found(1), found(2)) == (((), (), epoch + 3), ((2, 3), (3,), epoch + 1))
+    assert (found(1), found(2)) == (((), (), epoch + 4), ((2, 3), (3,), epoch + 1))
     delta = MetadataDelta()
     replay(ClearElrRecord(), into=state, delta=delta)
-    assert found(2) == ((), (), epoch + 1)
+    assert (found(1), found(2)) == (((), (), epoch + 4), ((), (), epoch + 2))
     assert list(delta.changed_partitions) == [TopicIdPartition(topic_id(2), 0)]
     check_indexes(state)
 
