@@ -19,7 +19,7 @@ a cause must end in `_advance`.
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -54,7 +54,7 @@ from common.protocol.messages.metadata import MetadataResponse
 from common.protocol.messages.offset_fetch import OffsetFetchResponse
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.numbering import NumberingSource
-from common.protocol.registry import APIS, Api
+from common.protocol.registry import APIS
 from common.protocol.schema import Struct, VersionRange
 from common.slices import ELEMENTS_PER_SLICE, result_in_slices
 from common.time_units import NS_PER_MS, NS_PER_S
@@ -139,27 +139,24 @@ class _Exchange:
         api_key: ApiKey,
         version: int,
         correlation_id: int,
-        request: Struct | None = None,
         frame_size: int = 0,
-        size: int = 0,
-        response_size: int = 0,
         is_long: bool = False,
     ) -> None:
         self._connection = connection
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
-        # The decoded request. None once it is answered or released. Nothing else that outlives the handler may refer to the
-        # request; otherwise its frame would stay in memory.
-        self.request = request
+        # The decoded request. None until it is decoded, and once it is answered or released. Nothing else that outlives the
+        # handler may refer to the request; otherwise its frame would stay in memory.
+        self.request: Struct | None = None
         # The part of `size` that is the request's frame. 0 once the frame is released.
         self.frame_size = frame_size
         # Whether the handler still needs the request when it has answered. It then calls `release` later.
         self.is_kept = False
         # The estimated memory of the request while it is handled. Releasing the request subtracts its frame.
-        self.size = size
+        self.size = 0
         # The size of the response: estimated until the response is encoded, exact from then on.
-        self.response_size = response_size
+        self.response_size = 0
         # The encoded response. None until it is encoded, and for a request that wants no response.
         self.parts: list[Part] | None = None
         # Whether the request has thousands of elements, and so the response may have as many.
@@ -444,68 +441,9 @@ class ServedConnection:
             self._refuse_version(api.key, version, correlation_id)
             return
         client_id, body = request_body(frame, is_flexible=is_flexible)
-        if len(frame) > LONG_REQUEST_BYTES and api.request is not ProduceRequest:
-            self._is_decoding = True
-            starting = self._start_in_slices(handler, frame, api, version, correlation_id, client_id, body)
-            self._server.task_group.create_task(starting)
-            return
-        request, memory = decode_request(api.request, body, version, numbering=self._server.numbering())
-        self._start_decoded(handler, frame, api, version, correlation_id, client_id, request, memory)
-
-    async def _start_in_slices(
-        self,
-        handler: Handler,
-        frame: memoryview,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        body: memoryview,
-    ) -> None:
-        expected_bytes = len(frame) * DECODED_FACTOR
-        self._in_flight_bytes += expected_bytes
-        self._charge()
-        try:
-            decoding = decode_request_in_slices(api.request, body, version, numbering=self._server.numbering())
-            request, memory = await result_in_slices(decoding, items=ELEMENTS_PER_SLICE)
-        except RemoteProtocolError as error:
-            self._in_flight_bytes -= expected_bytes
-            if self._is_open:
-                self._refuse(str(error))
-            self._charge()
-            return
-        self._in_flight_bytes -= expected_bytes
-        self._is_decoding = False
-        if self._is_open:
-            self._start_decoded(handler, frame, api, version, correlation_id, client_id, request, memory, is_long=True)
-            self._send_and_advance()
-        else:
-            self._charge()
-
-    def _start_decoded(
-        self,
-        handler: Handler,
-        frame: memoryview,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        request: Struct,
-        memory: int,
-        is_long: bool = False,
-    ) -> None:
         frame_size = len(frame)
-        size, response_size = frame_size + memory, 0
-        if isinstance(request, FetchRequest):
-            size = max(size, frame_size * DECODED_FACTOR)
-            if _is_of_follower(request):
-                self._is_followers = True
-            else:
-                response_size = _expected_response_size(request)
-        elif not isinstance(request, ProduceRequest):
-            size = max(size, frame_size * DECODED_FACTOR)
-            response_size = _expected_response_size(request)
-        exchange = _Exchange(self, api.key, version, correlation_id, request, frame_size, size, response_size, is_long)
+        is_long = frame_size > LONG_REQUEST_BYTES and api.request is not ProduceRequest
+        exchange = _Exchange(self, api.key, version, correlation_id, frame_size, is_long)
         # By position: keywords double the time that it takes to create an object.
         context = RequestContext(
             api.key,
@@ -521,10 +459,56 @@ class ServedConnection:
             exchange,
             self._client_gone,
         )
-        self._exchanges.append(exchange)
-        self._response_bytes += response_size
+        if is_long:
+            self._is_decoding = True
+            decoding = decode_request_in_slices(api.request, body, version, numbering=self._server.numbering())
+            self._server.task_group.create_task(self._start_in_slices(handler, context, exchange, decoding))
+            return
+        request, memory = decode_request(api.request, body, version, numbering=self._server.numbering())
+        self._start_decoded(handler, context, exchange, request, memory)
+
+    async def _start_in_slices(
+        self,
+        handler: Handler,
+        context: RequestContext,
+        exchange: _Exchange,
+        decoding: Generator[None, None, tuple[Struct, int]],
+    ) -> None:
+        exchange.size = exchange.frame_size * DECODED_FACTOR
+        self._in_flight_bytes += exchange.size
+        self._charge()
+        try:
+            request, memory = await result_in_slices(decoding, items=ELEMENTS_PER_SLICE)
+        except RemoteProtocolError as error:
+            if self._is_open:
+                # This closes the connection.
+                self._refuse(str(error))
+        if not self._is_open:
+            self._answer(exchange, None)
+            return
+        self._start_decoded(handler, context, exchange, request, memory)
+        self._is_decoding = False
+        self._send_and_advance()
+
+    def _start_decoded(
+        self, handler: Handler, context: RequestContext, exchange: _Exchange, request: Struct, memory: int
+    ) -> None:
+        frame_size = exchange.frame_size
+        size, response_size = frame_size + memory, 0
+        if isinstance(request, FetchRequest):
+            size = max(size, frame_size * DECODED_FACTOR)
+            if _is_of_follower(request):
+                self._is_followers = True
+            else:
+                response_size = _expected_response_size(request)
+        elif not isinstance(request, ProduceRequest):
+            size = max(size, frame_size * DECODED_FACTOR)
+            response_size = _expected_response_size(request)
         # Charged when `_advance` has started all requests that have arrived, or when one of them is released or waits.
-        self._in_flight_bytes += size
+        self._in_flight_bytes += size - exchange.size
+        self._response_bytes += response_size
+        exchange.request, exchange.size, exchange.response_size = request, size, response_size
+        self._exchanges.append(exchange)
         try:
             self._server.authorize(context, request)
             result = handler(context, request)

@@ -88,8 +88,7 @@ def decode(
     except _DECODING_ERRORS as error:
         raise _malformed(message_class, version, error) from None
     if position != len(buffer):
-        name = message_class.wire_schema.name
-        raise TrailingBytes(f"{len(buffer) - position} bytes follow {name} version {version}")
+        raise _trailing(message_class, version, len(buffer) - position)
     return message
 
 
@@ -97,16 +96,9 @@ def decode_in_slices(
     message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> Generator[None, None, AnyStruct]:
     """`decode` for a message that may have very many elements: yields after each element."""
-    slot = 0 if numbering is Numbering.KIP858 else 1
-    decoder = message_class.wire_sliced_decoders[slot].get(version) or _new_sliced_decoder(message_class, version, slot)
-    try:
-        message: AnyStruct
-        message, position, _ = yield from decoder(buffer)
-    except _DECODING_ERRORS as error:
-        raise _malformed(message_class, version, error) from None
+    message, position, _ = yield from _decode_any_in_slices(message_class, buffer, version, numbering)
     if position != len(buffer):
-        name = message_class.wire_schema.name
-        raise TrailingBytes(f"{len(buffer) - position} bytes follow {name} version {version}")
+        raise _trailing(message_class, version, len(buffer) - position)
     return message
 
 
@@ -148,13 +140,7 @@ def decode_request_in_slices(
     message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> Generator[None, None, tuple[AnyStruct, int]]:
     """`decode_request` for a request that may have very many elements: yields after each element."""
-    slot = 0 if numbering is Numbering.KIP858 else 1
-    decoder = message_class.wire_sliced_decoders[slot].get(version) or _new_sliced_decoder(message_class, version, slot)
-    try:
-        message: AnyStruct
-        message, _, memory = yield from decoder(buffer)
-    except _DECODING_ERRORS as error:
-        raise _malformed(message_class, version, error) from None
+    message, _, memory = yield from _decode_any_in_slices(message_class, buffer, version, numbering)
     return message, memory
 
 
@@ -172,6 +158,23 @@ def decode_with_version(message_class: type[AnyStruct], buffer: Buffer) -> AnySt
     if version not in message_schema(message_class).versions:
         raise InvalidValue(f"{message_class.wire_schema.name} has no version {version}")
     return decode(message_class, buffer[_VERSION_PREFIX.size :], version)
+
+
+def _decode_any_in_slices(
+    message_class: type[AnyStruct], buffer: Buffer, version: int, numbering: Numbering
+) -> Generator[None, None, tuple[AnyStruct, int, int]]:
+    """Returns what the generated decoder does: the message, the position after it, and the memory of its elements."""
+    slot = 0 if numbering is Numbering.KIP858 else 1
+    decoder = message_class.wire_sliced_decoders[slot].get(version) or _new_sliced_decoder(message_class, version, slot)
+    try:
+        decoded: tuple[AnyStruct, int, int] = yield from decoder(buffer)
+    except _DECODING_ERRORS as error:
+        raise _malformed(message_class, version, error) from None
+    return decoded
+
+
+def _trailing(message_class: type[Struct], version: int, size: int) -> RemoteProtocolError:
+    return TrailingBytes(f"{size} bytes follow {message_class.wire_schema.name} version {version}")
 
 
 def _malformed(message_class: type[Struct], version: int, error: Exception) -> RemoteProtocolError:
