@@ -5,7 +5,7 @@ the requests are brought into one form here: topics and partitions that do not e
 version 10 on) become names, and the single group of an older OffsetFetch becomes a list of one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -30,7 +30,6 @@ from common.protocol.messages.offset_commit import (
 )
 from common.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -71,6 +70,13 @@ class AskedPartition(Protocol):
 
 
 Asked = TypeVar("Asked", bound=AskedPartition)
+CommittedTopic = TypeVar("CommittedTopic", OffsetCommitRequestTopic, TxnOffsetCommitRequestTopic)
+
+
+class AskedTopic(Protocol[Asked]):
+    """What the requests say of a topic."""
+
+    partitions: list[Asked]
 
 
 class GroupOffsetsRequests:
@@ -93,13 +99,18 @@ class GroupOffsetsRequests:
 
     def handle_commit(self, context: RequestContext, request: OffsetCommitRequest) -> Any:
         """Answers once the offsets are committed in every in-sync replica of the group's partition."""
-        known: list[OffsetCommitRequestTopic] = []
-        refused: list[OffsetCommitResponseTopic] = []
-        for asked in request.topics:
-            self._sort_out(asked, known, refused, by_id=context.api_version >= _TOPIC_ID_FIRST_VERSION)
-        if not known:
+        by_id = context.api_version >= _TOPIC_ID_FIRST_VERSION
+        refused = [
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[OffsetCommitResponsePartition(partition_index=each, error_code=error) for each in missing],
+            )
+            for topic, missing, error in self._sort_out(request.topics, by_id=by_id)
+        ]
+        request.topics = [topic for topic in request.topics if topic.partitions]
+        if not request.topics:
             return OffsetCommitResponse(topics=refused)
-        request.topics = known
         waiting = waiting_for(context, request)
         caller = Caller("", "", knows_missing_groups=context.api_version >= _MISSING_GROUPS_FIRST_VERSION)
         self._coordinator.perform(
@@ -107,35 +118,17 @@ class GroupOffsetsRequests:
         )
         return _with_refused(waiting, refused) if refused else response_of(context, waiting)
 
-    def _sort_out(
-        self,
-        asked: OffsetCommitRequestTopic,
-        known: list[OffsetCommitRequestTopic],
-        refused: list[OffsetCommitResponseTopic],
-        *,
-        by_id: bool,
-    ) -> None:
-        topic = self._topic(asked, by_id=by_id)
-        present, missing = _existing_and_missing(topic, asked.partitions)
-        if topic is not None:
-            asked.name, asked.topic_id = topic.name, topic.id
-            if present or not asked.partitions:
-                known.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic.id, partitions=present))
-        if missing:
-            error = _unknown_error(topic, by_id=by_id)
-            partitions = [OffsetCommitResponsePartition(partition_index=each, error_code=error) for each in missing]
-            refused.append(OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
-
-    def _topic(self, asked: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, *, by_id: bool) -> Topic | None:
-        return self._state.topics.get(TopicId(asked.topic_id)) if by_id else self._state.topic_named(asked.name)
-
     def handle_transactional_commit(self, context: RequestContext, request: TxnOffsetCommitRequest) -> Any:
         """Answers once the offsets are in the producer's transaction, in every in-sync replica of the group's partition."""
         by_id = context.api_version >= _TRANSACTIONAL_TOPIC_ID_FIRST_VERSION
         refused = [
-            unknown for topic in request.topics if (unknown := self._take_out_missing(topic, by_id=by_id)) is not None
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[TxnOffsetCommitResponsePartition(partition_index=each, error_code=error) for each in missing],
+            )
+            for topic, missing, error in self._sort_out(request.topics, by_id=by_id)
         ]
-        # What is left must have an id: a topic that does not exist has nothing left.
         request.topics = [topic for topic in request.topics if topic.partitions]
         waiting = waiting_for(context, request)
         if not request.group_id:
@@ -153,16 +146,19 @@ class GroupOffsetsRequests:
             )
         return _with_refused(waiting, refused) if refused else response_of(context, waiting)
 
-    def _take_out_missing(self, asked: TxnOffsetCommitRequestTopic, *, by_id: bool) -> TxnOffsetCommitResponseTopic | None:
-        topic = self._topic(asked, by_id=by_id)
-        if topic is not None:
-            asked.name, asked.topic_id = topic.name, topic.id
-        asked.partitions, missing = _existing_and_missing(topic, asked.partitions)
-        error = _unknown_error(topic, by_id=by_id)
-        partitions = [TxnOffsetCommitResponsePartition(partition_index=each, error_code=error) for each in missing]
-        if not missing:
-            return None
-        return TxnOffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
+    def _sort_out(
+        self, topics: Iterable[CommittedTopic], *, by_id: bool
+    ) -> Iterator[tuple[CommittedTopic, list[int], ErrorCode]]:
+        """Gives the topics that exist both name and id, and takes the partitions that do not exist out of them. Yields each
+        topic that had some, with their indexes and their error."""
+        for asked in topics:
+            topic = self._state.topics.get(TopicId(asked.topic_id)) if by_id else self._state.topic_named(asked.name)
+            if topic is not None:
+                asked.name, asked.topic_id = topic.name, topic.id
+            missing = _take_out_missing(asked, topic)
+            if missing:
+                is_id_unknown = topic is None and by_id
+                yield asked, missing, ErrorCode.UNKNOWN_TOPIC_ID if is_id_unknown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     # --- fetch ---------------------------------------------------------------------------------------------------
 
@@ -233,26 +229,26 @@ class GroupOffsetsRequests:
         if not request.group_id:
             waiting.refuse(ErrorCode.INVALID_GROUP_ID)
             return response_of(context, waiting)
-        refused = [unknown for topic in request.topics if (unknown := self._take_out_unknown(topic)) is not None]
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refused = [
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[OffsetDeleteResponsePartition(partition_index=each, error_code=error) for each in missing],
+            )
+            for topic in request.topics
+            if (missing := _take_out_missing(topic, self._state.topic_named(topic.name)))
+        ]
         self._coordinator.perform(request.group_id, waiting, lambda shard, now: shard.delete_offsets(now, waiting, request))
         return _with_undeleted(waiting, refused) if refused else response_of(context, waiting)
 
-    def _take_out_unknown(self, asked: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic | None:
-        asked.partitions, unknown = _existing_and_missing(self._state.topic_named(asked.name), asked.partitions)
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        partitions = [OffsetDeleteResponsePartition(partition_index=each, error_code=error) for each in unknown]
-        return OffsetDeleteResponseTopic(name=asked.name, partitions=partitions) if unknown else None
 
-
-def _unknown_error(topic: Topic | None, *, by_id: bool) -> ErrorCode:
-    return ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _existing_and_missing(topic: Topic | None, asked: Sequence[Asked]) -> tuple[list[Asked], list[int]]:
-    """Returns those that exist of the partitions that a request names, and the indexes of the others."""
+def _take_out_missing(asked: AskedTopic[Asked], topic: Topic | None) -> list[int]:
+    """Takes the partitions that do not exist out of a request, and returns their indexes."""
     exists = () if topic is None else topic.partitions
-    existing = [each for each in asked if each.partition_index in exists]
-    return existing, [each.partition_index for each in asked if each.partition_index not in exists]
+    missing = [each.partition_index for each in asked.partitions if each.partition_index not in exists]
+    if missing:
+        asked.partitions = [each for each in asked.partitions if each.partition_index in exists]
+    return missing
 
 
 async def _with_refused(
