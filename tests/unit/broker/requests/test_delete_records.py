@@ -212,6 +212,24 @@ def test_the_records_of_many_partitions_are_deleted_in_slices() -> None:
     run(scenario)
 
 
+def test_the_answer_waits_for_the_follower_of_a_later_partition() -> None:
+    """The partition before has none, so its wait is over before the other one has begun."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1], [1, 2])
+        for index in (0, 1):
+            await cluster.started(index)
+            assert (await cluster.produce(1, "a", index=index)).error_code == ErrorCode.NONE
+        cluster.crash(2)
+        alone, followed = await delete(cluster, 1, ("t", 0, 1), ("t", 1, 1), timeout_ms=1000)
+        assert (alone.error_code, alone.low_watermark) == (ErrorCode.NONE, 1)
+        assert followed.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    run(scenario)
+
+
 def test_many_waits_for_a_follower_end_at_the_deadline_in_slices() -> None:
     async def scenario(cluster: Cluster) -> None:
         await with_records(cluster, [1, 2])

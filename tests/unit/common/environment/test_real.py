@@ -1,7 +1,9 @@
 """Clock, timers, randomness and metrics of the real environment."""
 
 import asyncio
+import errno
 import gc
+import os
 import socket
 import threading
 import time
@@ -9,9 +11,11 @@ import urllib.request
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
+from common.environment import metrics_server
 from common.environment.interface import ListenFailed
 from common.environment.metrics_server import CONNECTIONS_MAX, MetricsServer
 from common.environment.process import PROCESS
@@ -225,6 +229,42 @@ async def test_rubbish_sent_to_the_metrics_is_no_failure_of_the_node(
             pass
     assert b"kafka_server_kafkaserver_brokerstate 3.0" in scrape(metrics_port)
     assert capfd.readouterr().err == ""
+
+
+async def test_a_scrape_for_which_there_is_no_thread_or_descriptor_fails_alone(
+    env: RealEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may have more of them when the next scrape comes."""
+
+    class Listening(socket.socket):
+        is_short = True
+
+        def accept(self) -> tuple[socket.socket, Any]:
+            if self.is_short:
+                self.is_short = False
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().accept()
+
+    monkeypatch.setattr(metrics_server, "_ACCEPT_PAUSE_SECONDS", 0)
+    collector = SnapshotCollector(env.now_ns)
+    collector.publish([gauge("kafka_server_kafkaserver_brokerstate", "State of the broker.", 3)])
+    listening = Listening(fileno=listening_socket("127.0.0.1", 0).detach())
+    port = listening.getsockname()[1]
+    server = MetricsServer(listening, collector, PROCESS)
+    start = threading.Thread.start
+
+    def refuse_an_answer(thread: threading.Thread) -> None:
+        if thread.name == "metrics answer":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse_an_answer)
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as refused:
+            assert refused.recv(1) == b""
+    assert not listening.is_short
+    assert b"kafka_server_kafkaserver_brokerstate 3.0" in scrape(port)
+    server.stop()
 
 
 async def test_a_host_name_that_cannot_be_and_a_missing_thread_are_refusals(

@@ -783,7 +783,7 @@ def test_a_long_request_is_decoded_and_answered_in_slices(run: Run, way: str, mo
 
 def test_a_long_request_that_is_malformed_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     # It is refused as a short one is, and does not count as memory in use for ever. Nor does one whose peer has gone before
-    # it is decoded.
+    # it is decoded, and nobody has to hear of what such a peer has sent.
     request = bytearray(metadata_request_of(2 * ELEMENTS_PER_SLICE))
     request[-20:] = b"\xff" * 20
 
@@ -796,17 +796,19 @@ def test_a_long_request_that_is_malformed_closes_its_connection(monkeypatch: pyt
 
         monkeypatch.setattr(served_connection, "result_in_slices", later)
         async with Server(world, METADATA) as server:
-            peer, gone = await server.raw(), await server.raw()
-            peer.send(bytes(request))
+            peer, gone, gone_too = [await server.raw() for _ in range(3)]
+            for sender in (peer, gone_too):
+                sender.send(bytes(request))
             gone.send(metadata_request_of(2 * ELEMENTS_PER_SLICE))
-            await world.until(lambda: server.server.memory.used_bytes == 2 * 10 * (len(request) - 4))
-            gone.connection.abort()
+            await world.until(lambda: server.server.memory.used_bytes == 3 * 10 * (len(request) - 4))
+            for sender in (gone, gone_too):
+                sender.connection.abort()
             await world.until(lambda: server.server.connection_count == 1)
             assert not world.logged("request_malformed")
             may_decode.set()
             await peer.lost()
-            assert len(world.logged("request_malformed")) == 1
             await world.until(lambda: not server.server.memory.used_bytes)
+            assert len(world.logged("request_malformed")) == 1
 
     run_simulated(scenario)
 
