@@ -328,7 +328,7 @@ _CONTROLLER = (
             "if now_ns < failure.deadline_ns or not self._leads_in(directory_id):",
             "if True:",
         ),
-        seed=113,
+        seed=65,
     ),
     _bug(
         "a heartbeat elects before it looks at lost directories",
@@ -657,7 +657,7 @@ _MOVES = (
         "a move that failed keeps its assignment",
         "The replica's next move replaces the entry.",
         Edit(Moves._end, "self._known.movement.end(partition.key)", "pass"),
-        seed=40,
+        seed=10,
     ),
     _bug(
         "the only copy is deleted as planned",
