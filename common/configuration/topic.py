@@ -233,6 +233,9 @@ def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
                 raise ConfigError(f"{key}={value} has no effect in this version; {allowed}")
         elif key not in known:
             raise ConfigError(f"Unknown topic config name: {key}")
+        elif key == "cleanup.policy" and value and not all(map(str.strip, value.split(","))):
+            # Brokers of Apache Kafka would create no log of the topic, and start no more.
+            raise ConfigError(f"{key}={value} is not valid; no policy may be empty")
     values = load_settings(
         TopicConfig, {key: value for key, value in overrides.items() if key in known and value is not None}
     )

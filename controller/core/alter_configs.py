@@ -28,7 +28,7 @@ from common.configuration.kafka_keys import KAFKA_KEYS
 from common.configuration.server import CORDONED_LOG_DIRS, DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
 from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting, settings_of
 from common.configuration.topic import WITHOUT_EFFECT as TOPIC_KEYS_WITHOUT_EFFECT
-from common.configuration.topic import TopicConfig, validate_topic_overrides
+from common.configuration.topic import TopicConfig
 from common.metadata.metadata_version import CORDONED_DIRECTORIES_LEVEL, is_cordoning_supported, level_name
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
@@ -41,6 +41,7 @@ from common.records.metadata_records import ConfigRecord, ConfigResourceType
 from controller.core.long_decisions import RESOURCE_COST, Sliced, SliceMeter
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.topic_overrides import validate_overrides
 from controller.core.turn import Turn
 
 _SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
@@ -181,7 +182,7 @@ def _records(state: MetadataState, server: ServerConfig, resource: Resource, cha
     before = state.config(type_, name)
     after = change(resource, before)
     judged = {key: value for key, value in after.items() if key not in _NOT_SERVED[type_] or before.get(key) != value}
-    _validate_configuration(server, type_, name, judged)
+    _validate_configuration(state, server, resource, judged)
     if type_ == ConfigResourceType.BROKER and after.get(CORDONED_LOG_DIRS) != before.get(CORDONED_LOG_DIRS):
         _validate_cordons(state, name, after)
     _validate_existence(state, type_, name)
@@ -286,23 +287,26 @@ def _is_list(resource_type: int, key: str) -> bool:
 # --- what is valid ----------------------------------------------------------------------------------------------
 
 
-def _validate_configuration(server: ServerConfig, resource_type: int, name: str, configs: Mapping[str, str]) -> None:
+def _validate_configuration(
+    state: MetadataState, server: ServerConfig, resource: _Resource, configs: Mapping[str, str]
+) -> None:
     """Validates the resource's name, and its configuration after the change except for exempt keys. Raises ApiError."""
-    match ConfigResourceType(resource_type):
+    name = resource.resource_name
+    match ConfigResourceType(resource.resource_type):
         case ConfigResourceType.TOPIC:
-            _validate_topic(name, configs)
+            _validate_topic(state, name, configs)
         case ConfigResourceType.BROKER:
             _validate_broker(name, configs)
         case ConfigResourceType.GROUP:
             _validate_group(server, name, configs)
 
 
-def _validate_topic(name: str, configs: Mapping[str, str]) -> None:
+def _validate_topic(state: MetadataState, name: str, configs: Mapping[str, str]) -> None:
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     try:
         validate_topic_name(name)
-        validate_topic_overrides(configs)
+        validate_overrides(state, configs, state.config(ConfigResourceType.TOPIC, name))
     except InvalidTopicName as error:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
     except ConfigError as error:

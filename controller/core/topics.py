@@ -21,7 +21,6 @@ from common.configuration.topic import (
     TopicConfig,
     default_topic_config,
     topic_config,
-    validate_topic_overrides,
 )
 from common.configuration.value_text import value_text
 from common.ids import METADATA_TOPIC_NAME, ZERO_UUID, BrokerId, TopicId
@@ -55,6 +54,7 @@ from controller.core.new_partitions import new_partition_record
 from controller.core.placement import place_replicas, placement_brokers
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX, too_many_records
 from controller.core.result import ControllerEvent, ControllerResult
+from controller.core.topic_overrides import validate_overrides
 from controller.core.turn import Turn
 
 ALL_KEYS: Final = frozenset((*keys_of(TopicConfig), *SERVED_ANYWAY))
@@ -140,7 +140,7 @@ def _validate_name(state: MetadataState, name: str, taken: Mapping[str, str]) ->
 
 def _new_topic(turn: Turn, wish: CreatableTopic, room: int, meter: SliceMeter) -> Sliced[_NewTopic]:
     state = turn.state
-    overrides = _validated_overrides(wish)
+    overrides = _validated_overrides(state, wish)
     room -= len(overrides) + 1
     replicas = _assigned_replicas(state, wish) if wish.assignments else _placed_replicas(turn, wish, room)
     if len(replicas) > room:
@@ -164,10 +164,10 @@ def _new_topic(turn: Turn, wish: CreatableTopic, room: int, meter: SliceMeter) -
     return _NewTopic(wish.name, topic_id, replicas, records, overrides)
 
 
-def _validated_overrides(wish: CreatableTopic) -> dict[str, str]:
+def _validated_overrides(state: MetadataState, wish: CreatableTopic) -> dict[str, str]:
     overrides = {config.name: config.value for config in wish.configs}
     try:
-        validate_topic_overrides(overrides)
+        validate_overrides(state, overrides, before={})
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
     return {key: value for key, value in overrides.items() if value is not None}
