@@ -86,7 +86,8 @@ class TopicConfig:
     min_cleanable_dirty_ratio: float = decimal(0.5, at_least=0, at_most=1)
     min_compaction_lag_ms: int = integer(0, at_least=0)
     min_insync_replicas: int = integer(1, at_least=1, at_most=INT_MAX)
-    retention_bytes: int = integer(-1, at_least=-1)
+    # Any negative number means no limit, as in Kafka.
+    retention_bytes: int = integer(-1)
     retention_ms: int = integer(604_800_000, at_least=-1)
     segment_bytes: int = integer(1024**3, at_least=14, at_most=INT_MAX)
     segment_index_bytes: int = integer(10 * 1024 * 1024, at_least=4, at_most=INT_MAX)

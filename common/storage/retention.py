@@ -16,7 +16,7 @@ from common.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """Retention settings; -1 means no limit."""
+    """Retention settings; a negative number means no limit."""
 
     retention_ms: int
     retention_bytes: int

@@ -20,6 +20,13 @@ def test_overrides_beat_the_servers_defaults() -> None:
     assert topic_config(defaults, {"segment.bytes": "1024"}).min_insync_replicas == 2
 
 
+def test_a_negative_size_of_a_topic_keeps_everything() -> None:
+    """Kafka's controller stores any negative number. A broker that skipped -2 would delete by its own limit."""
+    defaults = default_topic_config(load_server_config(BROKER | {"log.retention.bytes": "1000"}))
+    validate_topic_overrides({"retention.bytes": "-2"})
+    assert topic_config(defaults, {"retention.bytes": "-2"}).retention_bytes < 0
+
+
 def test_the_class_defaults_are_kafkas() -> None:
     """If server.properties sets no topic defaults, every topic setting has the default that TopicConfig declares."""
     assert default_topic_config(load_server_config(BROKER)) == TopicConfig()
