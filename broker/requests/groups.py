@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from broker.coordinator.coordinator_partition import CoordinatorPartition
+from broker.coordinator.core.group_queries import GroupFilter
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.result import Caller
 from broker.coordinator.group_coordinator import GroupCoordinator
@@ -140,12 +141,12 @@ class GroupRequests:
     def handle_list(self, _context: RequestContext, request: ListGroupsRequest) -> Any:
         """Lists the groups of all shards of this broker. While one of them is being loaded, answers with that error, so that
         no client takes a part of the groups for all of them."""
-        return _listed(Parts(partial(_list, request), self._coordinator.loaded_and_loading()))
+        return _listed(Parts(partial(_list, GroupFilter(request)), self._coordinator.loaded_and_loading()))
 
 
-def _list(request: ListGroupsRequest, partition: CoordinatorPartition[GroupShard]) -> WaitingRequest:
+def _list(asked: GroupFilter, partition: CoordinatorPartition[GroupShard]) -> WaitingRequest:
     waiting = WaitingRequest(ApiKey.LIST_GROUPS, lambda error: ListGroupsResponse(error_code=error))
-    partition.perform(waiting, lambda shard, now: [shard.list_groups(now, waiting, request)])
+    partition.perform(waiting, lambda shard, now: [shard.list_groups(now, waiting, asked)])
     return waiting
 
 

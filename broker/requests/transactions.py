@@ -14,7 +14,12 @@ from broker.coordinator.core.group_partition import OFFSETS_TOPIC
 from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.regex import InvalidRegex, Regex
 from broker.coordinator.core.transactions.partitions import partition_results
-from broker.coordinator.core.transactions.queries import matching_pattern, requested_pattern, unknown_states
+from broker.coordinator.core.transactions.queries import (
+    TransactionFilter,
+    matching_pattern,
+    requested_pattern,
+    unknown_states,
+)
 from broker.coordinator.core.transactions.shard import TransactionShard
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.waiting_request import WaitingRequest
@@ -229,13 +234,13 @@ class TransactionRequests:
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
                 f"`{request.transactional_id_pattern}` is not a valid regular expression: {error}.",
             ) from error
-        parts = Parts(partial(_list, request), self._coordinator.loaded_and_loading())
+        parts = Parts(partial(_list, TransactionFilter(request)), self._coordinator.loaded_and_loading())
         return _listed(parts, unknown_states(request), pattern)
 
 
-def _list(request: ListTransactionsRequest, partition: CoordinatorPartition[TransactionShard]) -> WaitingRequest:
+def _list(asked: TransactionFilter, partition: CoordinatorPartition[TransactionShard]) -> WaitingRequest:
     waiting = WaitingRequest(ApiKey.LIST_TRANSACTIONS, lambda error: ListTransactionsResponse(error_code=error))
-    partition.perform(waiting, lambda shard, now: [shard.list_transactions(now, waiting, request)])
+    partition.perform(waiting, lambda shard, now: [shard.list_transactions(now, waiting, asked)])
     return waiting
 
 

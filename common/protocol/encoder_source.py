@@ -26,7 +26,7 @@ _PARTS_MAX = 4096
 
 def compile_encoder(schema: MessageSchema, version: int, numbering: Numbering, *, yields: bool = False) -> Any:
     """Returns an encode function: it takes a message and returns the list of its parts. With `yields` it is a generator
-    function, which yields after each element of an array of structs, or as often after many of them."""
+    function, which yields after each element of an array, or as often after many of them, except of an array of numbers."""
     return _EncoderSource(schema, version, numbering, yields=yields).compile()
 
 
@@ -281,7 +281,7 @@ class _EncoderSource:
                 else:
                     self._text_or_bytes(element, item, name, compact=compact)
             self._flush()
-            if yields and isinstance(element, StructSchema):
+            if yields:
                 self._yield()
 
     def _yield(self) -> None:

@@ -52,7 +52,7 @@ from common.protocol.messages.delete_groups import DeletableGroupResult
 from common.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from common.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from common.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from common.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from common.protocol.messages.list_groups import ListGroupsResponse
 from common.protocol.messages.offset_commit import OffsetCommitRequest
 from common.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from common.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
@@ -440,10 +440,9 @@ class GroupShard:
         turn.answer(waiter, self._consumer_groups.describe(turn, group_id, is_classic=group_id in self._groups))
         return turn.step
 
-    def list_groups(self, now: Now, waiter: Waiter, request: ListGroupsRequest) -> Step:
+    def list_groups(self, now: Now, waiter: Waiter, asked: GroupFilter) -> Step:
         """Answers with ListGroupsResponse of this shard's groups."""
         turn = self._turn(now)
-        asked = GroupFilter(request)
         every: list[ClassicGroup | ConsumerGroup] = [*self._groups.values(), *self._consumer_groups.all]
         groups = [list_group(group) for group in every if asked.admits(group)]
         turn.answer(waiter, ListGroupsResponse(groups=groups))

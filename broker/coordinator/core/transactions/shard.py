@@ -39,7 +39,7 @@ from common.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTra
 from common.protocol.messages.describe_transactions import TransactionState as DescribedTransaction
 from common.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from common.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from common.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from common.protocol.messages.list_transactions import ListTransactionsResponse
 from common.records.end_transaction import EndTransactionMarker
 from common.records.transaction_records import decode_transaction, decode_transaction_key, encode_transaction_key
 
@@ -336,10 +336,9 @@ class TransactionShard:
             response = describe(transaction)
         return Step(answers=[Answer(waiter, response)])
 
-    def list_transactions(self, now: Now, waiter: Waiter, request: ListTransactionsRequest) -> Step:
+    def list_transactions(self, now: Now, waiter: Waiter, asked: TransactionFilter) -> Step:
         """Answers with ListTransactionsResponse of this shard's transactions, without the unknown filters."""
-        asked = TransactionFilter(request, now)
-        found = [list_transaction(each) for each in self._transactions.values() if asked.admits(each)]
+        found = [list_transaction(each) for each in self._transactions.values() if asked.admits(each, now)]
         return Step(answers=[Answer(waiter, ListTransactionsResponse(transaction_states=found))])
 
 

@@ -1,13 +1,14 @@
 """Headers, lengths, and requests that cannot be parsed."""
 
 from collections.abc import Generator
+from typing import TypeVar
 
 import pytest
 
 from common.metadata.directory_ids import UNASSIGNED
-from common.parts import FileRegion, Part
+from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
-from common.protocol.codec import joined
+from common.protocol.codec import decode_request_in_slices, encode_in_slices, joined
 from common.protocol.errors import BufferUnderflow, EncodeError, FrameTooLarge
 from common.protocol.framing import (
     RequestFramer,
@@ -27,15 +28,22 @@ from common.protocol.messages.api_versions import ApiVersion, ApiVersionsRespons
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsResponse, ResponseDirectoryData
 from common.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from common.protocol.messages.headers import RequestHeader
-from common.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from common.protocol.messages.list_transactions import ListTransactionsRequest
+from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from common.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
+    OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 from common.protocol.numbering import Numbering
 from common.protocol.registry import APIS
+from common.protocol.schema import Struct
 from tests.request_frames import encode_request_frame
+
+Result = TypeVar("Result")
 
 
 class Region(FileRegion):
@@ -157,13 +165,15 @@ def test_frames_bigger_than_a_length_can_say() -> None:
         encode_response_frame(1, FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)]), 17)
 
 
-def _result(work: Generator[None, None, list[Part]]) -> list[Part]:
+def _counted(work: Generator[None, None, Result]) -> tuple[Result, int]:
+    """Returns the result, and how often the work yielded."""
+    yields = 0
     while True:
         try:
             next(work)
         except StopIteration as end:
-            parts: list[Part] = end.value
-            return parts
+            return end.value, yields
+        yields += 1
 
 
 @pytest.mark.parametrize("numbering", Numbering)
@@ -172,7 +182,7 @@ def test_a_response_in_slices_has_the_numbers_of_the_cluster(numbering: Numberin
     response = AssignReplicasToDirsResponse(directories=[ResponseDirectoryData(id=UNASSIGNED)])
     at_once = encode_response_frame(1, response, 0, numbering=numbering)
     slices = encode_response_frame_in_slices(1, response, 0, numbering=numbering)
-    assert joined(_result(slices)) == joined(at_once)
+    assert joined(_counted(slices)[0]) == joined(at_once)
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -180,21 +190,26 @@ def test_structs_of_numbers_are_encoded_in_slices_as_well(version: int) -> None:
     """They are packed by columns, many at a time, and still there are as many yields as elements."""
     partitions = [EpochEndOffset(partition=number, end_offset=2 * number) for number in range(2345)]
     response = OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=partitions)])
-    yields = 0
-
-    def counted() -> Generator[None, None, list[Part]]:
-        nonlocal yields
-        slices = encode_response_frame_in_slices(1, response, version)
-        try:
-            while True:
-                yield next(slices)
-                yields += 1
-        except StopIteration as end:
-            parts: list[Part] = end.value
-            return parts
-
-    assert joined(_result(counted())) == joined(encode_response_frame(1, response, version))
+    parts, yields = _counted(encode_response_frame_in_slices(1, response, version))
+    assert joined(parts) == joined(encode_response_frame(1, response, version))
     assert yields >= len(partitions)
+
+
+@pytest.mark.parametrize(
+    ("message", "version"),
+    [
+        (MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 2345), 9),
+        (ListTransactionsRequest(state_filters=["Unknown"] * 2345), 1),
+        (OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(partitions=[OffsetForLeaderPartition()] * 2345)]), 3),
+        (OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(partitions=[OffsetForLeaderPartition()] * 2345)]), 4),
+    ],
+)
+def test_each_element_is_a_yield(message: Struct, version: int) -> None:
+    """Whether it is a struct, a struct of numbers or a text."""
+    parts, yields = _counted(encode_in_slices(message, version))
+    assert yields >= 2345
+    decoded, yields = _counted(decode_request_in_slices(type(message), joined(parts), version))
+    assert (decoded[0], yields >= 2345) == (message, True)
 
 
 def test_a_claimed_length_is_not_allocated() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.coordinator.core.classic_group import ClassicGroup
+from broker.coordinator.core.group_queries import GroupFilter
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.result import Caller, Now, Step
@@ -367,7 +368,7 @@ class GroupWorld:
         """Returns the state of each group that the filters let through."""
         waiter = self.waiter()
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-        self.carry_out(self.shard.list_groups(self.now, waiter, request))
+        self.carry_out(self.shard.list_groups(self.now, waiter, GroupFilter(request)))
         return {each.group_id: each.group_state for each in self.answer(waiter).groups}
 
     def state(self, group: str = GROUP) -> str:
