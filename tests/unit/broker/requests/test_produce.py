@@ -323,7 +323,9 @@ def test_what_a_request_makes_the_broker_compress_again_is_bounded(monkeypatch: 
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1)
         cluster.controller.create_topic([1], [1], [1], configs={"compression.type": "lz4", "max.message.bytes": "200"})
-        cluster.controller.create_topic([1], name="other", topic_id=OTHER, configs={"compression.type": "uncompressed"})
+        # Its batch alone is as large as is allowed.
+        configs = {"compression.type": "uncompressed", "max.message.bytes": "100100"}
+        cluster.controller.create_topic([1], name="other", topic_id=OTHER, configs=configs)
         for index in range(3):
             await cluster.started(index)
         await cluster.started(topic_id=OTHER)

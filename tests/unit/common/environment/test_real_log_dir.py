@@ -1188,3 +1188,7 @@ async def test_a_process_without_threads_to_spare_is_not_a_failed_disk(
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
+    if threads:
+        # Nothing is waited for that never started.
+        assert isinstance(log_dir, RealLogDir)
+        await asyncio.wait_for(log_dir.released, 10)
