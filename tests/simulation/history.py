@@ -43,6 +43,21 @@ def is_transactional(name: str) -> bool:
     return name.startswith(TRANSACTIONAL)
 
 
+# The names of topics whose records are deleted from the front begin like these: by DeleteRecords only, and by retention too.
+TRIMMED = "trimmed-"
+AGING = "aging-"
+
+
+def is_trimmed(name: str) -> bool:
+    """Whether only DeleteRecords deletes records of the topic of this name. Also takes the name of a partition."""
+    return name.startswith(TRIMMED)
+
+
+def is_aging(name: str) -> bool:
+    """Whether the retention of the topic of this name changes. Also takes the name of a partition."""
+    return name.startswith(AGING)
+
+
 def key_of(value: bytes) -> bytes:
     """Returns the key of a record in a compacted topic. It follows from the value, so that a checker knows it too."""
     return b"k" + value.rstrip(b".")[-1:]
@@ -108,6 +123,19 @@ class LatestOffset(Operation):
     index: int
     leader_epoch: int
     offset: int = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordDeletion(Operation):
+    """One DeleteRecords request for one partition."""
+
+    topic: str
+    topic_id: TopicId
+    index: int
+    # -1: all records below the high watermark.
+    offset: int
+    # The low watermark in the response, if it succeeded.
+    low_watermark: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -209,6 +237,7 @@ class History:
     produces: list[Produce] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     latest_offsets: list[LatestOffset] = field(default_factory=list)
+    deletions: list[RecordDeletion] = field(default_factory=list)
     topic_changes: list[TopicChange] = field(default_factory=list)
     partition_changes: list[PartitionChange] = field(default_factory=list)
     offset_commits: list[OffsetCommit] = field(default_factory=list)

@@ -62,6 +62,8 @@ FURTHER_DISKS_MAX = 2
 # In this share of the other seeds an operator cordons directories and ends the cordons again (KIP-1066). The level is the
 # latest then, because the default one cannot express cordons.
 CORDONS_SHARE = 0.15
+# In this share of the seeds records of two further topics are deleted, and their retention and segments change.
+TRIMS_SHARE = 0.2
 # In this share of the seeds the daemons do their long work in slices of so few items (`small_slices`).
 SMALL_SLICES_SHARE = 0.25
 SLICE_SIZES = (1, 2, 10)
@@ -159,6 +161,7 @@ class Plan:
             + (", and racks" if self.workload.has_racks else "")
             + (", and replicas that move" if self.workload.move_pause is not None else "")
             + (", and cordons" if self.workload.cordon_pause is not None else "")
+            + (", and deletions of records" if self.workload.trim_pause is not None else "")
             + (f", and {self.workload.groups} groups" if self.workload.groups else "")
             + (
                 f", and {self.workload.transactional_producers} in transactions"
@@ -232,6 +235,7 @@ def draw_plan(seed: int) -> Plan:
     if workload.compacted_topics:
         ends = _draw_ends_in_compactions(random.Random(f"{seed}/compaction/faults"), brokers, disks)
         schedule = tuple(sorted((*schedule, *ends), key=lambda fault: fault.at_ns))
+    workload = _with_trims(random.Random(f"{seed}/log start"), workload, overrides)
     slow_disks, append_ms_max = _draw_slow_disks(random.Random(f"{seed}/moves/appends"), brokers, disks, move_pause)
     if slow_disks:
         # A follower that gets a single batch with each answer never catches up there while the producers write.
@@ -363,6 +367,15 @@ def _with_compaction(rng: random.Random, workload: WorkloadSettings, overrides: 
     overrides["log.cleaner.dedupe.buffer.size"] = str(rng.choice([1_000, 134_217_728]))
     overrides["log.cleaner.io.max.bytes.per.second"] = str(rng.choice([5_000, 1_000_000]))
     return replace(workload, compacted_topics=rng.randint(1, 2), compacted_segment_bytes=rng.choice([300, 3_000]))
+
+
+def _with_trims(rng: random.Random, workload: WorkloadSettings, overrides: dict[str, str]) -> WorkloadSettings:
+    if rng.random() > TRIMS_SHARE:
+        return workload
+    overrides["log.retention.check.interval.ms"] = str(rng.choice([200, 2_000]))
+    overrides["log.flush.start.offset.checkpoint.interval.ms"] = str(rng.choice([1_000, 60_000]))
+    overrides.setdefault("log.segment.delete.delay.ms", str(rng.choice([0, 500, 60_000])))
+    return replace(workload, trim_pause=rng.choice([0.2, 1.0]))
 
 
 def _maybe_at_a_move(rng: random.Random, fault: Fault) -> Fault:

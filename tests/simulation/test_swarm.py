@@ -105,6 +105,13 @@ def test_some_seeds_have_a_level_without_directory_assignment() -> None:
     assert len({plan.level for plan in low}) > 5
 
 
+def test_some_seeds_have_deletions_of_records() -> None:
+    """Their brokers look for segments to delete several times."""
+    plans = [plan for plan in map(draw_plan, range(1, 301)) if plan.workload.trim_pause is not None]
+    assert 40 < len(plans) < 80
+    assert all(int(plan.overrides["log.retention.check.interval.ms"]) < 5_000 for plan in plans)
+
+
 def test_some_seeds_have_cordons() -> None:
     """Their level can express them."""
     plans = [plan for plan in map(draw_plan, range(1, 301)) if plan.workload.cordon_pause is not None]

@@ -51,9 +51,11 @@ from tests.simulation.consumer_group_member import ConsumerGroupMember
 from tests.simulation.cordon_changes import CordonChanges
 from tests.simulation.group_member import GroupMember
 from tests.simulation.history import (
+    AGING,
     CERTAIN_REFUSALS,
     COMPACTED,
     TRANSACTIONAL,
+    TRIMMED,
     History,
     LatestOffset,
     Operation,
@@ -67,10 +69,12 @@ from tests.simulation.history import (
 )
 from tests.simulation.mixed_group_member import MixedGroupMember
 from tests.simulation.transactional_producer import TransactionalProducer, read_committed
+from tests.simulation.trims import Trims
 
 REQUEST_SECONDS = 3
 ADMIN_SECONDS = 10
 LATEST = -1
+EARLIEST = -2
 ALL = -1
 # This share of the requests cancels a move instead of starting one.
 CANCEL_SHARE = 0.2
@@ -109,6 +113,8 @@ REPEAT_SHARE = 0.1
 RETRY_PAUSE = 0.3
 # Values of compacted topics are small, so that a segment of a few hundred bytes takes any batch.
 COMPACTED_VALUE_BYTES_MAX = 30
+# A batch of these topics fits into their smallest segments.
+TRIMMED_VALUE_BYTES_MAX = 300
 # Sequences of changes to one topic: True is a creation, False a deletion. When a change begins, a slow disk may still be
 # busy with the previous change.
 TOPIC_CHANGES = ((True,), (False,), (False, True), (True, False, True))
@@ -140,6 +146,8 @@ class WorkloadSettings:
     reassignment_pause: float | None = None
     # The pause between two changes of a broker's cordons. If None, nothing is ever cordoned.
     cordon_pause: float | None = None
+    # The pause between two deletions of records or changes of retention and segments. If None, no topic has such changes.
+    trim_pause: float | None = None
     # The number of groups, and of members in each. The members commit positions in the first lasting topic.
     groups: int = 0
     group_members: int = 3
@@ -442,6 +450,19 @@ class WorkloadClient:
             return None
         return broker_id
 
+    async def earliest_offset(self, topic: str, index: int) -> int | None:
+        """Asks for the log start of a partition. Returns None without an answer."""
+        found = self._leader(topic, index)
+        if found is not None:
+            wanted = ListOffsetsPartition(partition_index=index, timestamp=EARLIEST)
+            request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+            with contextlib.suppress(ChannelError):
+                answer = (await self._send(found[1].leader, request)).topics[0].partitions[0]
+                if answer.error_code == ErrorCode.NONE:
+                    return int(answer.offset)
+        await self.refresh(topic)
+        return None
+
     async def latest_offset(self, topic: str, index: int) -> LatestOffset | None:
         """Asks for the end offset of a partition. Returns None if no leader is known."""
         found = self._leader(topic, index)
@@ -660,6 +681,7 @@ class Workload:
         self.passing_topics = [f"passing-{number}" for number in range(1, settings.passing_topics + 1)]
         self.transactional_topic = f"{TRANSACTIONAL}1" if settings.transactional_producers else None
         self.transactional_producers: list[TransactionalProducer] = []
+        self.trimmed_topics = [] if settings.trim_pause is None else [f"{TRIMMED}1", f"{AGING}1"]
         self.compacted_topics = [f"{COMPACTED}{number}" for number in range(1, settings.compacted_topics + 1)]
 
     @property
@@ -670,7 +692,7 @@ class Workload:
     @property
     def led_topics(self) -> list[str]:
         """The names of all topics whose replicas may be moved, also of those with the coordinators' states."""
-        return self.topics + self.coordinated_topics
+        return self.topics + self.trimmed_topics + self.coordinated_topics
 
     @property
     def coordinated_topics(self) -> list[str]:
@@ -694,7 +716,7 @@ class Workload:
     async def start(self) -> None:
         """Creates the topics and starts all clients. The cluster must be healthy."""
         admin = self._new_client("client-topics")
-        for name in self.topics:
+        for name in self.topics + self.trimmed_topics:
             created = await self._create(admin, name)
             assert created.outcome is Outcome.OK, f"{name}: {created.error}"
         settings = self._settings
@@ -726,6 +748,10 @@ class Workload:
             self._spawn(self._change_partitions, self._new_client("client-partitions"))
         if settings.cordon_pause is not None:
             self._spawn(self._change_cordons, self._new_client("client-cordons"))
+        if settings.trim_pause is not None:
+            self._spawn(self._trim, self._new_client("client-trims"))
+            self._spawn(self._produce_to_trimmed, self._new_client("client-trimmed-producer"))
+            self._spawn(self._consume_trimmed, self._new_client("client-trimmed-consumer"))
 
     async def _start_transactions(self, admin: WorkloadClient, topic: str) -> None:
         created = await self._create(admin, topic)
@@ -788,6 +814,8 @@ class Workload:
         value_bytes = rng.randint(0, settings.value_bytes_max)
         if is_compacted(topic):
             value_bytes = min(value_bytes, COMPACTED_VALUE_BYTES_MAX)
+        if topic in self.trimmed_topics:
+            value_bytes = min(value_bytes, TRIMMED_VALUE_BYTES_MAX)
         if settings.is_idempotent and not is_compacted(topic):
             await client.produce_idempotently(topic, index, records=records, value_bytes=value_bytes)
         else:
@@ -814,10 +842,11 @@ class Workload:
         index: int,
         topic_id: TopicId,
         positions: dict[TopicIdPartition, int],
-    ) -> None:
+    ) -> Poll | None:
         poll = await client.poll(topic, index, positions.get(TopicIdPartition(topic_id, index), 0), topic_id=topic_id)
         if poll is not None and poll.records:
             positions[TopicIdPartition(topic_id, index)] = poll.records[-1][0] + 1
+        return poll
 
     async def _transact_on(self, producer: TransactionalProducer) -> None:
         while not self._is_over:
@@ -923,6 +952,36 @@ class Workload:
             await client.pause(self._settings.cordon_pause)
             await cordons.change()
         await cordons.end()
+
+    async def _trim(self, client: WorkloadClient) -> None:
+        assert self._settings.trim_pause is not None
+        trims = Trims(client, self.trimmed_topics, self._settings.partitions, self._cluster.world.seed)
+        while not self._is_over:
+            await client.pause(self._settings.trim_pause)
+            await trims.change()
+
+    async def _produce_to_trimmed(self, client: WorkloadClient) -> None:
+        rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
+        while not self._is_over:
+            await self._produce_to(client, rng, rng.choice(self.trimmed_topics), rng.randrange(self._settings.partitions))
+            await client.pause(self._settings.produce_pause)
+
+    async def _consume_trimmed(self, client: WorkloadClient) -> None:
+        """Like `_consume_on`, but begins again at the log start when its position is deleted."""
+        rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
+        positions: dict[TopicIdPartition, int] = {}
+        while not self._is_over:
+            topic, index = rng.choice(self.trimmed_topics), rng.randrange(self._settings.partitions)
+            known = client.topics.get(topic)
+            if known is None:
+                await client.refresh(topic)
+            else:
+                poll = await self._poll_next(client, topic, index, known.topic_id, positions)
+                if poll is not None and poll.error == "OFFSET_OUT_OF_RANGE":
+                    start = await client.earliest_offset(topic, index)
+                    if start is not None:
+                        positions[TopicIdPartition(known.topic_id, index)] = start
+            await client.pause(self._settings.poll_pause)
 
     async def _reassign(self, client: WorkloadClient, topic: str, index: int, target: Sequence[int] | None) -> None:
         if self._guard is not None and not self._guard.begin_reassignment(topic, index, target):

@@ -27,6 +27,7 @@ from tests.simulation.checkers import raw_logs
 from tests.simulation.checkers.compactions import check_compacted
 from tests.simulation.checkers.copies import CopiesChecker, check_proposal
 from tests.simulation.checkers.cordons import CordonChecker
+from tests.simulation.checkers.deletions import DeletionChecker
 from tests.simulation.checkers.detection import DetectionChecker, check_acknowledged
 from tests.simulation.checkers.durability import (
     DirectoryIds,
@@ -81,6 +82,7 @@ class Checkers:
         self.copies = CopiesChecker(history)
         self.moves = MoveChecker(cluster.world.disk)
         self.cordons = CordonChecker()
+        self.deletions = DeletionChecker(history)
         # Cached, because every look needs these paths and loading the configuration is expensive.
         self._log_dirs = {broker_id: cluster.config(broker_id).log_dirs for broker_id in cluster.broker_ids}
         self._metadata_dir = cluster.config(CONTROLLER_ID).metadata_log_dir
@@ -287,6 +289,7 @@ class Checkers:
         self.moves.look(awake, self.image.image, self._cluster.world.now_ns())
         self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())
         self.cordons.look(brokers)
+        self.deletions.look(brokers, self._cluster.world.now_ns())
         for broker_id, broker in brokers.items():
             for partition in broker.replicas._partitions.values():
                 log = partition.log

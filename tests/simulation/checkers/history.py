@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
 from common.ids import TopicIdPartition
-from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produce, is_compacted
+from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produce, is_aging, is_compacted, is_trimmed
 from tests.simulation.violations import InvariantViolated
 
 ALL = -1
@@ -33,7 +33,10 @@ def check_history(history: History, *, excused: Iterable[TopicIdPartition] = ())
         for poll in of_partition:
             _check_poll(poll, written)
             # A follower may lack what the consumer has read from another replica. The consumer goes back to the leader.
-            if poll.error == "OFFSET_OUT_OF_RANGE" and poll.follower < 0 and key not in forgiven:
+            # What is deleted from the front cannot be read again (I30).
+            is_deleted_from = is_trimmed(poll.topic) or is_aging(poll.topic)
+            is_excused = poll.follower >= 0 or is_deleted_from or key in forgiven
+            if poll.error == "OFFSET_OUT_OF_RANGE" and not is_excused:
                 raise InvariantViolated("I1", f"{_where(poll)}: the log ends before what was read already")
         if key not in forgiven:
             _check_values(of_partition)
@@ -81,7 +84,8 @@ def _check_steps(polls: list[Poll]) -> None:
     positions: dict[str, int] = {}
     for poll in polls:
         expected = positions.get(poll.client, 0)
-        if poll.offset != expected:
+        # Where records are deleted from the front, a consumer begins again at the log start.
+        if poll.offset != expected and not is_trimmed(poll.topic) and not is_aging(poll.topic):
             raise InvariantViolated("I2", f"{_where(poll)}: the consumer was at {expected}")
         if poll.records:
             positions[poll.client] = poll.records[-1][0] + 1
