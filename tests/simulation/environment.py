@@ -127,7 +127,7 @@ class SimulatedEnvironment(Environment):
         return self.loop.now_ns
 
     def wall_ms(self) -> int:
-        return WALL_BASE_MS + self.loop.now_ns // 1_000_000
+        return WALL_BASE_MS + self.loop.now_ns // 1_000_000 + self.world.clock_errors_ms.get(self.name, 0)
 
     async def sleep_until(self, deadline_ns: int) -> None:
         self._die_here_if_dead()
@@ -311,6 +311,8 @@ class SimulatedWorld:
         self.events: list[SimulatedEvent] = []
         self.event_watchers: list[Callable[[SimulatedEvent], None]] = []
         """Called when an event is logged, in the middle of the daemon's step. They must not raise."""
+        self.clock_errors_ms: dict[str, int] = {}
+        """How far the wall clock of each node is ahead of the true time. Negative: behind it."""
         self.answers_cached_reads = False
         """Whether the disks that nobody has asked for yet will answer reads of cached pages at once."""
         self.operation_watchers: list[Callable[[str, str, str], None]] = []

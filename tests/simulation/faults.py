@@ -40,6 +40,10 @@ OTHER_SETTINGS: tuple[Mapping[str, str], ...] = (
     {"broker.heartbeat.interval.ms": "200"},
 )
 
+# How far a clock jumps. A longer jump would let what the daemons keep for a day or a week expire.
+CLOCK_JUMPS_MS = (-70_000_000, -3_000_000, -60_000, -1_000, 1_000, 60_000, 3_000_000, 70_000_000)
+CLOCK_JUMPS = "clock jumps"
+
 
 class Target(Enum):
     """The part of the cluster that a fault hits."""
@@ -290,6 +294,8 @@ class Kind:
     """Whether a broker may take the disk that the fault names offline because of it."""
     seconds: tuple[float, float] = (0.05, 12.0)
     """The range of durations to draw from."""
+    is_rare: bool = False
+    """Whether only seeds that draw this kind on its own have it."""
 
 
 # --- disks -------------------------------------------------------------------------------------------------------
@@ -481,6 +487,14 @@ async def _resume(lab: Lab, fault: Fault) -> None:
     lab.cluster.resume(fault.node)
 
 
+def _jump(lab: Lab, fault: Fault) -> None:
+    lab.world.clock_errors_ms[lab.name(fault.node)] = CLOCK_JUMPS_MS[fault.amount % len(CLOCK_JUMPS_MS)]
+
+
+async def _jump_back(lab: Lab, fault: Fault) -> None:
+    del lab.world.clock_errors_ms[lab.name(fault.node)]
+
+
 # --- network -----------------------------------------------------------------------------------------------------
 
 
@@ -552,6 +566,7 @@ KINDS = {
     "node restarted in order": Kind(Target.NODE, _nothing, _stop_in_order, seconds=(0.0, 0.1)),
     "node restarted with other settings": Kind(Target.NODE, _nothing, _stop_and_configure, seconds=(0.0, 0.1)),
     "node paused": Kind(Target.NODE, _pause, _resume, seconds=(0.05, 8.0)),
+    CLOCK_JUMPS: Kind(Target.NODE, _jump, _jump_back, is_rare=True),
     "slow reader": Kind(Target.NODE, _read_slowly, _read_at_full_speed, seconds=(0.1, 8.0)),
     "slow network": Kind(Target.NETWORK, _make_network_slow, _make_network_fast, seconds=(0.1, 8.0)),
     "connections reset": Kind(Target.LINK, _reset, _nothing_to_mend, seconds=(0.0, 0.1)),

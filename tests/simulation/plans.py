@@ -22,7 +22,7 @@ from common.metadata.metadata_version import (
 )
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID
-from tests.simulation.faults import FIRST_CLIENT_ID, KINDS, METADATA, Fault, Target
+from tests.simulation.faults import CLOCK_JUMPS, FIRST_CLIENT_ID, KINDS, METADATA, Fault, Target
 from tests.simulation.moments import AMOUNT_AT_ONCE_AT_THE_TARGET, HALF_COMPACTED, HALF_SWAPPED
 from tests.simulation.upgrades import Rise
 from tests.simulation.workload import WorkloadSettings
@@ -64,6 +64,9 @@ FURTHER_DISKS_MAX = 2
 CORDONS_SHARE = 0.15
 # In this share of the seeds records of two further topics are deleted, and their retention and segments change.
 TRIMS_SHARE = 0.2
+# In this share of the seeds the wall clocks of nodes jump.
+CLOCKS_SHARE = 0.15
+CLOCK_JUMPS_MAX = 8
 # In this share of the seeds the daemons do their long work in slices of so few items (`small_slices`).
 SMALL_SLICES_SHARE = 0.25
 SLICE_SIZES = (1, 2, 10)
@@ -240,6 +243,7 @@ def draw_plan(seed: int) -> Plan:
     if slow_disks:
         # A follower that gets a single batch with each answer never catches up there while the producers write.
         overrides["replica.fetch.response.max.bytes"] = SLOW_DISK_RESPONSE_BYTES
+    schedule = _with_clock_jumps(random.Random(f"{seed}/clock jumps"), schedule, list(range(1, brokers + 1)))
     schedule = _with_slow_commits(random.Random(f"{seed}/slow commits"), schedule)
     return Plan(
         seed=seed,
@@ -457,7 +461,7 @@ def _draw_workload(rng: random.Random) -> WorkloadSettings:
 
 
 def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tuple[Fault, ...]:
-    kinds = [kind for kind in KINDS if disks > 1 or KINDS[kind].target is not Target.TWO_DISKS]
+    kinds = [kind for kind in KINDS if not KINDS[kind].is_rare and (disks > 1 or KINDS[kind].target is not Target.TWO_DISKS)]
     mix = {kind: rng.uniform(0.2, 1.0) for kind in kinds if rng.random() < 0.4} or {rng.choice(kinds): 1.0}
     # Some seeds have many faults at once, others let each fault play out.
     mean_gap = math.exp(rng.uniform(math.log(0.4), math.log(8.0)))
@@ -472,6 +476,14 @@ def _draw_schedule(rng: random.Random, *, brokers: list[int], disks: int) -> tup
             schedule.append(fault)
         at += rng.expovariate(1 / mean_gap)
     return tuple(schedule)
+
+
+def _with_clock_jumps(rng: random.Random, schedule: tuple[Fault, ...], brokers: list[int]) -> tuple[Fault, ...]:
+    if rng.random() > CLOCKS_SHARE:
+        return schedule
+    times = [round(rng.uniform(0, 0.9 * CHAOS_SECONDS) * NS_PER_S) for _ in range(rng.randint(1, CLOCK_JUMPS_MAX))]
+    jumps = [_draw_fault(rng, CLOCK_JUMPS, at_ns, brokers=brokers, victims=brokers, disks=1) for at_ns in times]
+    return tuple(sorted((*schedule, *jumps), key=lambda fault: fault.at_ns))
 
 
 def _with_slow_commits(rng: random.Random, schedule: tuple[Fault, ...]) -> tuple[Fault, ...]:

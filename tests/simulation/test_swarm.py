@@ -14,7 +14,7 @@ from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.event_log import readable
 from tests.simulation.explaining import run_and_explain
-from tests.simulation.faults import FIRST_CLIENT_ID, KINDS
+from tests.simulation.faults import CLOCK_JUMPS, CLOCK_JUMPS_MS, FIRST_CLIENT_ID, KINDS
 from tests.simulation.hash_seeds import printed_under
 from tests.simulation.history import Outcome
 from tests.simulation.loop import rare_collections
@@ -110,6 +110,13 @@ def test_some_seeds_have_deletions_of_records() -> None:
     plans = [plan for plan in map(draw_plan, range(1, 301)) if plan.workload.trim_pause is not None]
     assert 40 < len(plans) < 80
     assert all(int(plan.overrides["log.retention.check.interval.ms"]) < 5_000 for plan in plans)
+
+
+def test_some_seeds_have_clocks_that_jump() -> None:
+    """Over all of them, a clock jumps in every way."""
+    plans = [plan for plan in map(draw_plan, range(1, 301)) if any(fault.kind == CLOCK_JUMPS for fault in plan.schedule)]
+    assert 25 < len(plans) < 65
+    assert len({fault.amount % len(CLOCK_JUMPS_MS) for plan in plans for fault in plan.schedule}) == len(CLOCK_JUMPS_MS)
 
 
 def test_some_seeds_have_cordons() -> None:

@@ -87,6 +87,18 @@ def test_waiting_moves_the_clock_and_takes_no_time() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+def test_a_wall_clock_may_be_wrong() -> None:
+    # Only the wall clock of the node jumps, not its other clock, and not that of another node.
+    async def scenario(world: SimulatedWorld) -> None:
+        one, other = world.node("a"), world.node("b")
+        before_ns = one.now_ns()
+        world.clock_errors_ms["a"] = -5_000
+        assert one.wall_ms() == other.wall_ms() - 5_000
+        assert one.now_ns() == other.now_ns() == before_ns
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_timeout_cancels_its_body_at_the_deadline() -> None:
     # `timeout_at` ends an endless wait exactly at its deadline. A `call_at` callback runs at its time, unless it was
     # cancelled before.
