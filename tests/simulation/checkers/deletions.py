@@ -36,6 +36,8 @@ class DeletionChecker:
         self._next = 0
         self._open: list[RecordDeletion] = []
         self._deleted: dict[TopicIdPartition, _Deleted] = {}
+        # The log start of each replica that has records. Without records, a follower may begin again at the start of the
+        # leader's first batch.
         self._starts: dict[Partition, int] = {}
         # When each life of a broker was first seen.
         self._seen: dict[BrokerDaemon, int] = {}
@@ -51,7 +53,8 @@ class DeletionChecker:
                 where = f"{partition.name} on broker {broker_id}"
                 if start < before.get(partition, 0):
                     raise InvariantViolated("I30", f"{where} begins at {start}, it began at {before[partition]}")
-                self._starts[partition] = start
+                if partition.log.written_offset > start:
+                    self._starts[partition] = start
                 if is_trimmed(partition.name):
                     deleted = self._deleted.get(key, _Deleted())
                     if start > deleted.requested:

@@ -71,6 +71,12 @@ class _Facts(NamedTuple):
             and len(self.committed_isr) < min(before.min_isr, self.min_isr)
         )
 
+    @property
+    def is_empty_follower(self) -> bool:
+        """Whether this replica has an empty log and does not lead. It has begun at the leader's log start, and begins again
+        at the start of the leader's first batch, which may be lower (seed 13236)."""
+        return self.role is not Role.LEADER and self.written_offset == self.log_start_offset
+
     def has_risen_as_follower_since(self, before: "_Facts") -> bool:
         """Whether this follower has learned a higher high watermark from the leader of its epoch."""
         return (
@@ -164,7 +170,7 @@ class ReplicaChecker:
         return True
 
     def _check_progress(self, where: str, key: TopicIdPartition, before: _Facts, now: _Facts) -> None:
-        if now.high_watermark < before.high_watermark and not self._may_lose(key):
+        if now.high_watermark < before.high_watermark and not before.is_empty_follower and not self._may_lose(key):
             raise InvariantViolated(
                 "I3", f"{where}: the high watermark fell from {before.high_watermark} to {now.high_watermark}"
             )
