@@ -67,6 +67,8 @@ TRIMS_SHARE = 0.2
 # In this share of the seeds the wall clocks of nodes jump.
 CLOCKS_SHARE = 0.15
 CLOCK_JUMPS_MAX = 8
+# In this share of the seeds an operator throttles replication and moves, and changes the rates.
+THROTTLES_SHARE = 0.15
 # In this share of the seeds the daemons do their long work in slices of so few items (`small_slices`).
 SMALL_SLICES_SHARE = 0.25
 SLICE_SIZES = (1, 2, 10)
@@ -149,6 +151,8 @@ class Plan:
     """How the level rises. None: it stays as it is."""
     has_cached_reads: bool = False
     """Whether the disks answer reads of cached pages at once."""
+    throttle_pause: float | None = None
+    """The pause between two changes of throttles. If None, nothing is throttled."""
     slice_size: int | None = None
     """After how many items a slice of long work ends. None: the daemons decide."""
 
@@ -178,6 +182,7 @@ class Plan:
                 else ""
             )
             + (", and reads from the page cache" if self.has_cached_reads else "")
+            + (", and throttles" if self.throttle_pause is not None else "")
             + (f", and slices of {self.slice_size}" if self.slice_size is not None else "")
             + (", and a feature that nobody knows" if self.outgrows else "")
             + (f", and metadata.version {level_name(self.level)}" if self.level != DEFAULT_LEVEL else "")
@@ -263,6 +268,7 @@ def draw_plan(seed: int) -> Plan:
         transaction_changes=transaction_changes,
         rise=_draw_rise(random.Random(f"{seed}/rise"), level),
         has_cached_reads=random.Random(f"{seed}/cached reads").random() < CACHED_READS_SHARE,
+        throttle_pause=_draw_throttle_pause(random.Random(f"{seed}/KIP-73")),
         slice_size=_draw_slice_size(random.Random(f"{seed}/slices")),
     )
 
@@ -273,6 +279,10 @@ def _draw_level(rng: random.Random) -> int:
 
 def _draw_slice_size(rng: random.Random) -> int | None:
     return rng.choice(SLICE_SIZES) if rng.random() < SMALL_SLICES_SHARE else None
+
+
+def _draw_throttle_pause(rng: random.Random) -> float | None:
+    return rng.choice([0.3, 2.0]) if rng.random() < THROTTLES_SHARE else None
 
 
 def _draw_transaction_version(rng: random.Random, producers: int, level: int) -> int:

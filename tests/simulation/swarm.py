@@ -35,6 +35,7 @@ from tests.simulation.history import History, Outcome
 from tests.simulation.moments import Moments
 from tests.simulation.plans import CHAOS_SECONDS, Plan, draw_plan
 from tests.simulation.small_slices import slices_of
+from tests.simulation.throttle_changes import ThrottleChanges
 from tests.simulation.transactional_producer import TransactionalProducer, read_committed
 from tests.simulation.untouched import LOOK_SECONDS, UntouchedReplicas
 from tests.simulation.upgrades import LevelChanges
@@ -126,13 +127,19 @@ class SeedRun:
             await workload.start()
             keepers = [group.create_task(self._lab.supervise()), group.create_task(self._watch())]
             levels = LevelChanges(self._cluster, self._lab, group)
+            operator = WorkloadClient(self._cluster, self.history, "client-throttles", group)
+            throttles = ThrottleChanges(self._cluster, operator, workload.led_topics, self.plan.workload.partitions)
             self._lab.note("chaos")
             async with asyncio.TaskGroup() as trouble:
                 trouble.create_task(self._rise_in_trouble(levels))
                 trouble.create_task(self._change_transactions(levels, workload.transactional_producers))
+                trouble.create_task(self._throttle(operator, throttles))
                 await self._carry_out()
             self._lab.note("heal")
             await self._heal()
+            if self.plan.throttle_pause is not None:
+                await throttles.end()
+            operator.close()
             self._lab.note("converge")
             await self._converge(levels)
             await self._rise_and_fall(levels)
@@ -161,6 +168,15 @@ class SeedRun:
             self._lab.note("outgrowth")
             await self._outgrow_every_node()
         self._count()
+
+    # --- throttles -----------------------------------------------------------------------------------------------
+
+    async def _throttle(self, operator: WorkloadClient, throttles: ThrottleChanges) -> None:
+        """Changes throttles until the trouble ends."""
+        end_ns = self.world.now_ns() + round(CHAOS_SECONDS * NS_PER_S)
+        while self.plan.throttle_pause is not None and self.world.now_ns() < end_ns:
+            await operator.pause(self.plan.throttle_pause)
+            await throttles.change()
 
     # --- levels --------------------------------------------------------------------------------------------------
 

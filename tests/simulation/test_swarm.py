@@ -119,6 +119,14 @@ def test_some_seeds_have_clocks_that_jump() -> None:
     assert len({fault.amount % len(CLOCK_JUMPS_MS) for plan in plans for fault in plan.schedule}) == len(CLOCK_JUMPS_MS)
 
 
+def test_some_seeds_have_throttles() -> None:
+    """Most of them also have replicas that move or are reassigned."""
+    plans = [plan for plan in map(draw_plan, range(1, 301)) if plan.throttle_pause is not None]
+    assert 25 < len(plans) < 65
+    moving = [plan for plan in plans if plan.workload.move_pause or plan.workload.reassignment_pause]
+    assert len(moving) > len(plans) / 2
+
+
 def test_some_seeds_have_cordons() -> None:
     """Their level can express them."""
     plans = [plan for plan in map(draw_plan, range(1, 301)) if plan.workload.cordon_pause is not None]
