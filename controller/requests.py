@@ -9,6 +9,7 @@ inner request fails with it, so does the Envelope, and the broker retries with a
 error to the client.
 """
 
+import asyncio
 import ipaddress
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
@@ -25,7 +26,7 @@ from common.net.error_responses import error_response
 from common.net.request_context import Authorize, Handler, Principal, RequestContext, allow_all
 from common.protocol.api_keys import FORWARDABLE, ApiKey
 from common.protocol.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
-from common.protocol.codec import decode_prefix, decode_with_version, encode, encode_in_slices, joined
+from common.protocol.codec import decode_request_in_slices, decode_with_version, encode, encode_in_slices, joined
 from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError
 from common.protocol.framing import UnsupportedRequest, parse_request, response_header_version
 from common.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -136,6 +137,8 @@ class ControllerRequests:
         self._controller = controller
         self._cluster_id = cluster_id
         self._authorize = authorize
+        # Held while a forwarded request is decoded, so that no later one overtakes it.
+        self._opening = asyncio.Lock()
         self._handlers: Mapping[ApiKey, Handler] = {
             ApiKey.FETCH: quorum.handle_fetch,
             ApiKey.API_VERSIONS: self.handle_api_versions,
@@ -305,7 +308,8 @@ class ControllerRequests:
 
     async def handle_envelope(self, context: RequestContext, envelope: EnvelopeRequest) -> EnvelopeResponse:
         """Handles the inner request with the authority of the forwarded principal."""
-        inner, request = self._opened(context, envelope)
+        async with self._opening:
+            inner, request = await self._opened(context, envelope)
         try:
             self._authorize(inner, request)
             response = self._handlers[inner.api_key](inner, request)
@@ -320,9 +324,9 @@ class ControllerRequests:
         body = await result_in_slices(encode_in_slices(response, inner.api_version), items=ELEMENTS_PER_SLICE)
         return EnvelopeResponse(response_data=header + joined(body))
 
-    def _opened(self, context: RequestContext, envelope: EnvelopeRequest) -> tuple[RequestContext, Any]:
-        """Returns the inner request and its context. Raises ApiError if the request is malformed or must not be
-        forwarded."""
+    async def _opened(self, context: RequestContext, envelope: EnvelopeRequest) -> tuple[RequestContext, Any]:
+        """Returns the inner request and its context, after it was decoded in slices. Raises ApiError if the request is
+        malformed or must not be forwarded."""
         frame = memoryview(envelope.request_data)
         try:
             header, body = parse_request(frame)
@@ -330,7 +334,8 @@ class ControllerRequests:
             if api_key not in FORWARDABLE:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{api_key.name} cannot be forwarded")
             # Trailing bytes are allowed, as in requests that a client sends to a broker directly.
-            request, _ = decode_prefix(APIS[api_key].request, body, header.request_api_version)
+            decoding = decode_request_in_slices(APIS[api_key].request, body, header.request_api_version)
+            request, _ = await result_in_slices(decoding, items=ELEMENTS_PER_SLICE)
         except UnsupportedRequest as error:
             # The broker runs a later release, and its client may use a version that came with it.
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"the forwarded request is not served: {error}") from error

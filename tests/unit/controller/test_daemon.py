@@ -1,7 +1,7 @@
 """The whole controller over the wire: real quorum driver, simulated disk and network."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any
 
 import pytest
@@ -70,7 +70,9 @@ from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
 from common.raft.listener import LoadedSnapshot
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import FeatureLevelRecord, KnownRecord, NoOpRecord, RegisterControllerRecord
+from common.slices import ELEMENTS_PER_SLICE, result_in_slices
 from common.time_units import NS_PER_S
+from controller import requests
 from controller.core.result import ControllerResult
 from controller.core.turn import Turn
 from controller.requests import REFUSALS_MAX
@@ -678,6 +680,42 @@ def test_a_forwarded_creation_is_answered_in_the_inner_requests_version(version:
         header, response = parse_response(CreateTopicsResponse, answer.response_data, version)
         assert header.correlation_id == 77
         assert [(each.name, each.error_code) for each in response.topics] == [("t", ErrorCode.NONE)]
+
+    run(scenario)
+
+
+def test_a_long_forwarded_request_is_decoded_in_slices_and_not_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker forwards what 100,000s of elements a client has sent, and the heartbeats of all brokers would wait."""
+    works: list[int] = []
+
+    async def noted(work: Generator[None, None, Any], *, items: int) -> Any:
+        yields = 0
+
+        def counted() -> Generator[None, None, Any]:
+            nonlocal yields
+            while True:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    return end.value
+                yields += 1
+                yield
+
+        result = await result_in_slices(counted(), items=items)
+        works.append(yields)
+        return result
+
+    monkeypatch.setattr(requests, "result_in_slices", noted)
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        long = create("t", [1])
+        long.topics += [CreatableTopic(name=f"no/name-{number}") for number in range(2 * ELEMENTS_PER_SLICE)]
+        first, second = await asyncio.gather(*(client.send(envelope(each, 7)) for each in (long, create("t", [1]))))
+        answers = [parse_response(CreateTopicsResponse, each.response_data, 7)[1].topics for each in (first, second)]
+        found = [next(each.error_code for each in answer if each.name == "t") for answer in answers]
+        assert found == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
+        assert sum(each > len(long.topics) for each in works) == 2, "the request and its answer"
 
     run(scenario)
 
