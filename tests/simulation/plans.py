@@ -67,6 +67,10 @@ TRIMS_SHARE = 0.2
 # In this share of the seeds the wall clocks of nodes jump.
 CLOCKS_SHARE = 0.15
 CLOCK_JUMPS_MAX = 8
+# In this share of the seeds the disks of metadata logs run full, that of the controller more often than any other.
+FULL_METADATA_SHARE = 0.12
+FULL_METADATA_FAULTS_MAX = 4
+FULL_CONTROLLER_SHARE = 0.4
 # In this share of the seeds an operator throttles replication and moves, and changes the rates.
 THROTTLES_SHARE = 0.15
 # In this share of the seeds the daemons do their long work in slices of so few items (`small_slices`).
@@ -249,6 +253,7 @@ def draw_plan(seed: int) -> Plan:
         # A follower that gets a single batch with each answer never catches up there while the producers write.
         overrides["replica.fetch.response.max.bytes"] = SLOW_DISK_RESPONSE_BYTES
     schedule = _with_clock_jumps(random.Random(f"{seed}/clock jumps"), schedule, list(range(1, brokers + 1)))
+    schedule = _with_full_metadata_disks(random.Random(f"{seed}/full metadata"), schedule, brokers)
     schedule = _with_slow_commits(random.Random(f"{seed}/slow commits"), schedule)
     return Plan(
         seed=seed,
@@ -494,6 +499,25 @@ def _with_clock_jumps(rng: random.Random, schedule: tuple[Fault, ...], brokers: 
     times = [round(rng.uniform(0, 0.9 * CHAOS_SECONDS) * NS_PER_S) for _ in range(rng.randint(1, CLOCK_JUMPS_MAX))]
     jumps = [_draw_fault(rng, CLOCK_JUMPS, at_ns, brokers=brokers, victims=brokers, disks=1) for at_ns in times]
     return tuple(sorted((*schedule, *jumps), key=lambda fault: fault.at_ns))
+
+
+def _with_full_metadata_disks(rng: random.Random, schedule: tuple[Fault, ...], brokers: int) -> tuple[Fault, ...]:
+    if rng.random() > FULL_METADATA_SHARE:
+        return schedule
+    full = [
+        Fault(
+            at_ns=round(rng.uniform(0, 0.7 * CHAOS_SECONDS) * NS_PER_S),
+            kind="disk full",
+            node=CONTROLLER_ID if rng.random() < FULL_CONTROLLER_SHARE else rng.randint(1, brokers),
+            disk=METADATA,
+            duration_ns=round(rng.uniform(0.5, 12.0) * NS_PER_S),
+            amount=rng.randint(1, 1000),
+            by_force=rng.random() < 0.5,
+        )
+        for _ in range(rng.randint(1, FULL_METADATA_FAULTS_MAX))
+    ]
+    others = tuple(fault for fault in schedule if not any(fault.is_where(each) for each in full))
+    return tuple(sorted((*others, *full), key=lambda fault: fault.at_ns))
 
 
 def _with_slow_commits(rng: random.Random, schedule: tuple[Fault, ...]) -> tuple[Fault, ...]:

@@ -14,7 +14,7 @@ from tests.simulation.cluster import CONTROLLER_ID
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.event_log import readable
 from tests.simulation.explaining import run_and_explain
-from tests.simulation.faults import CLOCK_JUMPS, CLOCK_JUMPS_MS, FIRST_CLIENT_ID, KINDS
+from tests.simulation.faults import CLOCK_JUMPS, CLOCK_JUMPS_MS, FIRST_CLIENT_ID, KINDS, METADATA
 from tests.simulation.hash_seeds import printed_under
 from tests.simulation.history import Outcome
 from tests.simulation.loop import rare_collections
@@ -125,6 +125,20 @@ def test_some_seeds_have_throttles() -> None:
     assert 25 < len(plans) < 65
     moving = [plan for plan in plans if plan.workload.move_pause or plan.workload.reassignment_pause]
     assert len(moving) > len(plans) / 2
+
+
+def test_some_seeds_have_full_disks_of_metadata() -> None:
+    """In some of them it is the controller's, in others a broker's. Nothing else happens to these disks meanwhile."""
+    full = [
+        (plan, fault)
+        for plan in map(draw_plan, range(1, 301))
+        for fault in plan.schedule
+        if (fault.kind, fault.disk) == ("disk full", METADATA)
+    ]
+    assert 20 < len({plan.seed for plan, _ in full}) < 55
+    assert {fault.node == CONTROLLER_ID for _, fault in full} == {True, False}
+    for plan, fault in full:
+        assert {other.kind for other in plan.schedule if other.is_where(fault)} <= {"disk full", "disk slow"}
 
 
 def test_some_seeds_have_cordons() -> None:
