@@ -133,10 +133,11 @@ class Transaction:
         return self.producer_id, self.producer_epoch
 
     def is_ended_by(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether this producer has ended the transaction, which is prepared or complete, and its epoch was raised by that.
+        """Whether this producer had the transaction, which is prepared or complete, and goes on with the epoch that the end
+        has brought.
 
-        Not if the transaction was aborted to fence the producer: such an abort skips an epoch. At the largest epoch, where
-        it cannot, the end by the producer is the one that brings another producer id."""
+        An abort by the coordinator looks alike, as in Kafka: a producer that missed its timeout learns of the abort when it
+        asks for one itself. At the largest epoch it does not, because only its own end brings another producer id."""
         if not self.bumps_epoch:
             return False
         if self.producer_id == producer_id and self.producer_epoch == producer_epoch + 1:
@@ -186,15 +187,14 @@ class Transaction:
         assert self.producer_epoch <= EPOCH_MAX, "the last epoch is given to no producer"
 
     def fence(self, now: Now, *, level: int) -> None:
-        """Raises the epoch, so that the producer can do no more, and aborts its transaction.
+        """Raises the epoch, so that the producer can add nothing more, and aborts its transaction.
 
-        With version 2 an epoch is skipped. Otherwise this would look like an end by the producer, which would get the new
-        epoch when it asks for the end, and would not be fenced."""
+        With version 2 the producer gets that epoch if it asks for the abort before another one has taken the id over."""
         assert self.producer_epoch < EPOCH_MAX, "the last epoch is given to no producer"
         self.version = max(self.version, level if level >= EPOCH_BUMP_TRANSACTION_VERSION else 0)
         self._become(TransactionState.PREPARE_EPOCH_FENCE, now)
-        self.producer_epoch = min(self.producer_epoch + (2 if self.bumps_epoch else 1), EPOCH_MAX)
-        self.last_producer_epoch = NO_PRODUCER_EPOCH
+        self.last_producer_epoch = self.producer_epoch if self.bumps_epoch else NO_PRODUCER_EPOCH
+        self.producer_epoch += 1
         self._become(TransactionState.PREPARE_ABORT, now)
 
     def complete(self, now: Now) -> None:

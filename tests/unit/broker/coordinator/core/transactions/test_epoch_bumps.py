@@ -151,17 +151,45 @@ def test_an_id_that_is_needed_after_all_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("is_reloaded", [False, True])
-def test_a_producer_that_is_timed_out_is_fenced(is_reloaded: bool) -> None:
-    """Its request for an abort looks like one that is repeated. The epoch that the abort has skipped tells them apart."""
+def test_a_producer_that_missed_its_timeout_goes_on_after_an_abort(is_reloaded: bool) -> None:
+    """It can do nothing with its old epoch but abort, which gives it the epoch that the coordinator's abort has raised."""
     world = brought_to(S.ONGOING)
     world.advance(TIMEOUT_MS)
-    assert [due.producer_epoch for due in world.markers_due] == [2]
+    assert [due.producer_epoch for due in world.markers_due] == [SECOND[1]]
     if is_reloaded:
         world.reload()
-    assert world.end_bumping(FIRST, is_commit=False) is FENCED
+    assert world.end_bumping(FIRST, is_commit=False) is BUSY
+    assert world.end_bumping(FIRST, is_commit=True) is INVALID
     world.write_markers()
-    assert world.end_bumping(FIRST, is_commit=False) is FENCED
-    assert world.init() == (1000, 3)
+    assert world.end_bumping(FIRST, is_commit=True) is INVALID
+    assert world.add(FIRST, B, version=2) is FENCED
+    assert world.end_bumping(FIRST, is_commit=False) == SECOND
+    assert world.add(SECOND, B, version=2) is ErrorCode.NONE
+    assert world.end_bumping(SECOND) == (1000, 2)
+
+
+def test_a_producer_whose_id_another_one_has_taken_over_is_fenced() -> None:
+    """The abort of its transaction alone does not fence it; the epoch of its successor does, whatever epoch it asks with."""
+    world = brought_to(S.ONGOING)
+    assert world.init() is BUSY
+    world.write_markers()
+    assert world.end_bumping(FIRST, is_commit=False) == SECOND
+    assert world.init() == (1000, 2)
+    for old in (FIRST, SECOND):
+        assert world.end_bumping(old, is_commit=False) is FENCED
+        assert world.add(old, B, version=2) is FENCED
+        assert world.init(old) is FENCED
+
+
+def test_a_producer_without_the_new_epochs_is_fenced_by_its_timeout() -> None:
+    """A client older than KIP-890 would not see the epoch in the answer to its EndTxn."""
+    world = TransactionWorld(level=2)
+    assert world.producer() == FIRST
+    assert world.add(FIRST, A) is ErrorCode.NONE
+    world.advance(TIMEOUT_MS)
+    world.write_markers()
+    assert world.end(FIRST, is_commit=False) is FENCED
+    assert world.init() == (1000, 2)
 
 
 def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
