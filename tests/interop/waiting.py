@@ -16,4 +16,4 @@ def until_equal(actual: Callable[[], object], expected: object) -> None:
     deadline = time.monotonic() + SECONDS_MAX
     while (found := actual()) != expected and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-    assert found == expected
+    assert found == expected, f"{found}, expected was {expected}"
