@@ -1,13 +1,14 @@
 """Tests the checker of deleted records (I30) on a running cluster: the true state passes, planted mistakes are found."""
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from broker.hosting.partition import Partition
-from common.ids import Offset
+from common.ids import Offset, TopicIdPartition
 from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
@@ -40,6 +41,18 @@ def begins_at(partition: Partition, offset: int) -> Iterator[None]:
         partition.log.log_start_offset = true_start
 
 
+@contextmanager
+def deposed(checkers: Checkers, key: TopicIdPartition) -> Iterator[None]:
+    """Lets the metadata have another leader, of which the brokers have not heard yet."""
+    partitions = checkers.image.image.partitions
+    before = partitions[key]
+    partitions[key] = dataclasses.replace(before, leader_epoch=before.leader_epoch + 1)
+    try:
+        yield
+    finally:
+        partitions[key] = before
+
+
 def test_deletions_that_go_too_far_or_come_back() -> None:
     """I30: a deletion is acknowledged and passes. Then a leader begins before what is deleted, as if records had come back;
     a replica begins beyond it, as if others had been lost; and an acknowledgement promises less than it was asked for."""
@@ -62,7 +75,7 @@ def test_deletions_that_go_too_far_or_come_back() -> None:
         leader = brokers[checkers.image.image.partitions[key].leader].replicas._partitions[key]
 
         def look() -> None:
-            deletions.look(brokers, world.now_ns())
+            deletions.look(brokers, checkers.image.image, world.now_ns())
 
         look()
         with begins_at(leader, 0), pytest.raises(InvariantViolated, match=r"I30.*begins at 0, it began at 3"):
@@ -70,6 +83,9 @@ def test_deletions_that_go_too_far_or_come_back() -> None:
         deletions._starts.clear()
         with begins_at(leader, 2), pytest.raises(InvariantViolated, match=r"I30.*leads from 2 on, .* below 3"):
             look()
+        with begins_at(leader, 2), deposed(checkers, key):
+            look()
+        deletions._starts.clear()
         with begins_at(leader, 4), pytest.raises(InvariantViolated, match=r"I30.*begins at 4, no deletion goes beyond 3"):
             look()
         deleted.end_ns, deleted.offset = world.now_ns(), 4

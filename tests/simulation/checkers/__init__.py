@@ -289,7 +289,7 @@ class Checkers:
         self.moves.look(awake, self.image.image, self._cluster.world.now_ns())
         self.copies.look(brokers, self.image.image, self._cluster.world.now_ns())
         self.cordons.look(brokers)
-        self.deletions.look(brokers, self._cluster.world.now_ns())
+        self.deletions.look(brokers, self.image.image, self._cluster.world.now_ns())
         for broker_id, broker in brokers.items():
             for partition in broker.replicas._partitions.values():
                 log = partition.log
