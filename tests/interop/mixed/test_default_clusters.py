@@ -94,14 +94,21 @@ def test_our_broker_follows_voters_that_come_and_go(newest: Release, tmp_path: P
         Node(2, "broker", newest),
     ]
     with mixed_cluster(tmp_path, nodes, overrides=OVERRIDES, level="4.4", has_fixed_voters=False) as cluster:
-        cluster.set_property(102, "controller.quorum.auto.join.enable", "true")
         create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=2)
         with Writer(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as writer:
             cluster.start(102)
-            until(lambda: len(voters(cluster)) == 2, "both controllers vote", seconds=READY_SECONDS)
+            ours = ("--bootstrap-server", cluster.nodes[OURS].files.address)
+            added = cluster.nodes[102].files.config
+
+            def is_added() -> bool:
+                # Refused until the controller has caught up.
+                newest.run(QUORUM, *ours, "--command-config", added, "add-controller")
+                return set(voters(cluster)) == {101, 102}
+
+            until(is_added, "both controllers vote", seconds=READY_SECONDS)
             former = voters(cluster)[101]
             removal = ("remove-controller", "--controller-id", "101", "--controller-directory-id", uuid_text(former))
-            done = newest.run(QUORUM, "--bootstrap-server", cluster.nodes[OURS].files.address, *removal)
+            done = newest.run(QUORUM, *ours, *removal)
             assert done.status == 0, done
             until(lambda: set(voters(cluster)) == {102}, "only the second controller votes", seconds=READY_SECONDS)
             cluster.shut_down(101)
