@@ -58,6 +58,16 @@ def is_aging(name: str) -> bool:
     return name.startswith(AGING)
 
 
+# The names of topics with unclean elections begin like this.
+CARELESS = "careless-"
+
+
+def is_careless(name: str) -> bool:
+    """Whether the topic of this name allows unclean elections, so that acknowledged records may be lost. Also takes the name
+    of a partition."""
+    return name.startswith(CARELESS)
+
+
 def key_of(value: bytes) -> bytes:
     """Returns the key of a record in a compacted topic. It follows from the value, so that a checker knows it too."""
     return b"k" + value.rstrip(b".")[-1:]

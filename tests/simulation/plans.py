@@ -64,6 +64,11 @@ FURTHER_DISKS_MAX = 2
 CORDONS_SHARE = 0.15
 # In this share of the seeds records of two further topics are deleted, and their retention and segments change.
 TRIMS_SHARE = 0.2
+# In this share of the seeds, except those with a low level, there are topics with unclean elections.
+CARELESS_SHARE = 0.2
+# In half of them brokers die one after the other in such pauses, so that the last replica in sync is often gone.
+DEATHS_SHARE = 0.5
+DEATHS_PAUSE_MAX = 6.0
 # In this share of the seeds the wall clocks of nodes jump.
 CLOCKS_SHARE = 0.15
 CLOCK_JUMPS_MAX = 8
@@ -173,6 +178,7 @@ class Plan:
             + (", and replicas that move" if self.workload.move_pause is not None else "")
             + (", and cordons" if self.workload.cordon_pause is not None else "")
             + (", and deletions of records" if self.workload.trim_pause is not None else "")
+            + (", and unclean elections" if self.workload.is_careless else "")
             + (f", and {self.workload.groups} groups" if self.workload.groups else "")
             + (
                 f", and {self.workload.transactional_producers} in transactions"
@@ -247,6 +253,9 @@ def draw_plan(seed: int) -> Plan:
     if workload.compacted_topics:
         ends = _draw_ends_in_compactions(random.Random(f"{seed}/compaction/faults"), brokers, disks)
         schedule = tuple(sorted((*schedule, *ends), key=lambda fault: fault.at_ns))
+    if is_directory_assignment_supported(level) and random.Random(f"{seed}/careless").random() < CARELESS_SHARE:
+        workload = replace(workload, is_careless=True)
+        schedule = _with_deaths(random.Random(f"{seed}/careless/deaths"), schedule, brokers)
     workload = _with_trims(random.Random(f"{seed}/log start"), workload, overrides)
     slow_disks, append_ms_max = _draw_slow_disks(random.Random(f"{seed}/moves/appends"), brokers, disks, move_pause)
     if slow_disks:
@@ -518,6 +527,20 @@ def _with_full_metadata_disks(rng: random.Random, schedule: tuple[Fault, ...], b
     ]
     others = tuple(fault for fault in schedule if not any(fault.is_where(each) for each in full))
     return tuple(sorted((*others, *full), key=lambda fault: fault.at_ns))
+
+
+def _with_deaths(rng: random.Random, schedule: tuple[Fault, ...], brokers: int) -> tuple[Fault, ...]:
+    if rng.random() > DEATHS_SHARE:
+        return schedule
+    deaths: list[Fault] = []
+    at = rng.uniform(0, DEATHS_PAUSE_MAX)
+    while at < 0.8 * CHAOS_SECONDS:
+        duration_ns = round(rng.uniform(1.0, 9.0) * NS_PER_S)
+        deaths.append(
+            Fault(at_ns=round(at * NS_PER_S), kind="node killed", node=rng.randint(1, brokers), duration_ns=duration_ns)
+        )
+        at += rng.uniform(0.5, DEATHS_PAUSE_MAX)
+    return tuple(sorted((*schedule, *deaths), key=lambda fault: fault.at_ns))
 
 
 def _with_slow_commits(rng: random.Random, schedule: tuple[Fault, ...]) -> tuple[Fault, ...]:

@@ -736,16 +736,6 @@ _TRANSACTIONS = (
         ),
     ),
     _bug(
-        "a marker that a leader refused is not sent again",
-        "The next leader gets the marker by replication.",
-        Edit(
-            MarkerSender._answered,
-            "self._retry_later(pending, partition)",
-            "pending.left.discard(partition)\n        self._maybe_complete(pending)",
-        ),
-        seed=21,
-    ),
-    _bug(
         "a loaded transaction gets no markers",
         "They were sent before the shard was unloaded.",
         Edit(TransactionShard.loaded, "elif transaction.state.is_prepared:", "elif not transaction.partitions:"),
@@ -898,6 +888,24 @@ _CHECKPOINTS = (
 )
 
 _RARE = (
+    _bug(
+        "an epoch that the leader does not know is no divergence",
+        "The follower's log is not longer than the leader's.",
+        Edit(
+            fetched_partitions._diverging_epoch,
+            "if known.epoch < wanted.last_fetched_epoch or known.end_offset < wanted.fetch_offset:",
+            "if known.end_offset < wanted.fetch_offset:",
+        ),
+    ),
+    _bug(
+        "a marker that a leader refused is not sent again",
+        "The next leader gets the marker by replication.",
+        Edit(
+            MarkerSender._answered,
+            "self._retry_later(pending, partition)",
+            "pending.left.discard(partition)\n        self._maybe_complete(pending)",
+        ),
+    ),
     _bug(
         "retry after a failed fsync",
         "An fsync that failed once may well succeed the second time; no reason to give up a whole disk.",

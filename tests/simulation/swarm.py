@@ -147,7 +147,7 @@ class SeedRun:
             # The workload may have created or deleted a topic just before it stopped.
             await self._converge()
             client = WorkloadClient(self._cluster, self.history, "client-last", group)
-            await self._write_once_more(client, workload.lasting_topics + workload.trimmed_topics)
+            await self._write_once_more(client, workload.lasting_topics + workload.trimmed_topics + workload.careless_topics)
             await self._read_positions(client, workload)
             await self._read_transactions(client, workload)
             client.close()

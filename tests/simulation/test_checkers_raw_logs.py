@@ -2,6 +2,8 @@
 difference."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -102,6 +104,18 @@ def test_a_log_that_differs_from_the_history_is_found(invariant: str, logs: dict
     with pytest.raises(InvariantViolated) as caught:
         check(logs, history(*more))
     assert caught.value.invariant == invariant
+
+
+def test_with_unclean_elections_the_replicas_may_lose_the_same_records_only() -> None:
+    """I3 is violated by a replica that kept what the others have lost, also beyond what was once committed."""
+    topic = "careless-2"
+    seen = History(produces=[replace(produce(value, offset), topic=topic) for offset, value in enumerate("abc")])
+    named = replace(image(), topics={TOPIC: topic})
+    lost, kept = batch(0, "a", epoch=4) + batch(1, "c", epoch=5), batch(0, "a", epoch=4) + batch(1, "b", epoch=3)
+    for logs, is_lawful in (({1: lost, 2: lost}, True), ({1: lost, 2: kept}, False), ({1: lost, 2: lost[:0]}, False)):
+        directories = [read_directory(id_, f"/b{id_}", files(id_, log, folder=f"{topic}-0")) for id_, log in logs.items()]
+        with nullcontext() if is_lawful else pytest.raises(InvariantViolated):
+            check_logs(directories, named.partitions, named.name, {KEY: 3 if is_lawful else 0}, seen)
 
 
 def test_a_record_that_was_read_must_stay() -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from common.metadata.snapshot import UnwritableMetadata
-from tests.simulation import test_checkers_groups, test_cordons
+from tests.simulation import test_checkers_groups, test_cordons, test_rules
 from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_process_trouble, test_slow_disks
+from tests.unit.broker.coordinator import test_marker_sender
 from tests.unit.broker.hosting import test_replicas
 from tests.unit.broker.requests import test_describe_configs, test_fetch, test_metadata
 from tests.unit.common.raft import test_observers
@@ -97,6 +98,14 @@ def cordons(_: pytest.MonkeyPatch) -> None:
     test_cordons.test_a_cordoned_directory_keeps_its_replicas_and_gets_no_new_ones()
 
 
+def refused_marker(_: pytest.MonkeyPatch) -> None:
+    test_marker_sender.test_what_may_pass_is_repeated_until_it_has()
+
+
+def unknown_epoch(_: pytest.MonkeyPatch) -> None:
+    test_rules.test_after_two_unclean_elections_the_replicas_are_equal()
+
+
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a classic group that becomes a consumer group forgets what its members own": changing_group,
     "a directory may fill the memory for requests": slow_disk,
@@ -114,6 +123,8 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a transaction's records are replayed as they come": transaction,
     "a listener gets all that was fetched in one step": observers,
     "retry after a failed fsync": failed_fsync,
+    "a marker that a leader refused is not sent again": refused_marker,
+    "an epoch that the leader does not know is no divergence": unknown_epoch,
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,
     "a new incarnation inherits the ISR": new_incarnation,

@@ -249,6 +249,42 @@ def test_a_lost_replica_starts_anew_only_by_an_unclean_election() -> None:
     run(scenario, brokers=1, disks=2)
 
 
+@pytest.mark.slow
+def test_after_two_unclean_elections_the_replicas_are_equal() -> None:
+    """A leader that is deposed has fewer records than the next leader, which does not know its epoch. So it must not go by
+    the lengths of the logs (KIP-279)."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic("t", partitions=1, replication_factor=2, unclean_leader_election_enable="true")
+        await client.produce("t", 0, b"on both")
+        first = cluster.partition("t", 0).leader
+        second = next(each for each in cluster.partition("t", 0).replicas if each != first)
+
+        async def take_over(before: BrokerId, after: BrokerId) -> None:
+            cluster.crash(before)
+            await cluster.world.until(lambda: cluster.partition("t", 0).leader == NO_LEADER)
+            cluster.start_node(after)
+            await cluster.world.until(lambda: cluster.partition("t", 0).leader == after, within_seconds=60)
+
+        cluster.crash(second)
+        await cluster.world.until(lambda: cluster.partition("t", 0).isr == (first,))
+        for _ in range(5):
+            await client.produce("t", 0, b"on the first")
+        await take_over(first, second)
+        await client.produce("t", 0, b"on the second")
+        await take_over(second, first)
+        cluster.start_node(second)
+        await cluster.until_in_sync("t")
+        await client.produce("t", 0, b"on both again")
+        directories = [(each, cluster.partition("t", 0).directory(each)) for each in (first, second)]
+        logs = [cluster.disk_of(*each).files()[f"t-0/{0:020d}.log"] for each in directories]
+        assert b"on the first" in logs[0] and logs[0] == logs[1]
+        # What the second leader took alone is gone.
+        client.acknowledged.clear()
+
+    run(scenario)
+
+
 def test_a_topic_created_anew_under_its_name_is_placed_although_a_disk_is_dead() -> None:
     """The replicas in the dead directory belong to the old topic id, so the new topic is placed on healthy disks
     (KAFKA-16157)."""

@@ -1,4 +1,5 @@
 """Decides whether a fault may happen now: every partition must keep an untouched in-sync replica (shell of the tests).
+Partitions with unclean elections may lose everything.
 
 1. A replica that lost data is *damaged* until its broker has a new incarnation and the replica has since been seen first
    outside the ISR, then inside it. From then on it has all records again.
@@ -21,6 +22,7 @@ from common.metadata.state import MetadataState
 from common.storage.meta_properties import MalformedMetaProperties, parse_meta_properties
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.faults import EXCHANGED, KINDS, SWAPPED, Fault, Target, disks_of
+from tests.simulation.history import is_careless
 
 LOOK_SECONDS = 0.05
 # A reassignment that got no answer may still be carried out for this long.
@@ -101,6 +103,8 @@ class UntouchedReplicas:
         if loses_data:
             dangerous.update(self._replicas_on(fault))
         for topic_id, index, part in self._partitions():
+            if is_careless(self._state.topics[topic_id].name):
+                continue
             if self._is_exposed(TopicIdPartition(topic_id, index), part, dangerous, (fault, *self._active)):
                 return f"{self._state.topics[topic_id].name}-{index}"
         return None

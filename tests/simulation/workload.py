@@ -52,6 +52,7 @@ from tests.simulation.cordon_changes import CordonChanges
 from tests.simulation.group_member import GroupMember
 from tests.simulation.history import (
     AGING,
+    CARELESS,
     CERTAIN_REFUSALS,
     COMPACTED,
     TRANSACTIONAL,
@@ -64,6 +65,7 @@ from tests.simulation.history import (
     Poll,
     Produce,
     TopicChange,
+    is_careless,
     is_compacted,
     key_of,
 )
@@ -113,6 +115,8 @@ REPEAT_SHARE = 0.1
 RETRY_PAUSE = 0.3
 # Values of compacted topics are small, so that a segment of a few hundred bytes takes any batch.
 COMPACTED_VALUE_BYTES_MAX = 30
+# The replication factors of the topics with unclean elections, which are the numbers in their names.
+CARELESS_FACTORS = (2, 3)
 # A batch of these topics fits into their smallest segments.
 TRIMMED_VALUE_BYTES_MAX = 300
 # Sequences of changes to one topic: True is a creation, False a deletion. When a change begins, a slow disk may still be
@@ -148,6 +152,8 @@ class WorkloadSettings:
     cordon_pause: float | None = None
     # The pause between two deletions of records or changes of retention and segments. If None, no topic has such changes.
     trim_pause: float | None = None
+    # Whether there are topics with unclean elections.
+    is_careless: bool = False
     # The number of groups, and of members in each. The members commit positions in the first lasting topic.
     groups: int = 0
     group_members: int = 3
@@ -682,6 +688,7 @@ class Workload:
         self.transactional_topic = f"{TRANSACTIONAL}1" if settings.transactional_producers else None
         self.transactional_producers: list[TransactionalProducer] = []
         self.trimmed_topics = [] if settings.trim_pause is None else [f"{TRIMMED}1", f"{AGING}1"]
+        self.careless_topics = [f"{CARELESS}{factor}" for factor in CARELESS_FACTORS] if settings.is_careless else []
         self.compacted_topics = [f"{COMPACTED}{number}" for number in range(1, settings.compacted_topics + 1)]
 
     @property
@@ -692,7 +699,7 @@ class Workload:
     @property
     def led_topics(self) -> list[str]:
         """The names of all topics whose replicas may be moved, also of those with the coordinators' states."""
-        return self.topics + self.trimmed_topics + self.coordinated_topics
+        return self.topics + self.trimmed_topics + self.careless_topics + self.coordinated_topics
 
     @property
     def coordinated_topics(self) -> list[str]:
@@ -716,7 +723,7 @@ class Workload:
     async def start(self) -> None:
         """Creates the topics and starts all clients. The cluster must be healthy."""
         admin = self._new_client("client-topics")
-        for name in self.topics + self.trimmed_topics:
+        for name in self.topics + self.trimmed_topics + self.careless_topics:
             created = await self._create(admin, name)
             assert created.outcome is Outcome.OK, f"{name}: {created.error}"
         settings = self._settings
@@ -752,6 +759,9 @@ class Workload:
             self._spawn(self._trim, self._new_client("client-trims"))
             self._spawn(self._produce_to_trimmed, self._new_client("client-trimmed-producer"))
             self._spawn(self._consume_trimmed, self._new_client("client-trimmed-consumer"))
+        if self.careless_topics:
+            self._spawn(self._produce_carelessly, self._new_client("client-careless-producer"))
+            self._spawn(self._consume_carelessly, self._new_client("client-careless-consumer"))
 
     async def _start_transactions(self, admin: WorkloadClient, topic: str) -> None:
         created = await self._create(admin, topic)
@@ -787,16 +797,16 @@ class Workload:
 
     def _create(self, client: WorkloadClient, name: str) -> Awaitable[TopicChange]:
         settings = self._settings
-        configs = {"min_insync_replicas": str(settings.min_insync_replicas)}
+        factor, configs = settings.replication_factor, {"min_insync_replicas": str(settings.min_insync_replicas)}
+        if is_careless(name):
+            factor, configs = int(name.removeprefix(CARELESS)), {"unclean_leader_election_enable": "true"}
         if is_compacted(name):
             configs |= {
                 "cleanup_policy": "compact",
                 "min_cleanable_dirty_ratio": "0.01",
                 "segment_bytes": str(settings.compacted_segment_bytes),
             }
-        return client.create_topic(
-            name, partitions=settings.partitions, replication_factor=settings.replication_factor, **configs
-        )
+        return client.create_topic(name, partitions=settings.partitions, replication_factor=factor, **configs)
 
     async def _produce_on(self, client: WorkloadClient) -> None:
         settings = self._settings
@@ -965,6 +975,27 @@ class Workload:
         while not self._is_over:
             await self._produce_to(client, rng, rng.choice(self.trimmed_topics), rng.randrange(self._settings.partitions))
             await client.pause(self._settings.produce_pause)
+
+    async def _produce_carelessly(self, client: WorkloadClient) -> None:
+        rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
+        while not self._is_over:
+            await self._produce_to(client, rng, rng.choice(self.careless_topics), rng.randrange(self._settings.partitions))
+            await client.pause(self._settings.produce_pause)
+
+    async def _consume_carelessly(self, client: WorkloadClient) -> None:
+        """Like `_consume_on`, but begins again when an unclean election has taken away what was read."""
+        rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
+        positions: dict[TopicIdPartition, int] = {}
+        while not self._is_over:
+            topic, index = rng.choice(self.careless_topics), rng.randrange(self._settings.partitions)
+            known = client.topics.get(topic)
+            if known is None:
+                await client.refresh(topic)
+            else:
+                poll = await self._poll_next(client, topic, index, known.topic_id, positions)
+                if poll is not None and poll.error == "OFFSET_OUT_OF_RANGE":
+                    positions.pop(TopicIdPartition(known.topic_id, index), None)
+            await client.pause(self._settings.poll_pause)
 
     async def _consume_trimmed(self, client: WorkloadClient) -> None:
         """Like `_consume_on`, but begins again at the log start when its position is deleted."""

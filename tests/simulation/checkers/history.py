@@ -10,7 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
 from common.ids import TopicIdPartition
-from tests.simulation.history import History, LatestOffset, Outcome, Poll, Produce, is_aging, is_compacted, is_trimmed
+from tests.simulation.history import (
+    History,
+    LatestOffset,
+    Outcome,
+    Poll,
+    Produce,
+    is_aging,
+    is_careless,
+    is_compacted,
+    is_trimmed,
+)
 from tests.simulation.violations import InvariantViolated
 
 ALL = -1
@@ -84,8 +94,8 @@ def _check_steps(polls: list[Poll]) -> None:
     positions: dict[str, int] = {}
     for poll in polls:
         expected = positions.get(poll.client, 0)
-        # Where records are deleted from the front, a consumer begins again at the log start.
-        if poll.offset != expected and not is_trimmed(poll.topic) and not is_aging(poll.topic):
+        # Where records are deleted, a consumer begins again.
+        if poll.offset != expected and not (is_trimmed(poll.topic) or is_aging(poll.topic) or is_careless(poll.topic)):
             raise InvariantViolated("I2", f"{_where(poll)}: the consumer was at {expected}")
         if poll.records:
             positions[poll.client] = poll.records[-1][0] + 1
