@@ -16,7 +16,6 @@ that fetched more than RECORDS_PER_STEP records at once, in one batch or in seve
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from heapq import heappop, heappush
 from typing import Any
 
 from common.ids import BrokerId, LeaderEpoch, Offset
@@ -24,7 +23,7 @@ from common.metadata.record_reader import MetadataRecordReader
 from common.raft.core.offsets import OffsetAndEpoch
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.record_batches import CommittedBatch, UnreadableBatch, decode_batch, decode_batch_in_slices
-from common.raft.errors import NotLeader, QuorumFailure
+from common.raft.errors import QuorumFailure
 from common.raft.listener import LoadedSnapshot, MetadataListener
 from common.raft.metadata_log import MetadataLog
 from common.records.batch import BatchHeader
@@ -74,7 +73,7 @@ class ListenerFeed:
 
 
 class CommitQueue:
-    """The uncommitted batches, the listeners, and the futures of callers waiting for a commit."""
+    """The uncommitted batches and the listeners."""
 
     def __init__(
         self, log: MetadataLog, reader: MetadataRecordReader, *, node_id: BrokerId, committed_offset: Offset
@@ -92,9 +91,6 @@ class CommitQueue:
         """Bytes of all batches committed since startup. Never decreases."""
         # The feeds of the listeners, in the order of registration. `unregister` replaces the list.
         self.feeds: list[ListenerFeed] = []
-        # The futures of `wait_for`, as a heap ordered by offset, then by arrival (`_waiter_count`).
-        self._waiters: list[tuple[Offset, int, asyncio.Future[None]]] = []
-        self._waiter_count = 0
         # The arguments of the last `announce`: the current leader, and where this node's own epoch starts if it leads.
         self._leader: LeaderAndEpoch | None = None
         self._epoch_start_offset: Offset | None = None
@@ -114,10 +110,7 @@ class CommitQueue:
             self._uncommitted.pop()
 
     def advance(self, high_watermark: Offset) -> None:
-        """Delivers the batches before `high_watermark`, then resolves the futures that wait for these commits.
-
-        Raises what a listener raises.
-        """
+        """Delivers the batches before `high_watermark`. Raises what a listener raises."""
         fetched_count = 0
         while self._uncommitted and _last_offset(self._uncommitted[0]) < high_watermark:
             batch = self._uncommitted.popleft()
@@ -136,7 +129,6 @@ class CommitQueue:
             if feed.next_offset < self.committed_offset:
                 feed.fall_behind()
             self.announce_to(feed)
-        self._resolve_waiters()
 
     def _deliver(self, batch: CommittedBatch) -> None:
         self.committed_bytes += batch.size
@@ -235,7 +227,6 @@ class CommitQueue:
             else:
                 feed.is_live = not feed.is_closed
                 self.announce_to(feed)
-                self._resolve_waiters()
 
     async def _catch_up(self, feed: ListenerFeed) -> bool:
         """Delivers the newest snapshot or a piece of the log. Returns False if there is nothing more to deliver."""
@@ -281,30 +272,6 @@ class CommitQueue:
         if done is not None:
             await done
         feed.next_offset = snapshot_id.offset
-
-    # --- waiting for a commit ------------------------------------------------------------------------------------
-    def wait_for(self, offset: Offset) -> "asyncio.Future[None]":
-        """Returns a future that is done once `offset` is committed and every live listener has received it."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiter_count += 1
-        heappush(self._waiters, (offset, self._waiter_count, future))
-        self._resolve_waiters()
-        return future
-
-    def fail_waiters(self, epoch: LeaderEpoch, leader_id: BrokerId | None) -> None:
-        """Fails every pending future of `wait_for` with NotLeader, because this node stops leading before the commit."""
-        waiters, self._waiters = self._waiters, []
-        for _, _, future in waiters:
-            if not future.done():
-                future.set_exception(NotLeader(epoch, leader_id))
-                # Mark the exception as retrieved: if the waiting task is gone, asyncio would log it as never retrieved.
-                future.exception()
-
-    def _resolve_waiters(self) -> None:
-        while self._waiters and self._waiters[0][0] < self.committed_offset:
-            future = heappop(self._waiters)[2]
-            if not future.done():
-                future.set_result(None)
 
 
 def _base_offset(batch: CommittedBatch | tuple[BatchHeader, memoryview]) -> Offset:

@@ -11,7 +11,7 @@ Counterpart of KafkaRaftClient and RaftManager. A node with both roles has one d
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from common.environment.interface import Environment, LogDir, LogDirError
@@ -279,7 +279,6 @@ class QuorumDriver:
             for task in self._tasks:
                 task.cancel()
             self._follower.close()
-            self._queue.fail_waiters(self._quorum.epoch, None)
 
     async def close(self) -> None:
         """Stops leading or following, ends `run`, and closes the log cleanly. Does not wait for scheduled records to be
@@ -390,13 +389,8 @@ class QuorumDriver:
             self._queue_up(encoded)
         return Offset(self._log_end_offset - 1)
 
-    def wait_for_commit(self, offset: int) -> Awaitable[None]:
-        """Waits until `offset` is committed and every live listener has received it. Raises NotLeader if this node stops
-        leading first."""
-        return self._queue.wait_for(Offset(offset))
-
     def resign(self, epoch: int) -> None:
-        """Stops leading this epoch. Drops batches not yet handed to the log, and fails all waiting callers with NotLeader.
+        """Stops leading this epoch. Drops batches not yet handed to the log.
 
         A sole voter is immediately re-elected in the next epoch. Its listeners see both changes.
         """
@@ -409,7 +403,6 @@ class QuorumDriver:
         self._pending.clear()
         self._log_end_offset = self._log.end.offset
         self._queue.drop_from(self._log_end_offset)
-        self._queue.fail_waiters(self._quorum.epoch, self._quorum.leader_id)
         # Notify the listeners now: the main loop may be stuck waiting for an unresponsive disk.
         self._carry_out(self._quorum.take_ready())
         self._work.set()

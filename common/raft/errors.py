@@ -4,7 +4,7 @@ from common.ids import BrokerId, LeaderEpoch
 
 
 class NotLeader(Exception):
-    """This node does not lead the metadata log in the requested epoch, or stopped leading before the commit."""
+    """This node does not lead the metadata log in the requested epoch."""
 
     def __init__(self, epoch: LeaderEpoch, leader_id: BrokerId | None) -> None:
         where = "nobody that this node knows of" if leader_id is None else f"node {leader_id}"

@@ -191,8 +191,12 @@ class QuorumNode:
     async def add(self, *topics: str) -> int:
         """Appends the topics as one batch and waits for the commit. Returns the last offset."""
         offset = self.schedule(*topics)
-        await self.driver.wait_for_commit(offset)
+        await self.committed(offset)
         return offset
+
+    async def committed(self, offset: int) -> None:
+        """Waits until the listener has the record at this offset."""
+        await self.world.until(lambda: self.listener.next_offset > offset)
 
     def schedule(self, *topics: str) -> int:
         epoch = self.driver.leader_and_epoch.epoch

@@ -104,9 +104,9 @@ def test_records_are_delivered_in_the_order_of_scheduling() -> None:
         assert offsets == [2 + 2 * number for number in range(20)]
         assert node.driver.log_end_offset == 41
         assert node.listener.topics == []
-        await node.driver.wait_for_commit(offsets[7])
+        await node.committed(offsets[7])
         assert node.listener.topics[:16] == [name for number in range(8) for name in (f"t{number}", f"u{number}")]
-        await node.driver.wait_for_commit(offsets[-1])
+        await node.committed(offsets[-1])
         assert node.driver.high_watermark == 41
         assert [len(batch.records) for batch in node.listener.batches] == [0] + [2] * 20
         assert {batch.epoch for batch in node.listener.batches} == {1}
@@ -121,7 +121,7 @@ def test_no_records_give_the_newest_offset() -> None:
         node = await leader(world)
         last = node.schedule("a")
         assert node.driver.schedule_append([], epoch=1) == last
-        await node.driver.wait_for_commit(last)
+        await node.committed(last)
         assert node.listener.topics == ["a"]
 
     run(scenario)
@@ -140,7 +140,7 @@ def test_nothing_is_committed_before_the_sync() -> None:
         assert node.driver.high_watermark == 1
         assert node.listener.topics == []
         node.disk.thaw()
-        await node.driver.wait_for_commit(offset)
+        await node.committed(offset)
         assert node.listener.topics == ["a"]
 
     run(scenario)
@@ -161,7 +161,7 @@ def test_group_commit_joins_what_arrives_during_a_sync(monkeypatch: pytest.Monke
         await world.sleep(0.1)
         assert done == ["append", "fsync"]
         node.disk.thaw()
-        await node.driver.wait_for_commit(offsets[-1])
+        await node.committed(offsets[-1])
         assert done == ["append", "fsync"] * 2
         assert len(node.listener.topics) == 101
 
@@ -246,7 +246,7 @@ def test_atomic_records_that_fit_no_batch_are_refused() -> None:
         with pytest.raises(RecordsTooLarge):
             node.driver.schedule_append(records, epoch=1)
         assert node.driver.log_end_offset == 1
-        await node.driver.wait_for_commit(node.driver.schedule_append(records, epoch=1, atomic=False))
+        await node.committed(node.driver.schedule_append(records, epoch=1, atomic=False))
         assert [len(batch.records) for batch in node.listener.batches] == [0, 10_000, 1]
 
     run(scenario)
@@ -266,19 +266,16 @@ def test_only_the_leader_of_the_epoch_appends() -> None:
 
 
 def test_resignation_takes_back_what_was_not_appended() -> None:
-    """Waiting callers get NotLeader. Records already on disk are committed in the next epoch; the rest are dropped."""
+    """Records already on disk are committed in the next epoch; the rest are dropped."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
         node.disk.hang({"fsync"})
         size = len(segment_content(node))
-        first = node.driver.wait_for_commit(node.schedule("in-flight"))
+        node.schedule("in-flight")
         await world.until(lambda: len(segment_content(node)) > size)
-        second = node.driver.wait_for_commit(node.schedule("pending"))
+        node.schedule("pending")
         node.driver.resign(1)
-        for waiting in (first, second):
-            with pytest.raises(NotLeader):
-                await waiting
         with pytest.raises(NotLeader):
             node.schedule("too late")
         node.disk.thaw()
@@ -322,19 +319,6 @@ def test_a_failing_metadata_directory_ends_run(operation: str) -> None:
         assert node.failure.errno_code == errno.EIO
         assert seen[0].operation == operation
         assert node.listener.topics == []
-
-    run(scenario)
-
-
-def test_a_failing_disk_tells_those_who_wait() -> None:
-    """When a sync fails, waiting callers get NotLeader instead of waiting forever while the daemon shuts down."""
-
-    async def scenario(world: SimulatedWorld) -> None:
-        node = await leader(world)
-        node.disk.fail_with(errno.EIO, {"fsync"})
-        waiting = node.driver.wait_for_commit(node.schedule("a"))
-        with pytest.raises(NotLeader):
-            await waiting
 
     run(scenario)
 
@@ -532,7 +516,7 @@ def test_bootstrap_records_come_from_formatting() -> None:
         assert records[0] == ApiMessageAndVersion(FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=21), 0)
         assert len(records) == 2
         assert node.driver.numbering is Numbering.KIP858
-        await node.driver.wait_for_commit(node.driver.schedule_append(records, epoch=1))
+        await node.committed(node.driver.schedule_append(records, epoch=1))
         await node.restart()
         await node.leads()
         assert node.driver.numbering is Numbering.KIP858
@@ -553,14 +537,14 @@ def test_a_bootstrap_transaction_that_took_no_effect_does_not_select_the_numberi
         await node.leads()
         begun = [ApiMessageAndVersion(BeginTransactionRecord(), 0), *node.driver.load_bootstrap_records()]
         for records in (begun, [ApiMessageAndVersion(record, 0) for record in ends_with]):
-            await node.driver.wait_for_commit(node.driver.schedule_append(records, epoch=1))
+            await node.committed(node.driver.schedule_append(records, epoch=1))
         node.crash()
         await format_node(node, Numbering.APACHE)
         await node.start()
         await node.leads()
         if not ends_with:
             abort = [ApiMessageAndVersion(AbortTransactionRecord(), 0)]
-            await node.driver.wait_for_commit(node.driver.schedule_append(abort, epoch=2))
+            await node.committed(node.driver.schedule_append(abort, epoch=2))
         assert node.driver.numbering is Numbering.APACHE
         assert len(node.driver.load_bootstrap_records()) == 1
 

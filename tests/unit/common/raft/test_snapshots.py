@@ -197,7 +197,7 @@ def test_only_what_is_committed_is_in_a_snapshot() -> None:
         snapshot_id = await node.driver.write_snapshot()
         assert snapshot_id is not None
         assert snapshot_id.offset == end
-        await node.driver.wait_for_commit(offset)
+        await node.committed(offset)
         assert topics_in(node, snapshot_id) == ["a"]
 
     run(scenario)
@@ -285,7 +285,7 @@ def record(message: KnownRecord) -> ApiMessageAndVersion:
 
 async def append(node: QuorumNode, *records: ApiMessageAndVersion) -> None:
     epoch = node.driver.leader_and_epoch.epoch
-    await node.driver.wait_for_commit(node.driver.schedule_append(records, epoch=epoch))
+    await node.committed(node.driver.schedule_append(records, epoch=epoch))
 
 
 def test_a_snapshot_never_ends_within_a_transaction() -> None:
