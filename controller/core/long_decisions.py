@@ -49,13 +49,3 @@ def slices_of(work: Generator[None, None, Result], cost: int) -> Sliced[Result]:
             return result
         if meter.ends_slice(cost):
             yield
-
-
-def decide_at_once(sliced: Sliced[Result]) -> Result:
-    """Decides all slices one after the other. Returns the result."""
-    while True:
-        try:
-            next(sliced)
-        except StopIteration as end:
-            result: Result = end.value
-            return result

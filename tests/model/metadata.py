@@ -21,8 +21,9 @@ from common.protocol.errors import ApiError
 from common.protocol.numbering import Numbering
 from common.records.metadata_frame import ApiMessageAndVersion, encode_record
 from common.records.metadata_records import FeatureLevelRecord, PartitionRecord, TopicRecord
+from common.slices import at_once
 from controller.core.broker_sessions import BrokerSessions
-from controller.core.long_decisions import Sliced, decide_at_once
+from controller.core.long_decisions import Sliced
 from controller.core.result import ControllerResult
 from controller.core.settings import ControllerSettings
 from controller.core.turn import Turn
@@ -80,13 +81,7 @@ class Logs:
 
 
 def copied(state: MetadataState) -> MetadataState:
-    slices = state.copy_in_slices()
-    while True:
-        try:
-            next(slices)
-        except StopIteration as end:
-            copy: MetadataState = end.value
-            return copy
+    return at_once(state.copy_in_slices())
 
 
 def first_records(partitions: int, replicas: Sequence[int]) -> list[ApiMessageAndVersion]:
@@ -163,7 +158,7 @@ def operate(logs: Logs, controller: Controller, operation: Operation, request: A
     )
     try:
         decided = operation(turn, request)
-        result = decided if isinstance(decided, ControllerResult) else decide_at_once(decided)
+        result = decided if isinstance(decided, ControllerResult) else at_once(decided)
     except ApiError as error:
         return Controller(controller.log, frozen(sessions)), error
     return Controller(logs.append(controller.log, result.records), frozen(sessions)), result.response

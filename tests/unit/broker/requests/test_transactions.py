@@ -6,7 +6,7 @@ All requests and responses go over the wire.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import pytest
@@ -40,6 +40,7 @@ from common.protocol.messages.list_transactions import ListTransactionsRequest, 
 from common.protocol.schema import Struct
 from common.records.metadata_records import KnownRecord
 from common.time_units import NS_PER_MS
+from tests.counted import counted
 from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import partition, register, replay, topic
 
@@ -609,27 +610,16 @@ def listed(*transactional_ids: str) -> list[TransactionState]:
 def test_a_pattern_must_match_the_whole_id() -> None:
     """Ids may have any characters, line ends among them."""
     ids = ["payments-1", "my-payments-1", "payments-1/b c", "payments-\n", "payments-\u00e9"]
-    found, turns = all_at_once(matching_pattern(Regex("payments-[^/]+"), listed(*ids)))
+    found, turns = counted(matching_pattern(Regex("payments-[^/]+"), listed(*ids)))
     assert [each.transactional_id for each in found] == ["payments-1", "payments-\n", "payments-\u00e9"]
     assert turns == 0
 
 
 def test_a_costly_pattern_leaves_the_event_loop_its_turns() -> None:
     ids = [f"{number:016b}" for number in range(2_000)]
-    found, turns = all_at_once(matching_pattern(Regex("(0|1)*0(0|1){12}"), listed(*ids)))
+    found, turns = counted(matching_pattern(Regex("(0|1)*0(0|1){12}"), listed(*ids)))
     assert len(found) == 2_000
     assert turns > 1
-
-
-def all_at_once(work: Generator[None, None, list[TransactionState]]) -> tuple[list[TransactionState], int]:
-    """Returns what the work returns, and how often it yields."""
-    turns = 0
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value, turns
-        turns += 1
 
 
 def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:

@@ -33,6 +33,7 @@ from common.records.metadata_records import (
     UnregisterBrokerRecord,
     ZkMigrationRecord,
 )
+from common.slices import at_once
 from tests.unit.common.metadata.builders import directory, level, partition, register, replay, topic, topic_id
 from tests.unit.common.metadata.invariants import check_indexes
 
@@ -528,13 +529,7 @@ def test_a_copy_in_slices_is_a_state_of_its_own() -> None:
         )
 
     state, untouched = made(), made()
-    copying = state.copy_in_slices()
-    while True:
-        try:
-            next(copying)
-        except StopIteration as end:
-            copy: MetadataState = end.value
-            break
+    copy = at_once(state.copy_in_slices())
     assert copy == state
     assert parts(copy) == parts(state)
     check_indexes(copy)

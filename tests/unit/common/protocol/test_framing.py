@@ -1,6 +1,5 @@
 """Headers, lengths, and requests that cannot be parsed."""
 
-from collections.abc import Generator
 from typing import TypeVar
 
 import pytest
@@ -41,6 +40,7 @@ from common.protocol.messages.offset_for_leader_epoch import (
 from common.protocol.numbering import Numbering
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct
+from tests.counted import counted
 from tests.request_frames import encode_request_frame
 
 Result = TypeVar("Result")
@@ -165,24 +165,13 @@ def test_frames_bigger_than_a_length_can_say() -> None:
         encode_response_frame(1, FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)]), 17)
 
 
-def _counted(work: Generator[None, None, Result]) -> tuple[Result, int]:
-    """Returns the result, and how often the work yielded."""
-    yields = 0
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value, yields
-        yields += 1
-
-
 @pytest.mark.parametrize("numbering", Numbering)
 def test_a_response_in_slices_has_the_numbers_of_the_cluster(numbering: Numbering) -> None:
     """Reserved directory ids get the same numbers whether a response is encoded at once or in slices."""
     response = AssignReplicasToDirsResponse(directories=[ResponseDirectoryData(id=UNASSIGNED)])
     at_once = encode_response_frame(1, response, 0, numbering=numbering)
     slices = encode_response_frame_in_slices(1, response, 0, numbering=numbering)
-    assert joined(_counted(slices)[0]) == joined(at_once)
+    assert joined(counted(slices)[0]) == joined(at_once)
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -190,7 +179,7 @@ def test_structs_of_numbers_are_encoded_in_slices_as_well(version: int) -> None:
     """They are packed by columns, many at a time, and still there are as many yields as elements."""
     partitions = [EpochEndOffset(partition=number, end_offset=2 * number) for number in range(2345)]
     response = OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=partitions)])
-    parts, yields = _counted(encode_response_frame_in_slices(1, response, version))
+    parts, yields = counted(encode_response_frame_in_slices(1, response, version))
     assert joined(parts) == joined(encode_response_frame(1, response, version))
     assert yields >= len(partitions)
 
@@ -206,9 +195,9 @@ def test_structs_of_numbers_are_encoded_in_slices_as_well(version: int) -> None:
 )
 def test_each_element_is_a_yield(message: Struct, version: int) -> None:
     """Whether it is a struct, a struct of numbers or a text."""
-    parts, yields = _counted(encode_in_slices(message, version))
+    parts, yields = counted(encode_in_slices(message, version))
     assert yields >= 2345
-    decoded, yields = _counted(decode_request_in_slices(type(message), joined(parts), version))
+    decoded, yields = counted(decode_request_in_slices(type(message), joined(parts), version))
     assert (decoded[0], yields >= 2345) == (message, True)
 
 

@@ -1,8 +1,6 @@
 """Which records of a batch survive, and how segments are grouped, without a log."""
 
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TypeVar
 
 import pytest
 
@@ -19,22 +17,13 @@ from common.records.batch import (
 )
 from common.records.compression import compress
 from common.records.decompression import decompress
+from common.slices import at_once
 from common.storage.compaction.batch_filter import filter_batch, note_keys
 from common.storage.compaction.offset_map import OffsetMap, entries_max
 from common.storage.compaction.record_spans import record_spans
 from common.storage.compaction.segment_groups import group_segments
 
-T = TypeVar("T")
 LONG_KEY = b"k" * 40
-
-
-def carry_out(work: Generator[None, None, T]) -> T:
-    while True:
-        try:
-            next(work)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
 
 
 def batch(*pairs: tuple[bytes | None, bytes | None], base_offset: int = 0, attributes: int = 0) -> bytearray:
@@ -51,7 +40,7 @@ def filtered(encoded: Buffer, offsets: OffsetMap, *, is_kept_empty: bool = False
         now_ms=now_ms,
         delete_retention_ms=1000,
     )
-    return carry_out(work)
+    return at_once(work)
 
 
 def map_of(end_offset: int, **offsets: int) -> OffsetMap:
@@ -120,7 +109,7 @@ def test_control_batches_are_never_touched() -> None:
     encoded = batch((b"\0\0\0\1", b""), attributes=CONTROL_BIT)
     assert filtered(encoded, map_of(100)) is encoded
     offsets = OffsetMap(0, 10)
-    assert carry_out(note_keys(read_header(encoded), encoded, offsets))
+    assert at_once(note_keys(read_header(encoded), encoded, offsets))
     assert (len(offsets), offsets.end_offset) == (0, 1)
 
 
@@ -134,7 +123,7 @@ def test_log_append_time_is_kept() -> None:
 def test_keys_are_noted_from_the_first_dirty_offset_on() -> None:
     encoded = batch((b"a", b"1"), (LONG_KEY, b"2"), (None, b"3"), base_offset=20)
     offsets = OffsetMap(21, 10)
-    assert carry_out(note_keys(read_header(encoded), encoded, offsets))
+    assert at_once(note_keys(read_header(encoded), encoded, offsets))
     assert (len(offsets), offsets.end_offset) == (1, 23)
     assert offsets.has_later(LONG_KEY, 20)
     assert not offsets.has_later(LONG_KEY, 21)
@@ -144,7 +133,7 @@ def test_keys_are_noted_from_the_first_dirty_offset_on() -> None:
 def test_a_full_map_ends_at_the_record_that_does_not_fit() -> None:
     encoded = batch((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"))
     offsets = OffsetMap(0, 2)
-    assert not carry_out(note_keys(read_header(encoded), encoded, offsets))
+    assert not at_once(note_keys(read_header(encoded), encoded, offsets))
     assert (len(offsets), offsets.end_offset) == (2, 3)
 
 

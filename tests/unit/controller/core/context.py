@@ -73,6 +73,7 @@ from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, 
 from common.protocol.numbering import Numbering
 from common.records.metadata_frame import ApiMessageAndVersion, encode_record
 from common.records.metadata_records import FeatureLevelRecord, KnownRecord, PartitionChangeRecord
+from common.slices import at_once
 from common.time_units import NS_PER_S
 from controller.core.alter_configs import handle_incremental_alter_configs
 from controller.core.alter_partition import handle_alter_partition
@@ -86,7 +87,7 @@ from controller.core.fencing import fence_stale_broker
 from controller.core.heartbeat import handle_broker_heartbeat
 from controller.core.leaderless import elect_leaderless
 from controller.core.list_partition_reassignments import list_partition_reassignments
-from controller.core.long_decisions import Sliced, decide_at_once
+from controller.core.long_decisions import Sliced
 from controller.core.preferred import elect_preferred_leaders
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerEvent, ControllerResult
@@ -178,7 +179,7 @@ class ControllerContext:
 
     def apply(self, decided: ControllerResult[Response] | Sliced[ControllerResult[Response]]) -> Response:
         """Replays an operation's records one at a time and checks the invariants after each."""
-        result = decided if isinstance(decided, ControllerResult) else decide_at_once(decided)
+        result = decided if isinstance(decided, ControllerResult) else at_once(decided)
         self.last_records = list(result.records)
         self.last_events = list(result.events)
         for written in result.records:
@@ -242,7 +243,7 @@ class ControllerContext:
             offline_log_dirs=[directory(name) for name in offline],
             cordoned_log_dirs=None if cordoned is None else [directory(name) for name in cordoned],
         )
-        result = decide_at_once(handle_broker_heartbeat(self.turn(), request))
+        result = at_once(handle_broker_heartbeat(self.turn(), request))
         if registration is not None and not registration.in_controlled_shutdown and not want_shut_down:
             self._check_only_failed_directories_change(result, broker_id, request.offline_log_dirs)
         return self.apply(result)
@@ -402,7 +403,7 @@ class ControllerContext:
                 for name, indexes in topics.items()
             ]
         request = ListPartitionReassignmentsRequest(topics=wanted)
-        return self.apply(decide_at_once(list_partition_reassignments(self.turn(), request))).topics
+        return self.apply(at_once(list_partition_reassignments(self.turn(), request))).topics
 
     def create_partitions(
         self,

@@ -9,8 +9,8 @@ from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs as legacy
 from common.protocol.messages import incremental_alter_configs as incremental
 from common.records.metadata_records import ConfigRecord, KnownRecord
+from common.slices import at_once
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
-from controller.core.long_decisions import decide_at_once
 from controller.core.record_limit import RECORDS_PER_REQUEST_MAX
 from tests.unit.controller.core.context import ControllerContext
 
@@ -352,7 +352,7 @@ def test_the_limit_of_records_holds_for_the_whole_request() -> None:
         )
     )
     request = incremental.IncrementalAlterConfigsRequest(resources=resources)
-    result = decide_at_once(handle_incremental_alter_configs(controller.turn(), request))
+    result = at_once(handle_incremental_alter_configs(controller.turn(), request))
     assert [each.error_code for each in result.response.responses] == [
         ErrorCode.NONE,
         ErrorCode.POLICY_VIOLATION,

@@ -28,6 +28,7 @@ from controller.core.partition_change import PartitionChanges
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerResult
 from controller.core.unregister import handle_unregister_broker
+from tests.counted import counted
 from tests.unit.controller.core.context import ControllerContext, directory
 
 ONE = BrokerId(1)
@@ -564,15 +565,8 @@ def test_an_operation_on_many_replicas_decides_in_slices(operation: str, monkeyp
         if operation in ("unfence", "sweep"):
             controller.fence(2)
             controller.fence(1)
-        generator = sliced(controller, operation)
-        count = 0
-        while True:
-            try:
-                next(generator)
-            except StopIteration as end:
-                decided.append(list(end.value.records))
-                break
-            count += 1
+        result, count = counted(sliced(controller, operation))
+        decided.append(list(result.records))
         assert count >= 4 if size == 2 else count == 0
     assert decided[0] == decided[1]
     assert len(decided[0]) >= 10 or operation == "sweep"

@@ -26,6 +26,7 @@ from common.protocol.messages.create_topics import CreatableTopic, CreatableTopi
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from common.protocol.messages.elect_leaders import ElectionType, ElectLeadersRequest, TopicPartitions
+from common.slices import at_once
 from controller.core import long_decisions
 from controller.core.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from controller.core.alter_partition import handle_alter_partition
@@ -35,10 +36,11 @@ from controller.core.create_partitions import create_partitions
 from controller.core.describe_configs import handle_describe_configs
 from controller.core.elect_leaders import elect_leaders
 from controller.core.list_partition_reassignments import list_partition_reassignments
-from controller.core.long_decisions import PARTITIONS_PER_SLICE, RESOURCE_COST, Sliced, SliceMeter, decide_at_once, slices_of
+from controller.core.long_decisions import PARTITIONS_PER_SLICE, RESOURCE_COST, Sliced, SliceMeter, slices_of
 from controller.core.result import ControllerResult
 from controller.core.topics import create_topics, delete_topics
 from controller.core.turn import Turn
+from tests.counted import counted
 from tests.unit.controller.core.context import ControllerContext, directory
 
 TOPICS = 200
@@ -62,13 +64,8 @@ def topic(name: str, partitions: int = 1) -> CreatableTopic:
 
 def decided_in_slices(sliced: Sliced[Any]) -> tuple[Any, int]:
     """Returns the result and the number of slices."""
-    count = 1
-    while True:
-        try:
-            next(sliced)
-        except StopIteration as end:
-            return end.value, count
-        count += 1
+    result, yields = counted(sliced)
+    return result, yields + 1
 
 
 Operation = Callable[[Turn, Any], Sliced[ControllerResult[Any]]]
@@ -153,9 +150,9 @@ def test_an_operation_is_decided_in_slices_with_the_same_result(name: str) -> No
     result, count = decided_in_slices(operation(cluster().turn(), request))
     assert count >= slices_min
     with patch.object(long_decisions, "PARTITIONS_PER_SLICE", 10**9):
-        at_once, once = decided_in_slices(operation(cluster().turn(), request))
+        same, once = decided_in_slices(operation(cluster().turn(), request))
     assert once == 1
-    assert (result.records, result.response, result.is_atomic) == (at_once.records, at_once.response, at_once.is_atomic)
+    assert (result.records, result.response, result.is_atomic) == (same.records, same.response, same.is_atomic)
 
 
 # So that a few partitions make many slices.
@@ -226,9 +223,9 @@ def test_the_partitions_of_a_request_are_decided_in_slices(
     assert count > passes * PARTITIONS // SHORT_SLICE
     assert len(result.records) == PARTITIONS
     controller, topic_id = large_topic()
-    at_once, once = decided_in_slices(operation(controller.turn(), request_for(controller, topic_id)))
+    same, once = decided_in_slices(operation(controller.turn(), request_for(controller, topic_id)))
     assert once == 1
-    assert (result.records, result.response, result.is_atomic) == (at_once.records, at_once.response, at_once.is_atomic)
+    assert (result.records, result.response, result.is_atomic) == (same.records, same.response, same.is_atomic)
 
 
 @pytest.mark.parametrize("names", [True, False])
@@ -240,7 +237,7 @@ def test_reassignments_are_listed_in_slices(*, names: bool) -> None:
     moves = reassignment_request(controller, topic_id)
     for partition in moves.topics[0].partitions[: PARTITIONS // 2]:
         partition.replicas = [3, 4]
-    controller.apply(decide_at_once(alter_partition_reassignments(controller.turn(), moves)))
+    controller.apply(at_once(alter_partition_reassignments(controller.turn(), moves)))
     topics = [ongoing.ListPartitionReassignmentsTopics(name="t", partition_indexes=list(range(2 * PARTITIONS)))]
     topics += [ongoing.ListPartitionReassignmentsTopics(name=f"u{number}") for number in range(PARTITIONS)]
     request = ongoing.ListPartitionReassignmentsRequest(topics=topics if names else None)
@@ -248,9 +245,9 @@ def test_reassignments_are_listed_in_slices(*, names: bool) -> None:
         result, count = decided_in_slices(list_partition_reassignments(controller.turn(), request))
     # To look up what is named, and to look at it.
     assert count > (4 * PARTITIONS if names else PARTITIONS) // SHORT_SLICE
-    at_once, once = decided_in_slices(list_partition_reassignments(controller.turn(), request))
+    same, once = decided_in_slices(list_partition_reassignments(controller.turn(), request))
     assert once == 1
-    assert result == at_once
+    assert result == same
     [listed] = result.response.topics
     assert [each.partition_index for each in listed.partitions] == list(range(PARTITIONS // 2))
 
@@ -274,7 +271,7 @@ def test_a_topic_that_sets_nothing_shares_the_description_of_the_others() -> Non
     controller.start(1, ["a"])
     first, second, third = topic("first"), topic("second"), topic("third")
     third.configs = [CreatableTopicConfig(name="retention.ms", value="1")]
-    result = decide_at_once(create_topics(controller.turn(), CreateTopicsRequest(topics=[first, second, third])))
+    result = at_once(create_topics(controller.turn(), CreateTopicsRequest(topics=[first, second, third])))
     described = [each.configs or [] for each in result.response.topics]
     assert described[0] is described[1]
     different = [

@@ -16,7 +16,7 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     RegisterBrokerRecord,
 )
-from controller.core.long_decisions import decide_at_once
+from common.slices import at_once
 from controller.core.registration import handle_broker_registration
 from controller.core.update_features import update_features
 from tests.unit.controller.core.context import CLUSTER_ID, ControllerContext, directory, incarnation
@@ -54,7 +54,7 @@ Refused = Callable[[ControllerContext], object]
 
 def _register_raw(controller: ControllerContext, log_dirs: list[Uuid]) -> object:
     request = BrokerRegistrationRequest(broker_id=9, cluster_id=CLUSTER_ID, log_dirs=log_dirs)
-    return decide_at_once(handle_broker_registration(controller.turn(), request))
+    return at_once(handle_broker_registration(controller.turn(), request))
 
 
 REFUSALS: dict[str, tuple[Refused, ErrorCode]] = {
