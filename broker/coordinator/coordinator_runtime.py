@@ -6,8 +6,7 @@ changed, so the coordinator never looks for changes by itself.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Generic
 
 from broker.coordinator.coordinator_partition import CoordinatorPartition, CoordinatorSettings, LoadCounts
@@ -20,14 +19,6 @@ from common.environment.interface import Environment
 from common.ids import LeaderEpoch, TopicIdPartition
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorGauges:
-    """How many partitions this broker coordinates, by what they do."""
-
-    active_partitions: int
-    loading_partitions: int
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -100,7 +91,7 @@ class CoordinatorRuntime(Generic[S]):
         else:
             found.perform(waiting, operation)
 
-    def loaded_and_loading(self) -> Iterable[CoordinatorPartition[S]]:
+    def loaded_and_loading(self) -> Sequence[CoordinatorPartition[S]]:
         """Returns all partitions that this broker coordinates, in the order of their numbers."""
         return sorted(self._partitions.values(), key=lambda each: each.partition.index)
 
@@ -120,10 +111,3 @@ class CoordinatorRuntime(Generic[S]):
         if partition.leader != self._settings.broker_id or has_led:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    # --- gauges --------------------------------------------------------------------------------------------------
-
-    def gauges(self) -> CoordinatorGauges:
-        """Returns the current values of the gauges."""
-        active = sum(each.is_loaded for each in self._partitions.values())
-        return CoordinatorGauges(active_partitions=active, loading_partitions=len(self._partitions) - active)

@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroupState
+from broker.coordinator.core.group_partition import OFFSETS_TOPIC
 from broker.coordinator.core.group_state import GroupState
 from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.load_metrics import load_samples
 from common.metrics_exposition import Sample, counter, gauge
 
 _GROUPS = "kafka_coordinator_group_groupmetadatamanager"
@@ -35,15 +37,5 @@ def group_samples(coordinator: GroupCoordinator) -> Iterator[Sample]:
             consumer_states[consumer_state],
             state=consumer_state.value.lower(),
         )
-    gauges = coordinator.gauges()
-    for name, count in (("active", gauges.active_partitions), ("loading", gauges.loading_partitions)):
-        yield gauge(f"{_LOADS}_num_partitions", "Partitions of __consumer_offsets, by what they do.", count, state=name)
-    counts = coordinator.load_counts
-    yield gauge(f"{_LOADS}_partition_load_time_max", "Longest load since the start, in ms.", counts.load_time_ns_max / 1e6)
-    yield gauge(
-        f"{_LOADS}_partition_load_time_avg",
-        "Mean duration of a load since the start, in ms.",
-        counts.load_time_ns_sum / 1e6 / max(counts.loaded, 1),
-    )
-    yield counter(f"{_LOADS}_partition_loads", "Partitions whose groups were loaded.", counts.loaded)
-    yield counter(f"{_LOADS}_partition_load_failures", "Loads that failed.", counts.failed)
+    yield from load_samples(coordinator, _LOADS, OFFSETS_TOPIC)
+    yield counter(f"{_LOADS}_partition_loads", "Partitions whose groups were loaded.", coordinator.load_counts.loaded)

@@ -8,8 +8,10 @@ There is no LogAppendRetryQueueSize: a coordinator whose append fails loads its 
 from collections import Counter
 from collections.abc import Iterator
 
+from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC
 from broker.coordinator.core.transactions.state import TransactionState
 from broker.coordinator.core.transactions.verification import VerificationCounts
+from broker.coordinator.load_metrics import load_samples
 from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from common.metrics_exposition import Sample, counter, gauge
@@ -34,17 +36,7 @@ def transaction_samples(
         sender.retries,
     )
     yield gauge("diskraft_transactions_awaiting_markers", "Ended transactions that lack markers.", len(sender))
-    gauges = coordinator.gauges()
-    for name, count in (("active", gauges.active_partitions), ("loading", gauges.loading_partitions)):
-        yield gauge(f"{_LOADS}_num_partitions", "Partitions of __transaction_state, by what they do.", count, state=name)
-    counts = coordinator.load_counts
-    yield gauge(f"{_LOADS}_partition_load_time_max", "Longest load since the start, in ms.", counts.load_time_ns_max / 1e6)
-    yield gauge(
-        f"{_LOADS}_partition_load_time_avg",
-        "Mean duration of a load since the start, in ms.",
-        counts.load_time_ns_sum / 1e6 / max(counts.loaded, 1),
-    )
-    yield counter(f"{_LOADS}_partition_load_failures", "Loads that failed.", counts.failed)
+    yield from load_samples(coordinator, _LOADS, TRANSACTION_STATE_TOPIC)
     yield from _verification_samples(verifications)
 
 

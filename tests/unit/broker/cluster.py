@@ -548,6 +548,10 @@ class Cluster:
             )
         )
 
+    async def coordinates_groups(self, partitions: int) -> None:
+        """Waits until broker 1 has loaded the groups of that many partitions."""
+        await self.until(lambda: sum(each.is_loaded for each in self[1].groups.loaded_and_loading()) == partitions)
+
     # --- client --------------------------------------------------------------------------------------------------
 
     async def request(self, broker_id: int, message: Any, *, version: int | None = None) -> Any:

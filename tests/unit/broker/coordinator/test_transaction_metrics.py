@@ -3,7 +3,6 @@
 from typing import Any, cast
 
 from broker.coordinator.coordinator_partition import LoadCounts
-from broker.coordinator.coordinator_runtime import CoordinatorGauges
 from broker.coordinator.core.transactions.verification import VerificationCounts
 from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
@@ -20,6 +19,7 @@ VERIFICATION = "kafka_server_addpartitionstotxnmanager"
 class Part:
     def __init__(self, shard: Any) -> None:
         self.shard = shard
+        self.is_loaded = shard is not None
 
 
 class Coordinator:
@@ -39,9 +39,6 @@ class Coordinator:
 
     def loaded_and_loading(self) -> list[Part]:
         return self._parts
-
-    def gauges(self) -> CoordinatorGauges:
-        return CoordinatorGauges(active_partitions=1, loading_partitions=1)
 
 
 class Sender:

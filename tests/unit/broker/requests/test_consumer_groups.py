@@ -31,7 +31,7 @@ async def start(cluster: Cluster) -> None:
     cluster.controller.create_topic([1])
     await cluster.started()
     cluster.controller.create_topic([1], name="__consumer_offsets", topic_id=OFFSETS)
-    await cluster.until(lambda: cluster[1].groups.gauges().active_partitions == 1)
+    await cluster.coordinates_groups(1)
 
 
 def joining(*topics: str, member_id: str = "m", group: str = "g") -> ConsumerGroupHeartbeatRequest:

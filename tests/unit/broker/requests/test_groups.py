@@ -57,7 +57,7 @@ async def start(cluster: Cluster, partitions: int = 4, *, delay_ms: int = 0) -> 
     cluster.controller.create_topic([1])
     await cluster.started()
     cluster.controller.create_topic(*([[1]] * partitions), name="__consumer_offsets", topic_id=OFFSETS)
-    await cluster.until(lambda: cluster[1].groups.gauges().active_partitions == partitions)
+    await cluster.coordinates_groups(partitions)
 
 
 def commit_request(group: str, *topics: tuple[str, TopicId, list[int]], offset: int = 5) -> OffsetCommitRequest:
@@ -337,7 +337,7 @@ def test_no_part_of_the_groups_passes_for_all_of_them() -> None:
             await cluster.start(broker_id)
         cluster.controller.create_topic([1])
         cluster.controller.create_topic([1], [1, 2], name="__consumer_offsets", topic_id=OFFSETS)
-        await cluster.until(lambda: cluster[1].groups.gauges().active_partitions == 2)
+        await cluster.coordinates_groups(2)
         await cluster.started(0)
         cluster.world.network.cut("broker-2", "broker-1")
         group = next(name for number in range(9) if group_partition(name := f"group-{number}", 2) == 1)
@@ -349,7 +349,7 @@ def test_no_part_of_the_groups_passes_for_all_of_them() -> None:
         await committing
         assert (await cluster.request(1, ListGroupsRequest())).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         cluster.world.network.mend()
-        await cluster.until(lambda: cluster[1].groups.gauges().active_partitions == 2)
+        await cluster.coordinates_groups(2)
         listed = await cluster.request(1, ListGroupsRequest())
         assert [each.group_id for each in listed.groups] == [group]
 
