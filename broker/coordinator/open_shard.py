@@ -26,7 +26,6 @@ from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
 from common.records.batch import TRANSACTIONAL_BIT, BatchHeader, Record, encode_batch, read_header
-from common.records.end_transaction import EndTransactionMarker
 from common.storage.errors import LogClosed
 from common.storage.producers.state import ProducerRefused
 
@@ -133,7 +132,7 @@ class OpenShard(Generic[S]):
             self._fail(pending, error)
             return
         if step.marker is not None:
-            self._append_marker(pending, step.marker)
+            self._try_append(pending, partial(self._partition.append_marker, step.marker))
             return
         header, batch = self._batch(step)
         config = self._partition.config
@@ -142,7 +141,7 @@ class OpenShard(Generic[S]):
         elif header.size > config.segment_bytes:
             self._fail(pending, ErrorCode.RECORD_LIST_TOO_LARGE)
         else:
-            self._append_batch(pending, header, batch)
+            self._try_append(pending, partial(self._partition.append_as_leader, [(header, batch)]))
 
     def _batch(self, step: Step) -> tuple[BatchHeader, memoryview]:
         wall_ms = self._env.wall_ms()
@@ -156,30 +155,16 @@ class OpenShard(Generic[S]):
             )
         return read_header(batch), memoryview(batch)
 
-    def _append_batch(self, pending: _PendingStep, header: BatchHeader, batch: memoryview) -> None:
+    def _try_append(self, pending: _PendingStep, append: Callable[..., object]) -> None:
         try:
-            self._partition.append_as_leader(
-                [(header, batch)],
+            append(
                 on_written=partial(self._written, pending),
                 on_failed=lambda: self._fail(pending, ErrorCode.KAFKA_STORAGE_ERROR),
             )
         except (LogDirError, LogClosed):
             self._fail(pending, ErrorCode.KAFKA_STORAGE_ERROR)
         except ProducerRefused:
-            # The producer was fenced while the append was held back.
-            self._fail(pending, ErrorCode.INVALID_PRODUCER_EPOCH)
-
-    def _append_marker(self, pending: _PendingStep, marker: EndTransactionMarker) -> None:
-        try:
-            self._partition.append_marker(
-                marker,
-                on_written=partial(self._written, pending),
-                on_failed=lambda: self._fail(pending, ErrorCode.KAFKA_STORAGE_ERROR),
-            )
-        except (LogDirError, LogClosed):
-            self._fail(pending, ErrorCode.KAFKA_STORAGE_ERROR)
-        except ProducerRefused:
-            # Another marker came first while this one was held back.
+            # While the append was held back, the producer was fenced, or another marker came first.
             self._fail(pending, ErrorCode.INVALID_PRODUCER_EPOCH)
 
     def _written(self, pending: _PendingStep, end_offset: Offset) -> None:
