@@ -90,8 +90,6 @@ class GroupShard:
         self._consumer_groups = ConsumerGroups(self._topics, self._groups)
         self._offsets = CommittedOffsets()
         self._pending = TransactionalOffsets()
-        # How many records with keys of other versions have been skipped. Grows only while the shard is loaded.
-        self.skipped_records = 0
 
     # What others may look at.
 
@@ -110,12 +108,12 @@ class GroupShard:
     # Loading and unloading.
 
     def replay(self, key: bytes | None, value: bytes | None) -> None:
-        """Applies a record of the log while the shard is loaded. Keys of other versions are skipped and counted. Raises
-        ProtocolError for a malformed record. Not to be called with the shard's own appends."""
+        """Applies a record of the log while the shard is loaded. Keys of other versions are skipped. Raises ProtocolError
+        for a malformed record. Not to be called with the shard's own appends."""
         decoded = None if key is None else decode_key(key)
         if decoded is None:
-            self.skipped_records += 1
-        elif isinstance(decoded, OffsetCommitKey):
+            return
+        if isinstance(decoded, OffsetCommitKey):
             self._pending.replaced(decoded)
             if value is None:
                 self._offsets.remove(decoded)

@@ -58,8 +58,6 @@ class TransactionShard:
         self._level = level
         # By transactional id. Comes with the first InitProducerId or from the log, and goes when it expires.
         self._transactions: dict[str, Transaction] = {}
-        # How many records with keys of other versions have been skipped. Grows only while the shard is loaded.
-        self.skipped_records = 0
 
     @property
     def transactions(self) -> Collection[Transaction]:
@@ -68,19 +66,18 @@ class TransactionShard:
     # --- loading and unloading -----------------------------------------------------------------------------------
 
     def replay(self, key: bytes | None, value: bytes | None) -> None:
-        """Applies a record of the log while the shard is loaded. Keys of other versions are skipped and counted. Raises
-        ProtocolError for a malformed record. Not to be called with the shard's own appends."""
+        """Applies a record of the log while the shard is loaded. Keys of other versions are skipped. Raises ProtocolError
+        for a malformed record. Not to be called with the shard's own appends."""
         transactional_id = None if key is None else decode_transaction_key(key)
         if transactional_id is None:
-            self.skipped_records += 1
-        elif value is None:
+            return
+        if value is None:
             self._transactions.pop(transactional_id, None)
         else:
             self._transactions[transactional_id] = Transaction.from_value(transactional_id, decode_transaction(value))
 
     def replay_transactional(self, producer_id: int, key: bytes | None, value: bytes | None) -> None:
-        """Skips and counts the record: nothing writes transactions into this topic."""
-        self.skipped_records += 1
+        """Skips the record: nothing writes transactions into this topic."""
 
     def replay_marker(self, marker: EndTransactionMarker) -> None:
         """Does nothing, for the same reason."""
