@@ -12,14 +12,13 @@ from typing import Final
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, decode_in_slices, decode_prefix, encode_in_slices, encode_parts
-from common.protocol.errors import BufferUnderflow, EncodeError, FrameTooLarge, RemoteProtocolError
+from common.protocol.errors import BufferUnderflow, EncodeError, RemoteProtocolError
 from common.protocol.messages.headers import RequestHeader, ResponseHeader
 from common.protocol.numbering import Numbering
 from common.protocol.registry import APIS, Api
 from common.protocol.schema import AnyStruct, Struct, message_schema
 
 LENGTH_SIZE: Final = 4
-_LENGTH = struct.Struct(">i")
 # The start of the request header, the same in every version: api key, api version, correlation id.
 _REQUEST_START = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
@@ -182,49 +181,3 @@ _RESPONSE_START_OF: Final = {
     api.response: {version: _RESPONSE_STARTS[response_header_version(api.response, version)] for version in api.versions}
     for api in APIS.values()
 }
-
-
-class RequestFramer:
-    """Cuts a byte stream into frames of at most `max_size` bytes.
-
-    This is the plain framer for clients and tests. Servers use `common.net.frame_reader`, which need not copy a large frame
-    after receiving it. The buffer never holds more than what has arrived, whatever length the peer announces. A frame
-    returned by `next_frame` has its own memory and stays valid.
-    """
-
-    def __init__(self, max_size: int) -> None:
-        self._max_size = max_size
-        self._buffer = bytearray()
-        self._start = 0
-
-    @property
-    def buffered_bytes(self) -> int:
-        return len(self._buffer) - self._start
-
-    def receive_data(self, view: bytes | bytearray | memoryview) -> None:
-        """Adds received bytes to the buffer. They are copied, so the caller may reuse `view`."""
-        if self._start:
-            del self._buffer[: self._start]
-            self._start = 0
-        self._buffer += view
-
-    def next_frame(self) -> memoryview | None:
-        """Returns the next frame without its length prefix, or None if it is incomplete. Raises FrameTooLarge; after that
-        the connection is unusable, because the next frame boundary is unknown."""
-        if self.buffered_bytes < LENGTH_SIZE:
-            return None
-        size: int
-        (size,) = _LENGTH.unpack_from(self._buffer, self._start)
-        if size < 0 or size > self._max_size:
-            raise FrameTooLarge(f"a frame of {size} bytes, at most {self._max_size} are allowed")
-        end = self._start + LENGTH_SIZE + size
-        if len(self._buffer) < end:
-            return None
-        if self._start == 0 and end == len(self._buffer):
-            # The common case, one frame and nothing after it: hand over the buffer instead of copying it.
-            frame = memoryview(self._buffer)[LENGTH_SIZE:]
-            self._buffer = bytearray()
-            return frame
-        frame = memoryview(self._buffer[self._start + LENGTH_SIZE : end])
-        self._start = end
-        return frame

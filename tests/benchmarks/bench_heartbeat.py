@@ -22,16 +22,16 @@ from pathlib import Path
 from common.ids import uuid_text
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode
-from common.protocol.framing import LENGTH_SIZE, RequestFramer, parse_request
+from common.protocol.framing import LENGTH_SIZE, parse_request
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tests.benchmarks.measuring import print_result
 from tests.blocking_admin import BlockingAdmin
+from tests.frames import Frames
 from tests.interop.topics import create_topic
 from tools.lab.local_cluster import LocalCluster
 
 DISKS = 2
 SECONDS_MAX = 60.0
-FRAME_BYTES_MAX = 100 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,12 @@ class Relay:
                     threading.Thread(target=self._pass_on, args=(source, target, reads), daemon=True).start()
 
     def _pass_on(self, source: socket.socket, target: socket.socket, reads: bool) -> None:
-        framer = RequestFramer(FRAME_BYTES_MAX)
+        frames = Frames()
         # Either side may close the connection at any time, for example when the cluster is stopped.
         with contextlib.suppress(OSError), source, target:
             while data := source.recv(1 << 16):
                 if reads:
-                    framer.receive_data(data)
-                    while (frame := framer.next_frame()) is not None:
+                    for frame in frames.receive(data):
                         self._look_at(frame)
                 target.sendall(data)
 

@@ -11,13 +11,12 @@ from common.environment.interface import Connection, Receiver
 from common.parts import FileRegion, Part
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode
-from common.protocol.framing import RequestFramer, parse_request, parse_response, response_correlation_id
+from common.protocol.framing import parse_request, parse_response, response_correlation_id
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct
+from tests.frames import Frames
 from tests.simulation.network import Peer, SimulatedListener, SimulatedNetwork
-
-FRAME_MAX = 1 << 30
 
 SHOWN_APIS = (
     ApiKey.ALTER_PARTITION,
@@ -59,15 +58,14 @@ class _TappedReceiver:
         self._receiver = receiver
         self._exchanges = exchanges
         self._sender = connection.peer.rpartition(":")[0]
-        self._requests = RequestFramer(FRAME_MAX)
-        self._responses = RequestFramer(FRAME_MAX)
+        self._requests = Frames()
+        self._responses = Frames()
         self._asked: dict[int, tuple[RequestHeader, Struct]] = {}
         self._send = connection.send
         connection.send = self._note_response  # type: ignore[method-assign]
 
     def data_received(self, view: memoryview) -> None:
-        self._requests.receive_data(bytes(view))
-        while (frame := self._requests.next_frame()) is not None:
+        for frame in self._requests.receive(view):
             header, body = parse_request(frame)
             if header.request_api_key in SHOWN_APIS:
                 api = APIS[ApiKey(header.request_api_key)]
@@ -82,13 +80,13 @@ class _TappedReceiver:
 
     def _note_response(self, parts: Sequence[Part]) -> None:
         for part in parts:
-            self._responses.receive_data(bytes(len(part)) if isinstance(part, FileRegion) else part)
-        while (frame := self._responses.next_frame()) is not None:
-            asked = self._asked.pop(response_correlation_id(frame), None)
-            if asked is not None:
-                header, request = asked
-                _, response = parse_response(
-                    APIS[ApiKey(header.request_api_key)].response, frame, header.request_api_version
-                )
-                self._exchanges.append(Exchange(self._sender, request, response))
+            for frame in self._responses.receive(bytes(len(part)) if isinstance(part, FileRegion) else part):
+                self._note_frame(frame)
         self._send(parts)
+
+    def _note_frame(self, frame: memoryview) -> None:
+        asked = self._asked.pop(response_correlation_id(frame), None)
+        if asked is not None:
+            header, request = asked
+            _, response = parse_response(APIS[ApiKey(header.request_api_key)].response, frame, header.request_api_version)
+            self._exchanges.append(Exchange(self._sender, request, response))

@@ -12,10 +12,11 @@ from common.environment.interface import Connection
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode_prefix
 from common.protocol.errors import RemoteProtocolError
-from common.protocol.framing import RequestFramer, parse_request
+from common.protocol.framing import parse_request
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.registry import APIS
 from common.time_units import NS_PER_S
+from tests.frames import Frames
 from tests.fuzz.hostile import BROKER_APIS, CONTROLLER_APIS, ClusterNames, requests, vocabulary_of
 from tests.simulation.cluster import (
     BROKER_PORT,
@@ -38,12 +39,10 @@ class Peer:
         self.connection = connection
         self.answers = 0
         self.is_lost = False
-        self._framer = RequestFramer(1 << 30)
+        self._received = Frames()
 
     def data_received(self, view: memoryview) -> None:
-        self._framer.receive_data(view)
-        while self._framer.next_frame() is not None:
-            self.answers += 1
+        self.answers += len(self._received.receive(view))
 
     def connection_lost(self, reason: str | None) -> None:
         self.is_lost = True

@@ -15,10 +15,11 @@ from common.configuration.endpoints import HostPort
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode
-from common.protocol.framing import RequestFramer, encode_response_frame, parse_request
+from common.protocol.framing import encode_response_frame, parse_request
 from common.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from common.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from common.protocol.registry import APIS
+from tests.frames import Frames
 
 Answer = Callable[[Any], Any]
 """Returns the response to a request."""
@@ -112,14 +113,12 @@ class FakeBroker:
 
 
 def _frames(connection: socket.socket) -> Iterator[memoryview]:
-    framer = RequestFramer(1 << 20)
+    frames = Frames()
     while True:
-        while (frame := framer.next_frame()) is not None:
-            yield frame
         try:
             data = connection.recv(1 << 16)
         except OSError:
             return
         if not data:
             return
-        framer.receive_data(data)
+        yield from frames.receive(data)

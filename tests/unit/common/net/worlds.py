@@ -18,13 +18,14 @@ from common.net.request_context import Handler, RequestContext
 from common.net.request_server import RequestServer
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
-from common.protocol.framing import RequestFramer, encode_response_frame, parse_response
+from common.protocol.framing import encode_response_frame, parse_response
 from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
 from common.time_units import NS_PER_S
+from tests.frames import Frames
 from tests.request_frames import encode_request_frame
 from tests.simulation.environment import SimulatedWorld
 
@@ -156,12 +157,10 @@ class RawPeer:
         self.connection = connection
         self.frames: list[memoryview] = []
         self.is_lost = False
-        self._framer = RequestFramer(1 << 30)
+        self._received = Frames()
 
     def data_received(self, view: memoryview) -> None:
-        self._framer.receive_data(view)
-        while (frame := self._framer.next_frame()) is not None:
-            self.frames.append(frame)
+        self.frames += self._received.receive(view)
 
     def connection_lost(self, reason: str | None) -> None:
         self.is_lost = True

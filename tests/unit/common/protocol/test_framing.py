@@ -8,9 +8,8 @@ from common.metadata.directory_ids import UNASSIGNED
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode_request_in_slices, encode_in_slices, joined
-from common.protocol.errors import BufferUnderflow, EncodeError, FrameTooLarge
+from common.protocol.errors import BufferUnderflow, EncodeError
 from common.protocol.framing import (
-    RequestFramer,
     UnsupportedRequest,
     encode_request,
     encode_response_frame,
@@ -199,19 +198,6 @@ def test_each_element_is_a_yield(message: Struct, version: int) -> None:
     assert yields >= 2345
     decoded, yields = counted(decode_request_in_slices(type(message), joined(parts), version))
     assert (decoded[0], yields >= 2345) == (message, True)
-
-
-def test_a_claimed_length_is_not_allocated() -> None:
-    """The receive buffer grows only with the bytes that arrive. A length above the limit is refused as soon as its four
-    bytes are read."""
-    framer = RequestFramer(100_000_000)
-    framer.receive_data(b"\x05\xf5\xe1\x00" + b"x" * 10)
-    assert framer.next_frame() is None
-    assert framer.buffered_bytes == 14
-    refusing = RequestFramer(99_999_999)
-    refusing.receive_data(b"\x05\xf5\xe1\x00")
-    with pytest.raises(FrameTooLarge):
-        refusing.next_frame()
 
 
 def test_produce_is_advertised_from_0() -> None:
