@@ -21,7 +21,7 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
 @contextmanager
-def spark_session(name: str, *, threads: int | None = None, memory: str = "1g") -> Iterator[SparkSession]:
+def spark_session(name: str, *, threads: int | None = None) -> Iterator[SparkSession]:
     """Opens a session and stops it at the end of the block."""
     count = threads or min(THREADS_MAX, len(os.sched_getaffinity(0)))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -34,7 +34,7 @@ def spark_session(name: str, *, threads: int | None = None, memory: str = "1g") 
             .master(f"local[{count}]")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.memory", memory)
+            .config("spark.driver.memory", "1g")
             .config("spark.local.dir", scratch)
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.sql.shuffle.partitions", "4")

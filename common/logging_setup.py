@@ -16,7 +16,7 @@ import structlog
 from common.ids import uuid_text
 
 
-def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr, level: int = logging.INFO) -> None:
+def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr) -> None:
     """Makes structlog and the standard library's root logger write to `stream`."""
     json_lines = log_format == "json" or (log_format != "console" and not stream.isatty())
     shared: list[structlog.typing.Processor] = [
@@ -29,7 +29,7 @@ def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr, le
     renderer = structlog.processors.JSONRenderer() if json_lines else structlog.dev.ConsoleRenderer(colors=stream.isatty())
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, renderer] if json_lines else [*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         # Write the line and its newline in one call: a process killed between two calls would merge two events into one
         # line.
         logger_factory=structlog.WriteLoggerFactory(lenient),
@@ -43,7 +43,7 @@ def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr, le
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(max(level, logging.WARNING))
+    root.setLevel(logging.WARNING)
 
 
 class _BestEffort:

@@ -49,7 +49,7 @@ class AutoTopics:
         default_replication_factor: int,
         channel: ControllerChannel,
         task_group: asyncio.TaskGroup,
-        internal: Mapping[str, CreatableTopic] | None = None,
+        internal: Mapping[str, CreatableTopic],
     ) -> None:
         self._env = env
         self._is_enabled = is_enabled
@@ -57,7 +57,7 @@ class AutoTopics:
         self._replication_factor = min(default_replication_factor, REPLICATION_FACTOR_MAX)
         self._channel = channel
         self._task_group = task_group
-        self._internal = internal or {}
+        self._internal = internal
         self._under_way: dict[str, None] = {}
         # Why the last attempt to create each of the internal topics failed. A new attempt does not change it until it ends.
         self._refusals: dict[str, str] = {}

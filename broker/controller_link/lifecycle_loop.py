@@ -52,7 +52,7 @@ class LifecycleLoop:
         request_timeout_ns: int,
         build_registration: Callable[[], BrokerRegistrationRequest],
         applied_offset: Callable[[], int],
-        cordoned: Callable[[], list[DirectoryId] | None] = lambda: None,
+        cordoned: Callable[[], list[DirectoryId] | None],
         on_effect: Callable[[Effect], None],
         on_unfenced: Callable[[int], None],
         halt: Callable[[str], None],

@@ -63,7 +63,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         *,
         caller: Caller,
         knows_abortable: bool,
-        is_add: bool = False,
+        is_add: bool,
     ) -> None:
         """Makes the offsets pending in the producer's transaction. Refuses a producer that has been fenced, and asks the
         transaction coordinator first if the offsets would begin a transaction in the group's partition (KIP-890). With

@@ -269,14 +269,6 @@ class Moves:
         """Returns how many replicas are moving into this directory, including those that are waiting for a turn."""
         return sum(move.copy.target.directory_id == directory_id for move in self._moves.values())
 
-    def into(self, directory_id: DirectoryId) -> list[Partition]:
-        """Returns the replicas that have a copy in this directory."""
-        return [
-            move.copy.partition
-            for move in self._moves.values()
-            if move.copy.target.directory_id == directory_id and move.copy.partition.future is not None
-        ]
-
     def bytes_to_go(self, directory_id: DirectoryId) -> int:
         """Returns how many bytes the moves into this directory still have to copy, judging by the sizes of the logs."""
         return sum(

@@ -27,7 +27,7 @@ from common.environment.interface import (
 )
 from common.environment.metrics_server import MetricsServer
 from common.environment.page_cache import PageCache
-from common.environment.process import PROCESS, ProcessResources
+from common.environment.process import PROCESS
 from common.environment.real_connection import RealConnection, ReceiveBuffers, host_text
 from common.environment.real_log_dir import RealLogDir
 from common.environment.real_network import RealListener, Resolver, connected_socket, listening_socket
@@ -39,11 +39,11 @@ from common.time_units import NS_PER_MS
 class RealEnvironment(Environment):
     """See Environment. `node_name` is part of every log line."""
 
-    def __init__(self, node_name: str, *, process: ProcessResources = PROCESS) -> None:
+    def __init__(self, node_name: str) -> None:
         self.rng = random.Random(int.from_bytes(os.urandom(32), "big"))
         self.log = structlog.get_logger().bind(node=node_name)
         self._loop = asyncio.get_running_loop()
-        self._process = process
+        self._process = PROCESS
         self._buffers = ReceiveBuffers()
         self._page_cache = PageCache()
         self._resolver = Resolver(self._loop)

@@ -102,13 +102,10 @@ def decode_in_slices(
     return message
 
 
-def decode_prefix(
-    message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
-) -> tuple[AnyStruct, int]:
-    """Decodes the message at the start of `buffer` and returns the message and the position after it. Used for headers,
-    because a body follows them."""
-    slot = 0 if numbering is Numbering.KIP858 else 1
-    decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
+def decode_prefix(message_class: type[AnyStruct], buffer: Buffer, version: int) -> tuple[AnyStruct, int]:
+    """Decodes the message at the start of `buffer` and returns the message and the position after it. For headers, which a
+    body follows, and for messages to which a later version may have added fields. None of them has directory ids."""
+    decoder = message_class.wire_decoders[0].get(version) or _new_decoder(message_class, version, 0)
     try:
         message: AnyStruct
         message, position, _ = decoder(buffer)

@@ -386,9 +386,7 @@ def encode_batch(
     return out
 
 
-def encode_values_batch(
-    values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp_ms: int, attributes: int = 0
-) -> bytearray:
+def encode_values_batch(values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp_ms: int) -> bytearray:
     """Encodes records that have no keys or headers and share one timestamp, like those of the metadata log."""
     if not values:
         raise ValueError("a record batch holds at least one record")
@@ -408,7 +406,7 @@ def encode_values_batch(
         out,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
-        attributes=attributes,
+        attributes=0,
         record_count=len(values),
         base_timestamp=timestamp_ms,
         max_timestamp=timestamp_ms,

@@ -35,7 +35,7 @@ class CachedBatch(NamedTuple):
 
 
 def cached_headers(
-    log_dir: LogDir, file: LogFile, position: int, end: int, *, offset: int, first_ends_at: int | None = None
+    log_dir: LogDir, file: LogFile, position: int, end: int, *, offset: int, first_ends_at: int | None
 ) -> Iterator[CachedBatch]:
     """Yields the batches from `position`, a batch boundary, to `end`, except those that end before `offset`. If an index
     gave the position, `first_ends_at` is the last offset of the batch there, according to the index. Raises NotCached."""

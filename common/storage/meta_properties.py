@@ -120,11 +120,6 @@ class MetaPropertiesEnsemble:
         """The cluster id of the first formatted directory that has one."""
         return next((found.cluster_id for found in self.formatted.values() if found.cluster_id is not None), None)
 
-    @property
-    def directory_ids(self) -> dict[str, DirectoryId]:
-        """The directory ids by path. Directories without an id are left out."""
-        return {path: found.directory_id for path, found in self.formatted.items() if found.directory_id is not None}
-
 
 def verify_agreement(ensemble: MetaPropertiesEnsemble, *, node_id: int, cluster_id: str | None = None) -> None:
     """Checks the formatted directories against each other, `node_id`, and `cluster_id` if given.

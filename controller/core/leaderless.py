@@ -25,7 +25,7 @@ def generate_elections_on_broker(
     changes: PartitionChanges,
     broker_id: BrokerId,
     *,
-    except_for: Container[TopicIdPartition] = (),
+    except_for: Container[TopicIdPartition],
 ) -> Sliced[list[ApiMessageAndVersion]]:
     """Returns the records that elect leaders for leaderless partitions with a replica on a broker that is being unfenced."""
     records: list[ApiMessageAndVersion] = []

@@ -203,7 +203,7 @@ HOWS: Final = {
 }
 
 
-def make_happen(how: str, paths: list[Path], *, seconds: float = SECONDS) -> None:
+def make_happen(how: str, paths: list[Path], *, seconds: float) -> None:
     """Carries out `diskraft disks kill --how`. Raises ToolError."""
     way = HOWS[how]
     if how == "swap":

@@ -34,7 +34,7 @@ def describe_group(group: ClassicGroup) -> DescribedGroup:
     )
 
 
-def describe_missing_group(group_id: str, *, knows_missing_groups: bool, is_consumer_group: bool = False) -> DescribedGroup:
+def describe_missing_group(group_id: str, *, knows_missing_groups: bool, is_consumer_group: bool) -> DescribedGroup:
     """Describes a group that does not exist, or that ConsumerGroupDescribe describes, as dead. Older clients take an error
     for a failure of the request."""
     described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)

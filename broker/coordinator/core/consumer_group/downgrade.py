@@ -22,7 +22,7 @@ from broker.coordinator.core.turn import Turn
 
 
 def downgraded(
-    turn: Turn, group: ConsumerGroup, topics: TopicsView, *, without: Collection[ConsumerMember] = ()
+    turn: Turn, group: ConsumerGroup, topics: TopicsView, *, without: Collection[ConsumerMember]
 ) -> ClassicGroup | None:
     """Returns the classic group that this group becomes without these members, or None if it stays a consumer group. The
     consumer group is not changed."""

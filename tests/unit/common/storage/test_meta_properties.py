@@ -77,7 +77,6 @@ def test_directories_that_agree_pass() -> None:
     verify_agreement(both, node_id=1, cluster_id=CLUSTER)
     verify_for_start(both, node_id=1)
     assert both.cluster_id == CLUSTER
-    assert both.directory_ids == {"/d1": directory(1), "/d2": directory(2)}
 
 
 @pytest.mark.parametrize(
