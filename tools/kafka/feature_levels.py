@@ -1,10 +1,10 @@
-"""What `version-mapping` and `feature-dependencies` print, for kafka-features and kafka-storage alike (shell).
+"""The commands `version-mapping` and `feature-dependencies`, which kafka-features and kafka-storage have both (shell).
 
 Counterpart of the commands of these names in Kafka's FeatureCommand and StorageTool. They show the features of this release,
 which all work at any metadata.version.
 """
 
-from collections.abc import Sequence
+import argparse
 
 from common.metadata.metadata_version import (
     CONTROLLER_FEATURES,
@@ -24,18 +24,20 @@ from common.metadata.metadata_version import (
 from tools.errors import ToolError
 
 
-def print_version_mapping(release: str | None) -> None:
+def version_mapping(arguments: argparse.Namespace) -> int:
     """Prints the level that each feature has in this release. Raises ToolError."""
+    release = arguments.release_version
     level = DEFAULT_LEVEL if release is None else release_level(release)
     print(f"{METADATA_VERSION_FEATURE}={level} ({level_name(level)})")
     print(f"{KRAFT_VERSION_FEATURE}=0")
     version = DEFAULT_TRANSACTION_VERSION if release is None else transaction_version_of(level)
     print(f"{TRANSACTION_VERSION_FEATURE}={version}")
+    return 0
 
 
-def print_feature_dependencies(features: Sequence[str]) -> None:
+def feature_dependencies(arguments: argparse.Namespace) -> int:
     """Prints for each NAME=LEVEL which other features it requires. Raises ToolError."""
-    for text in features:
+    for text in arguments.feature:
         name, level = parse_name_and_level(text)
         if name == METADATA_VERSION_FEATURE:
             if level not in LEVEL_NAMES:
@@ -47,6 +49,7 @@ def print_feature_dependencies(features: Sequence[str]) -> None:
         if level not in CONTROLLER_FEATURES[name]:
             raise ToolError(f"No feature:{name} with feature level {level}")
         print(f"{name}={level} has no dependencies.")
+    return 0
 
 
 def release_level(text: str) -> int:

@@ -27,7 +27,7 @@ from common.protocol.messages.update_features import UpgradeType
 from tools.arguments import ToolParser, add_either_bootstrap
 from tools.errors import ToolError, run_tool
 from tools.kafka.admin_run import run_admin
-from tools.kafka.feature_levels import parse_name_and_level, print_feature_dependencies, print_version_mapping
+from tools.kafka.feature_levels import feature_dependencies, parse_name_and_level, version_mapping
 
 Updates = Mapping[str, FeatureUpdate]
 Result = TypeVar("Result")
@@ -202,27 +202,14 @@ def _update(arguments: argparse.Namespace, updates: Updates) -> int:
     return 0
 
 
-# --- without a cluster -----------------------------------------------------------------------------------------------
-
-
-def _version_mapping(arguments: argparse.Namespace) -> int:
-    print_version_mapping(arguments.release_version)
-    return 0
-
-
-def _feature_dependencies(arguments: argparse.Namespace) -> int:
-    print_feature_dependencies(arguments.feature)
-    return 0
-
-
 # Each command, and whether it connects to the cluster.
 _ACTIONS: Mapping[str, tuple[Callable[[argparse.Namespace], int], bool]] = {
     "describe": (_describe, True),
     "upgrade": (_upgrade, True),
     "downgrade": (_downgrade, True),
     "disable": (_disable, True),
-    "version-mapping": (_version_mapping, False),
-    "feature-dependencies": (_feature_dependencies, False),
+    "version-mapping": (version_mapping, False),
+    "feature-dependencies": (feature_dependencies, False),
 }
 
 

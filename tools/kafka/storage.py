@@ -49,7 +49,7 @@ from common.storage.meta_properties_file import load_meta_properties, store_meta
 from common.storage.names import META_PROPERTIES_FILE
 from tools.arguments import ToolParser
 from tools.errors import ToolError, run_tool
-from tools.kafka.feature_levels import print_feature_dependencies, print_version_mapping
+from tools.kafka.feature_levels import feature_dependencies, version_mapping
 from tools.kafka.initial_controllers import InitialController, parse_initial_controllers
 from tools.kafka.stored_numbering import stored_numbering
 from tools.node.configuration_file import load_config, read_properties
@@ -87,8 +87,8 @@ def main(argv: list[str] | None = None) -> int:
         "random-uuid": _random_uuid,
         "format": lambda given: asyncio.run(_format(given)),
         "info": lambda given: asyncio.run(_info(given)),
-        "version-mapping": _version_mapping,
-        "feature-dependencies": _feature_dependencies,
+        "version-mapping": version_mapping,
+        "feature-dependencies": feature_dependencies,
     }
     return run_tool(lambda: actions[arguments.action](arguments))
 
@@ -153,16 +153,6 @@ def _random_uuid(_: argparse.Namespace) -> int:
         return uuid_text(RealEnvironment("kafka-storage").uuid())
 
     print(asyncio.run(draw()))
-    return 0
-
-
-def _version_mapping(arguments: argparse.Namespace) -> int:
-    print_version_mapping(arguments.release_version)
-    return 0
-
-
-def _feature_dependencies(arguments: argparse.Namespace) -> int:
-    print_feature_dependencies(arguments.feature)
     return 0
 
 
