@@ -115,6 +115,12 @@ def add_bootstrap(parser: argparse.ArgumentParser, *, or_controllers: bool = Fal
     parser.add_argument("--command-config", metavar="FILE", help="properties file with settings of the admin client")
 
 
+def add_client_config(parser: argparse.ArgumentParser, client: str) -> None:
+    """Adds --producer.config or --consumer.config, also by its name since Kafka 4.2."""
+    help_text = f"properties file for the {client}"
+    parser.add_argument(f"--{client}.config", "--command-config", dest=f"{client}_config", metavar="FILE", help=help_text)
+
+
 def add_either_bootstrap(
     parser: argparse.ArgumentParser, server: str = "", controller: str = "", *, is_required: bool = True
 ) -> None:

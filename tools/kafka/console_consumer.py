@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tools.arguments import ToolParser
+from tools.arguments import ToolParser, add_client_config
 from tools.errors import ToolError
 from tools.kafka.client_properties import Properties, key_values
 from tools.kafka.librdkafka import new_consumer, properties_file, run_client
@@ -83,13 +83,7 @@ def command_line() -> ToolParser:
         metavar="KEY=VALUE",
         help="a setting of the consumer",
     )
-    parser.add_argument(
-        "--consumer.config",
-        "--command-config",
-        dest="consumer_config",
-        metavar="FILE",
-        help="properties file for the consumer",
-    )
+    add_client_config(parser, "consumer")
     return parser
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tools.arguments import ToolParser
+from tools.arguments import ToolParser, add_client_config
 from tools.errors import ToolError
 from tools.kafka.client_properties import Properties, key_values, merged
 from tools.kafka.librdkafka import new_producer, properties_file, run_client
@@ -81,13 +81,7 @@ def command_line() -> ToolParser:
         metavar="KEY=VALUE",
         help="a setting of the producer",
     )
-    parser.add_argument(
-        "--producer.config",
-        "--command-config",
-        dest="producer_config",
-        metavar="FILE",
-        help="properties file for the producer",
-    )
+    add_client_config(parser, "producer")
     return parser
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from tools.arguments import ToolParser
+from tools.arguments import ToolParser, add_client_config
 from tools.errors import ToolError
 from tools.kafka.client_properties import Properties, key_values
 from tools.kafka.librdkafka import new_consumer, properties_file, run_client
@@ -59,13 +59,7 @@ def command_line() -> ToolParser:
     parser.add_argument("--fetch-size", type=int, default=1_048_576, metavar="SIZE", help="bytes per partition and request")
     parser.add_argument("--from-latest", action="store_true", help="begin at the end, if the group has no offsets")
     parser.add_argument("--socket-buffer-size", type=int, default=2_097_152, metavar="SIZE", help="receive buffer")
-    parser.add_argument(
-        "--consumer.config",
-        "--command-config",
-        dest="consumer_config",
-        metavar="FILE",
-        help="properties file for the consumer",
-    )
+    add_client_config(parser, "consumer")
     parser.add_argument(
         "--command-property", action="append", default=[], metavar="KEY=VALUE", help="a setting of the consumer"
     )

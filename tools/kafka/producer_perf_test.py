@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tools.arguments import ToolParser
+from tools.arguments import ToolParser, add_client_config
 from tools.errors import ToolError
 from tools.kafka.client_properties import Properties, key_values
 from tools.kafka.librdkafka import new_producer, properties_file, run_client
@@ -60,13 +60,7 @@ def command_line() -> ToolParser:
         metavar="KEY=VALUE",
         help="settings of the producer: bootstrap.servers and others",
     )
-    parser.add_argument(
-        "--producer.config",
-        "--command-config",
-        dest="producer_config",
-        metavar="FILE",
-        help="properties file for the producer",
-    )
+    add_client_config(parser, "producer")
     parser.add_argument("--print-metrics", action="store_true", help="print the producer's counters at the end")
     parser.add_argument("--transactional-id", metavar="ID", help="write in transactions with this id")
     parser.add_argument("--transaction-duration-ms", type=int, metavar="MS", help="length of a transaction (default 3000)")
