@@ -78,7 +78,7 @@ class MetadataFollower:
 
     @property
     def previous_directories(self) -> tuple[DirectoryId, ...] | None:
-        """The directories that may hold logs of which the controller has not been told; None if unknown."""
+        """The directories that may hold logs that the controller does not know of; None if unknown."""
         return self._previous.directories
 
     # --- MetadataListener -----------------------------------------------------------------------------------------

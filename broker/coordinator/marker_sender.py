@@ -4,9 +4,9 @@ Counterpart of Kafka's TransactionMarkerChannelManager.
 
 1. A marker goes to the leader of its partition. What is due to one broker while a request to it is under way goes with the
    next request. This broker's own partitions are written without a connection.
-2. Every failure that may pass is repeated after a while, with the leader of then. A partition that has been deleted needs no
-   marker.
-3. When no partition is left, the transaction's shard hears of it, and writes the Complete record.
+2. After a transient error a marker is sent again, a backoff later, to whichever broker leads the partition then. A partition
+   that has been deleted needs no marker.
+3. When no partition is left, the transaction's shard is notified, and writes the Complete record.
 4. The markers of a coordinator that no longer leads are dropped. Its successor finds the transaction prepared and sends
    them. If this broker loads the same partition again in the same leader epoch, the markers under way go on: one that was
    sent twice might arrive after the next transaction has begun, and end that one.
@@ -36,7 +36,7 @@ from common.time_units import NS_PER_MS, NS_PER_S
 RETRY_BACKOFF_NS = 100 * NS_PER_MS
 REQUEST_TIMEOUT_NS = 30 * NS_PER_S
 
-# The producer, or the coordinator itself, has been replaced: somebody else has ended this transaction.
+# A newer producer epoch or a newer coordinator has already ended this transaction.
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 Owner = CoordinatorPartition[TransactionShard]
@@ -83,7 +83,7 @@ class MarkerSender:
         # By the transaction's partition of __transaction_state and its transactional id.
         self._pending: dict[tuple[TopicIdPartition, str], _Pending] = {}
         self._targets: dict[BrokerId, _Target] = {}
-        # Markers whose partitions have no leader, or whose last attempt failed. They are placed again at one time.
+        # Markers whose partitions have no leader, or whose last attempt failed. One timer retries them all.
         self._retries: dict[tuple[_Pending, TopicPartition], None] = {}
         self._cancel_retry: Callable[[], None] | None = None
 

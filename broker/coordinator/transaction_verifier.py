@@ -62,10 +62,10 @@ class TransactionVerifier:
         self._verifications = Verifications(retries)
         self._backoff_ns = retries.backoff_ns
         self._ask_here: AskHere | None = None
-        # The coordinators to which a task sends what is to be asked.
+        # The coordinators that have a task which sends their questions.
         self._sending: set[BrokerId] = set()
         self._is_closed = False
-        # Why a coordinator did not answer, as logged last, so that retries do not repeat it. Without those that answer.
+        # Why a coordinator did not answer, as last logged, so that retries do not log it again. An answer removes the entry.
         self._troubles: dict[BrokerId, str] = {}
         # Cancels the timer after which questions are asked again.
         self._cancel_again: Callable[[], None] | None = None

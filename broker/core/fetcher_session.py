@@ -88,8 +88,8 @@ class FetcherSession:
             self._forgotten[key] = None
 
     def asked(self, key: TopicIdPartition, request: SessionRequest) -> FetchPartition | None:
-        """Returns what the request asked for in the partition. Returns None if it did not, or if something else is asked for
-        by now."""
+        """Returns what the request asked for in the partition. Returns None if it did not, or if that has changed
+        since."""
         asked = self._asked.get(key)
         return asked.wanted if asked is not None and asked.request_number <= request.number else None
 

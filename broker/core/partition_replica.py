@@ -329,7 +329,7 @@ class PartitionReplica:
         clock: SessionClock | None = None,
     ) -> list[Effect]:
         """Notes that a follower asked for `fetch_offset`, so the follower has written everything below that offset. If the
-        fetch belongs to a session, its `clock` tells of the later fetches that do not name the partition."""
+        fetch belongs to a session, its `clock` gives the times of later fetches that do not name the partition."""
         follower = self.followers.get(broker_id)
         if self.role is not Role.LEADER or follower is None or self.is_stale_fetch(broker_id, broker_epoch):
             return []
@@ -530,7 +530,7 @@ class PartitionReplica:
                 yield broker_id, follower
 
     def owes_high_watermark(self, broker_id: BrokerId, high_watermark: Offset) -> bool:
-        """Whether this follower was not told yet that the high watermark has reached this offset."""
+        """Whether no response has told this follower yet that the high watermark has reached this offset."""
         follower = self.followers.get(broker_id)
         return follower is not None and follower.sent_high_watermark < high_watermark
 

@@ -1,4 +1,4 @@
-"""Which directories may hold logs that the controller has not been told of (core).
+"""Which directories may hold logs that the controller does not know of (core).
 
 A replica that is UNASSIGNED in the metadata may have a log nevertheless, if the broker ended before its report was recorded.
 The log is in a directory of that incarnation. The next incarnation reports what it finds, and what is missing, before it is

@@ -86,8 +86,8 @@ class GroupRequests:
         return response_of(context, waiting)
 
     def handle_heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> Any:
-        """While the group is being loaded, there is nothing to tell the member, as in Apache Kafka. Its session begins again
-        with the load. COORDINATOR_LOAD_IN_PROGRESS ends some clients (aiokafka)."""
+        """While the group is being loaded, the answer is NONE, as in Apache Kafka: COORDINATOR_LOAD_IN_PROGRESS ends some
+        clients (aiokafka). The member's session starts anew when the load ends."""
         waiting = waiting_for(context, request, while_loading=ErrorCode.NONE)
         self._perform(request, waiting, lambda shard, now: shard.heartbeat(now, waiting, request))
         return response_of(context, waiting)

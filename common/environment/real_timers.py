@@ -20,7 +20,7 @@ _DELAY_MAX_MS: Final = 24 * 3600 * 1000
 class Timer:
     """Calls `callback` once, from the event loop, when the monotonic clock has reached the deadline.
 
-    Lets go of the callback as soon as it will not be called any more. Most owners keep their timer and are referenced by its
+    Releases the callback once it will not be called any more. Most owners keep their timer and are referenced by its
     callback, and every request has such a timer. If these reference cycles stayed, the garbage collector would free
     thousands of requests at once, which holds up the event loop for up to 100 ms.
     """

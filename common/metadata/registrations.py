@@ -73,7 +73,7 @@ class BrokerRegistration:
     lost_directories: tuple[DirectoryId, ...] = ()
     # Whether the broker still runs in ZooKeeper mode and is to be migrated (KIP-866). Changes with a registration only.
     is_migrating_zk_broker: bool = False
-    # The directories that get no new replicas (KIP-1066), sorted. None until a heartbeat of this incarnation has told, and
+    # The directories that get no new replicas (KIP-1066), sorted. None until a heartbeat of this incarnation names them, and
     # below metadata.version 30.
     cordoned_directories: tuple[DirectoryId, ...] | None = None
 

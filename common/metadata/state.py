@@ -555,7 +555,7 @@ class MetadataState:
                 # controllers register again when the level rises.
                 self.controllers.clear()
             if not is_cordoning_supported(self.metadata_version):
-                # Snapshots at the lower level cannot tell that a broker has said it has no cordon. It says so again when the
+                # Snapshots at the lower level cannot express that a broker has reported no cordon. It does so again when the
                 # level rises. A registration with cordons is replaced by the records that follow.
                 for broker in [each for each in self.brokers.values() if each.cordoned_directories == ()]:
                     self._put_broker(replace(broker, cordoned_directories=None), delta)

@@ -61,7 +61,7 @@ class FrameReader:
         self.is_inside_a_frame = bool(self._partial) or len(self._view) > 0
 
     def drop(self) -> None:
-        """Lets go of everything received, because the connection has ended."""
+        """Releases everything received, because the connection has ended."""
         self._partial = bytearray()
         self._view = memoryview(b"")
         self.is_inside_a_frame = False

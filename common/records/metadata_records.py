@@ -140,7 +140,7 @@ class RegisterBrokerRecord(Struct):
     fenced: Bool = True
     in_controlled_shutdown: Bool = field(default=False, versions="1+")
     log_dirs: list[Uuid] = field(default_factory=list, versions="3+", tag=0)
-    # The directories that get no new replicas (KIP-1066, metadata.version 30). None before the broker has told.
+    # The directories that get no new replicas (KIP-1066, metadata.version 30). None until the broker has reported them.
     cordoned_log_dirs: list[Uuid] | None = field(default=None, versions="4+", tag=1)
     # Our own field: the directories this incarnation registered and has lost since. Written in snapshots only.
     lost_log_dirs: list[Uuid] = field(default_factory=list, versions="3+", tag=10000)

@@ -145,7 +145,7 @@ class LogState:
             self.on_failed()
 
     def _retire(self) -> None:
-        """Lets go of the files and of what would keep the log in memory. Nothing is appended to it any more."""
+        """Releases the files and what would keep the log in memory. Nothing is appended to it any more."""
         self._segments.retire_files()
         self._appends.end()
 

@@ -8,7 +8,7 @@ unfenced before that (`broker/core/unfence_gate.py`), those of Apache Kafka do. 
    is known or it is no longer placed on the broker. Replicas that are placed later never count.
 2. Once unfenced, an incarnation is never kept fenced again for this reason.
 3. A broker that asks to be unfenced for UNFENCING_PATIENCE_NS while the set does not shrink is unfenced. In the same batch
-   what is left becomes LOST, so that no replica leads from a directory that nobody knows. A broker in ZooKeeper mode is
+   what is left becomes LOST, so that no replica leads from an unknown directory. A broker in ZooKeeper mode is
    not unfenced: it serves there meanwhile, and its replicas are MIGRATING until it has been restarted.
 
 This is soft state of the active controller. A new one derives it from the metadata: there a fenced broker is one that was

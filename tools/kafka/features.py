@@ -49,7 +49,7 @@ def entry() -> None:
 
 def command_line() -> ToolParser:
     parser = ToolParser("kafka-features", "Show and change the feature levels of a cluster.")
-    # Those commands that ask nobody need neither.
+    # The commands that work without a cluster need neither.
     add_either_bootstrap(parser, is_required=False)
     parser.add_argument("--command-config", metavar="FILE", help="properties file with settings of the admin client")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

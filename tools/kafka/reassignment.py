@@ -1,10 +1,11 @@
 """Moves replicas between brokers and directories: what kafka-reassign-partitions --execute and --cancel do (shell, KIP-113).
 
-1. Everything that can be wrong with the wishes is checked before anything is changed.
+1. Everything that can be checked is checked before anything is changed.
 2. The brokers are told the directories first, so that a replica that the reassignment creates is created in the right one.
    A broker that does not have the replica yet remembers it and answers REPLICA_NOT_AVAILABLE.
 3. Then the reassignment starts. The brokers that gave that answer are asked again, until they have the replica.
-4. An error before the reassignment has started takes the wishes back: otherwise they would come true later, in part.
+4. After an error before the reassignment has started, the brokers are told to forget the directories. Otherwise a later
+   reassignment would use some of them.
 """
 
 import asyncio

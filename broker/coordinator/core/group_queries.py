@@ -13,7 +13,7 @@ CLASSIC_TYPE: Final = "classic"
 
 
 def describe_group(group: ClassicGroup) -> DescribedGroup:
-    """Describes the group. Only a stable group shows its protocol and what its members handed in."""
+    """Describes the group. Only a stable group shows its protocol and its members' metadata."""
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(
         group_id=group.group_id,

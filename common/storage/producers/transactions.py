@@ -2,7 +2,8 @@
 
 Counterpart of `ongoingTxns` and `unreplicatedTxns` in Kafka's ProducerStateManager. A transaction is *open* from its first
 batch to its marker. It is then *unreplicated* until the high watermark has passed the marker: until then the marker may be
-truncated, and nobody may act on it. A reader would see the transaction's end and then not; compaction would remove records.
+truncated, so it must not take effect. A reader would see the transaction's end and then not; compaction would remove
+records.
 
 Nothing here grows with the number of producers or hosted partitions: each change and each question takes constant time on
 average.

@@ -86,7 +86,7 @@ def remove_members(turn: Turn, group: ConsumerGroup, topics: TopicsView, members
 
 
 def cancel_timers(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> None:
-    """The member is to be no member any more."""
+    """Cancels the timers of a member that is leaving the group."""
     names = (group.group_id, member.member_id)
     turn.cancel_timer((CONSUMER_SESSION, *names))
     if member.state is MemberState.UNREVOKED_PARTITIONS:

@@ -54,7 +54,7 @@ def refuse_too_wide(group: ConsumerGroup, text: str | None, version: int) -> Non
 
 
 def maybe_resolve(turn: Turn, group: ConsumerGroup, version: int) -> None:
-    """Has the expressions of the group resolved, if one is new or the set of topics is another by now."""
+    """Has the expressions of the group resolved, if one is new or the set of topics has changed."""
     if not group.regexes:
         return
     is_new = bool(group.regexes - group.resolved.keys())

@@ -14,7 +14,7 @@ EndTxn of the next transaction the new one, so the coordinator can tell them apa
     CompleteAbort    success    is due      INVALID..  INVALID_TXN_STATE
     CompleteCommit   INVALID..  is due      success    INVALID_TXN_STATE
 
-An abort with nothing to abort is due because the producer may not know whether the coordinator has heard of its transaction,
+An abort with nothing to abort is due because the producer may not know whether the coordinator knows of its transaction,
 and only a new epoch keeps out what may still be under way. Busy is CONCURRENT_TRANSACTIONS. While a marker cannot be
 written, the batches of the next transaction are refused, so the producer may give that one up meanwhile.
 """

@@ -7,8 +7,8 @@ For a producer of transaction.version 2, which does not tell the coordinator its
 2. A batch under a guard that is being asked about waits for the same answer. The guard has been held since before the
    question, so the answer is as good for the later batch. In Kafka the later one replaces a question that is not sent yet,
    and the earlier batch is refused with a retriable error.
-3. A request holds each transactional id once, because the results are told apart by the id. Questions in the name of two
-   producers with the same id are asked one after the other, and the coordinator fences one of them.
+3. A request holds each transactional id once, because the results are told apart by the id. Questions of two producers
+   with the same id are asked one after the other, and the coordinator fences one of them.
 4. The coordinator adds nothing while markers of the former transaction are being written. The producer has its new epoch by
    then, so this happens often and is soon over: the question is asked again for a while, and the waiters keep their order.
 """
@@ -29,7 +29,7 @@ from common.protocol.messages.add_partitions_to_txn import (
 from common.time_units import NS_PER_MS
 
 Waiter = object
-"""Whoever waits for an answer. Only passed on."""
+"""The caller that waits for an answer. Opaque here: it is only handed back with the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Verifications:
         verified: list[Verified] = []
         for pending in self._in_flight.pop(coordinator):
             asked = pending.question
-            # Whoever leaves a question out has not confirmed anything. It is to be asked again.
+            # An answer that leaves this question out confirms nothing, so the producer has to retry.
             error = results.get((asked.transactional_id, asked.topic, asked.partition), ErrorCode.NETWORK_EXCEPTION)
             is_early = now_ns < pending.asked_ns + self._retries.max_ns
             if asked.is_add and error is ErrorCode.CONCURRENT_TRANSACTIONS and is_early:
@@ -262,7 +262,8 @@ def _for_producer(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     is_new = error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable
-    # A broker that may not ask cannot tell the producer so. All that it can say is that nothing was confirmed.
+    # There is no error that tells a producer that its broker is not authorized; INVALID_TXN_STATE says that nothing was
+    # confirmed.
     if is_new or error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return ErrorCode.INVALID_TXN_STATE
     return error
