@@ -5,53 +5,39 @@ gives a partition up at once, and its next heartbeat says so. After a heartbeat 
 has been told, and says everything about itself again.
 """
 
-import random
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from common.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from tests.simulation.group_member import (
     COMMIT_SHARE,
     CRASH_SHARE,
     LEAVE_SHARE,
-    LOST_COORDINATOR,
     NAMED_OFFSETS_VERSION,
     REBALANCE_TIMEOUT_MS,
-    RESTART_SHARE,
-    find_coordinator,
+    Member,
     positions_of,
 )
-from tests.simulation.history import Assignment, OffsetCommit, Outcome
 
 if TYPE_CHECKING:
     from tests.simulation.workload import WorkloadClient
 
-LOST_MEMBERSHIP = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
 LEAVE_EPOCH = -1
 HEARTBEAT_SHARE = 0.3
 
 
-class ConsumerGroupMember:
-    """One member. `step` does the next thing and never raises. A client is one member after another; `life` numbers them."""
+class ConsumerGroupMember(Member):
+    """A member by the consumer protocol."""
+
+    lost_membership = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
 
     def __init__(self, client: "WorkloadClient", group: str, topic: str, life: int = 0) -> None:
-        self.client = client
-        self._group = group
-        self._topic = topic
-        self._rng = random.Random(f"{client._cluster.world.seed}/{client.name}/member{life or ''}")
-        self._coordinator: int | None = None
-        self._member_id = ""
+        super().__init__(client, group, topic, life)
         self._epoch = 0
         # Whether the next heartbeat says everything.
         self._is_unsure = True
@@ -63,31 +49,6 @@ class ConsumerGroupMember:
     def is_out(self) -> bool:
         """Whether the client is in no group, as far as it knows."""
         return not self._epoch
-
-    async def step(self) -> None:
-        """Goes one step on: finds the coordinator, heartbeats, or works as a member."""
-        try:
-            if self._coordinator is None:
-                self._coordinator = await find_coordinator(self.client, self._group)
-            else:
-                await self._work()
-        except ChannelError:
-            self._coordinator = None
-
-    async def _send(self, request: Any, *, version: int | None = None) -> Any:
-        assert self._coordinator is not None
-        return await self.client.send(self._coordinator, request, version=version, seconds=3)
-
-    def _judge(self, error_code: int) -> bool:
-        """Draws the conclusions from an error. Returns whether there was none."""
-        error = ErrorCode(error_code)
-        if error in LOST_MEMBERSHIP:
-            self._crash()
-        elif error in LOST_COORDINATOR:
-            self._coordinator = None
-            if self._rng.random() < RESTART_SHARE:
-                self._crash()
-        return error is ErrorCode.NONE
 
     def _crash(self) -> None:
         self._member_id = str(uuid.UUID(int=self._rng.getrandbits(128)))
@@ -144,15 +105,7 @@ class ConsumerGroupMember:
         if response.assignment is not None:
             owned = {index for each in response.assignment.topic_partitions for index in each.partitions}
             self._positions = {index: self._positions.get(index) for index in owned}
-            self.client.history.assignments.append(
-                Assignment(
-                    group=self._group,
-                    generation=self._epoch,
-                    member_id=self._member_id,
-                    indexes=tuple(sorted(owned)),
-                    at_ns=self.client._env.now_ns(),
-                )
-            )
+            self._note_assignment(self._epoch, tuple(sorted(owned)))
         return True
 
     # --- positions -----------------------------------------------------------------------------------------------
@@ -170,39 +123,6 @@ class ConsumerGroupMember:
     async def _commit(self, index: int) -> None:
         position = (self._positions[index] or 0) + self._rng.randint(1, 9)
         self._positions[index] = position
-        operation = OffsetCommit(
-            client=self.client.name,
-            begin_ns=self.client._env.now_ns(),
-            group=self._group,
-            topic=self._topic,
-            index=index,
-            generation=self._epoch,
-            member_id=self._member_id,
-            offset=position,
-        )
-        self.client.history.offset_commits.append(operation)
-        partition = OffsetCommitRequestPartition(partition_index=index, committed_offset=position)
-        request = OffsetCommitRequest(
-            group_id=self._group,
-            generation_id_or_member_epoch=self._epoch,
-            member_id=self._member_id,
-            topics=[OffsetCommitRequestTopic(name=self._topic, partitions=[partition])],
-        )
-        try:
-            response = await self._send(request, version=NAMED_OFFSETS_VERSION)
-        except ChannelError as error:
-            operation.error = str(error)
-            # The commit may still arrive, and must not undo a later one. It belongs to a member that commits no more.
-            self._crash()
-            raise
-        finally:
-            operation.end_ns = self.client._env.now_ns()
-        error_code = response.topics[0].partitions[0].error_code
-        if self._judge(error_code):
-            operation.outcome = Outcome.OK
-        elif error_code == ErrorCode.STALE_MEMBER_EPOCH:
+        if await self._commit_position(self._epoch, index, position) is ErrorCode.STALE_MEMBER_EPOCH:
             # The answer with the new epoch was lost.
             self._is_unsure = True
-            operation.error = ErrorCode.STALE_MEMBER_EPOCH.name
-        else:
-            operation.error = ErrorCode(error_code).name

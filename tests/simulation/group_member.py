@@ -48,17 +48,14 @@ RESTART_SHARE = 0.5
 # The newest versions in which topics have names.
 NAMED_OFFSETS_VERSION = 9
 
-LOST_MEMBERSHIP = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 LOST_COORDINATOR = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-class GroupMember:
-    """One member. `step` does the next thing and never raises. A client is one member after another; `life` numbers them."""
+class Member:
+    """What members by either protocol do alike. `step` does the next thing and never raises. A client is one member after
+    another; `life` numbers them."""
 
-    protocol_type = "simulated"
-    protocol_name = "in turn"
-    # How often a heartbeat precedes a commit.
-    heartbeat_share = 1.0
+    lost_membership: tuple[ErrorCode, ...] = ()
 
     def __init__(self, client: "WorkloadClient", group: str, topic: str, life: int = 0) -> None:
         self.client = client
@@ -67,6 +64,98 @@ class GroupMember:
         self._rng = random.Random(f"{client._cluster.world.seed}/{client.name}/member{life or ''}")
         self._coordinator: int | None = None
         self._member_id = ""
+
+    async def step(self) -> None:
+        """Goes one step on: finds the coordinator, or works as a member."""
+        try:
+            if self._coordinator is None:
+                self._coordinator = await find_coordinator(self.client, self._group)
+            else:
+                await self._work()
+        except ChannelError:
+            self._coordinator = None
+
+    async def _work(self) -> None:
+        raise NotImplementedError
+
+    def _crash(self) -> None:
+        raise NotImplementedError
+
+    async def _send(self, request: Any, *, version: int | None = None, seconds: float = 3) -> Any:
+        assert self._coordinator is not None
+        return await self.client.send(self._coordinator, request, version=version, seconds=seconds)
+
+    def _judge(self, error_code: int) -> bool:
+        """Draws the conclusions from an error. Returns whether there was none."""
+        error = ErrorCode(error_code)
+        if error in self.lost_membership:
+            self._crash()
+        elif error in LOST_COORDINATOR:
+            self._coordinator = None
+            if self._rng.random() < RESTART_SHARE:
+                # A member that goes on knows its positions. One that restarts asks the new coordinator for them.
+                self._crash()
+        return error is ErrorCode.NONE
+
+    def _note_assignment(self, epoch: int, indexes: tuple[int, ...]) -> None:
+        self.client.history.assignments.append(
+            Assignment(
+                group=self._group,
+                generation=epoch,
+                member_id=self._member_id,
+                indexes=indexes,
+                at_ns=self.client._env.now_ns(),
+            )
+        )
+
+    async def _commit_position(self, epoch: int, index: int, position: int) -> ErrorCode:
+        """Commits a position as the owner of the partition, and records that in the history. Returns the error."""
+        operation = OffsetCommit(
+            client=self.client.name,
+            begin_ns=self.client._env.now_ns(),
+            group=self._group,
+            topic=self._topic,
+            index=index,
+            generation=epoch,
+            member_id=self._member_id,
+            offset=position,
+        )
+        self.client.history.offset_commits.append(operation)
+        partition = OffsetCommitRequestPartition(partition_index=index, committed_offset=position)
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=epoch,
+            member_id=self._member_id,
+            topics=[OffsetCommitRequestTopic(name=self._topic, partitions=[partition])],
+        )
+        try:
+            response = await self._send(request, version=NAMED_OFFSETS_VERSION)
+        except ChannelError as error:
+            operation.error = str(error)
+            # The commit may still arrive, and must not undo a later one. It belongs to a member that commits no more.
+            self._crash()
+            raise
+        finally:
+            operation.end_ns = self.client._env.now_ns()
+        error_code = ErrorCode(response.topics[0].partitions[0].error_code)
+        if self._judge(error_code):
+            operation.outcome = Outcome.OK
+        else:
+            operation.error = error_code.name
+        return error_code
+
+
+class GroupMember(Member):
+    """A member by the classic protocol."""
+
+    lost_membership = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+    protocol_type = "simulated"
+    protocol_name = "in turn"
+    # How often a heartbeat precedes a commit.
+    heartbeat_share = 1.0
+
+    def __init__(self, client: "WorkloadClient", group: str, topic: str, life: int = 0) -> None:
+        super().__init__(client, group, topic, life)
         self._generation = -1
         # The position of each partition that this member owns; None while it is in no generation.
         self._positions: dict[int, int] | None = None
@@ -76,35 +165,10 @@ class GroupMember:
         """Whether the client is in no group, as far as it knows."""
         return not self._member_id
 
-    async def step(self) -> None:
-        """Goes one step on: finds the coordinator, joins, or works as a member."""
-        try:
-            if self._coordinator is None:
-                self._coordinator = await find_coordinator(self.client, self._group)
-            elif self._positions is None:
-                await self._join()
-            else:
-                await self._work()
-        except ChannelError:
-            self._coordinator = None
-
-    async def _send(self, request: Any, *, version: int | None = None, seconds: float = 3) -> Any:
-        assert self._coordinator is not None
-        return await self.client.send(self._coordinator, request, version=version, seconds=seconds)
-
     def _judge(self, error_code: int) -> bool:
-        """Draws the conclusions from an error. Returns whether there was none."""
-        error = ErrorCode(error_code)
-        if error in LOST_MEMBERSHIP:
-            self._crash()
-        elif error in LOST_COORDINATOR:
-            self._coordinator = None
-            if self._rng.random() < RESTART_SHARE:
-                # A member that goes on knows its positions. One that restarts asks the new coordinator for them.
-                self._crash()
-        elif error is ErrorCode.REBALANCE_IN_PROGRESS:
+        if error_code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._positions = None
-        return error is ErrorCode.NONE
+        return super()._judge(error_code)
 
     def _note_unexpected(self, request: str, error_code: int) -> None:
         if error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -150,15 +214,7 @@ class GroupMember:
         self._note_unexpected("SyncGroup", synced.error_code)
         if self._judge(synced.error_code):
             indexes = self._decode(synced.assignment)
-            self.client.history.assignments.append(
-                Assignment(
-                    group=self._group,
-                    generation=self._generation,
-                    member_id=self._member_id,
-                    indexes=indexes,
-                    at_ns=self.client._env.now_ns(),
-                )
-            )
+            self._note_assignment(self._generation, indexes)
             await self._begin(indexes)
 
     def _metadata(self) -> bytes:
@@ -192,6 +248,9 @@ class GroupMember:
     # --- working ---------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
+        if self._positions is None:
+            await self._join()
+            return
         drawn = self._rng.random()
         if drawn < CRASH_SHARE:
             self._crash()
@@ -219,37 +278,7 @@ class GroupMember:
     async def _commit(self, index: int) -> None:
         assert self._positions is not None
         self._positions[index] += self._rng.randint(1, 9)
-        operation = OffsetCommit(
-            client=self.client.name,
-            begin_ns=self.client._env.now_ns(),
-            group=self._group,
-            topic=self._topic,
-            index=index,
-            generation=self._generation,
-            member_id=self._member_id,
-            offset=self._positions[index],
-        )
-        self.client.history.offset_commits.append(operation)
-        partition = OffsetCommitRequestPartition(partition_index=index, committed_offset=operation.offset)
-        request = OffsetCommitRequest(
-            group_id=self._group,
-            generation_id_or_member_epoch=self._generation,
-            member_id=self._member_id,
-            topics=[OffsetCommitRequestTopic(name=self._topic, partitions=[partition])],
-        )
-        try:
-            response = await self._send(request, version=NAMED_OFFSETS_VERSION)
-        except ChannelError as error:
-            operation.error = str(error)
-            self._crash()
-            raise
-        finally:
-            operation.end_ns = self.client._env.now_ns()
-        error_code = response.topics[0].partitions[0].error_code
-        if self._judge(error_code):
-            operation.outcome = Outcome.OK
-        else:
-            operation.error = ErrorCode(error_code).name
+        await self._commit_position(self._generation, index, self._positions[index])
 
 
 class ClassicConsumer(GroupMember):
