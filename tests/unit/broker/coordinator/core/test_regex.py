@@ -226,8 +226,9 @@ TEXTS = st.recursive(
 
 
 @pytest.mark.slow
-@given(text=TEXTS, names=st.lists(st.text("abB1-\n\u00e9", max_size=8), max_size=8))
+@given(text=TEXTS, names=st.lists(st.text("abB1-\n\u00e9", min_size=1, max_size=8), max_size=8))
 def test_any_expression_matches_as_in_python(text: str, names: list[str]) -> None:
+    """Except the empty name, which no topic has: in Python before 3.14, \\B does not match there."""
     regex, with_python = Regex(text), re.compile(text, re.ASCII)
     for name in names:
         assert regex.matches(name) == bool(with_python.fullmatch(name))
