@@ -1,4 +1,4 @@
-"""The entries of a sparse index, pairs of numbers in ascending order, kept as they are in the file (core).
+"""What both sparse indexes of a segment are: pairs of numbers in ascending order, kept as they are in the file (core).
 
 A full segment has hundreds of thousands of entries, and the event loop would stand still while it parses them. So a lookup
 reads the few entries that it needs. A corrupt entry may go unnoticed until a lookup meets it, so a lookup checks the order
@@ -9,6 +9,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import ClassVar, Self
 
 Entry = tuple[int, int]
 
@@ -83,3 +84,38 @@ class IndexEntries:
 
     def to_bytes(self) -> bytes:
         return bytes(self._content)
+
+
+class SegmentIndex:
+    """The index of one segment, whose offsets are relative to the segment's base offset in the file."""
+
+    __slots__ = ("_entries", "base_offset")
+
+    layout: ClassVar[struct.Struct]
+    """Of an entry in the file."""
+
+    def __init__(self, base_offset: int, content: bytes = b"") -> None:
+        """Raises CorruptIndex as IndexEntries does."""
+        self.base_offset = base_offset
+        self._entries = IndexEntries(self.layout, self.in_order, content)
+
+    @staticmethod
+    def in_order(before: Entry, after: Entry) -> bool:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def check_order(self) -> None:
+        """Checks all entries, which takes long for a large index. Raises CorruptIndex."""
+        self._entries.check_order()
+
+    def copy(self) -> Self:
+        """Returns an independent index with the same entries."""
+        index = type(self)(self.base_offset)
+        index._entries = self._entries.copy()
+        return index
+
+    def to_bytes(self) -> bytes:
+        """Returns the content of the file."""
+        return self._entries.to_bytes()

@@ -12,7 +12,7 @@ with the entry.
 import struct
 from typing import NamedTuple
 
-from common.storage.index_entries import CorruptIndex, Entry, IndexEntries
+from common.storage.index_entries import CorruptIndex, Entry, SegmentIndex
 
 _LAYOUT = struct.Struct(">ii")
 ENTRY_SIZE = _LAYOUT.size
@@ -25,22 +25,15 @@ class IndexedBatch(NamedTuple):
     position: int
 
 
-def _in_order(before: Entry, after: Entry) -> bool:
-    return before[0] < after[0] and before[1] < after[1]
-
-
-class OffsetIndex:
+class OffsetIndex(SegmentIndex):
     """The entries of one segment. Invariant, except for a corrupt file: offsets and positions both ascend strictly."""
 
-    __slots__ = ("_entries", "base_offset")
+    __slots__ = ()
+    layout = _LAYOUT
 
-    def __init__(self, base_offset: int) -> None:
-        self.base_offset = base_offset
-        # Relative offsets with positions.
-        self._entries = IndexEntries(_LAYOUT, _in_order)
-
-    def __len__(self) -> int:
-        return len(self._entries)
+    @staticmethod
+    def in_order(before: Entry, after: Entry) -> bool:
+        return before[0] < after[0] and before[1] < after[1]
 
     @property
     def entries(self) -> list[IndexedBatch]:
@@ -80,25 +73,10 @@ class OffsetIndex:
         while self._entries and self.last_position >= size:
             self._entries.remove_last()
 
-    def check_order(self) -> None:
-        """Checks all entries, which takes long for a large index. Raises CorruptIndex."""
-        self._entries.check_order()
-
-    def copy(self) -> "OffsetIndex":
-        """Returns an independent index with the same entries."""
-        index = OffsetIndex(self.base_offset)
-        index._entries = self._entries.copy()
-        return index
-
-    def to_bytes(self) -> bytes:
-        """Returns the content of the .index file."""
-        return self._entries.to_bytes()
-
     @classmethod
     def from_bytes(cls, content: bytes, *, base_offset: int, end_offset: int, segment_size: int) -> "OffsetIndex":
         """Takes over an .index file, if its first and its last entry are possible in its segment. Raises CorruptIndex."""
-        index = cls(base_offset)
-        index._entries = IndexEntries(_LAYOUT, _in_order, content)
+        index = cls(base_offset, content)
         if not content:
             return index
         first = index._entries[0]

@@ -8,7 +8,7 @@ has risen. The last entry, added when the segment is sealed, has the maximum of 
 
 import struct
 
-from common.storage.index_entries import CorruptIndex, Entry, IndexEntries
+from common.storage.index_entries import CorruptIndex, Entry, SegmentIndex
 
 _LAYOUT = struct.Struct(">qi")
 ENTRY_SIZE = _LAYOUT.size
@@ -23,23 +23,16 @@ def last_entry(tail: bytes) -> tuple[int, int] | None:
     return (timestamp, offset) if timestamp > 0 else None
 
 
-def _in_order(before: Entry, after: Entry) -> bool:
-    return before[0] < after[0] and before[1] <= after[1]
-
-
-class TimeIndex:
+class TimeIndex(SegmentIndex):
     """The entries of one segment. Invariant, except for a corrupt file: timestamps ascend strictly, offsets never
     descend."""
 
-    __slots__ = ("_entries", "base_offset")
+    __slots__ = ()
+    layout = _LAYOUT
 
-    def __init__(self, base_offset: int) -> None:
-        self.base_offset = base_offset
-        # Timestamps with relative offsets.
-        self._entries = IndexEntries(_LAYOUT, _in_order)
-
-    def __len__(self) -> int:
-        return len(self._entries)
+    @staticmethod
+    def in_order(before: Entry, after: Entry) -> bool:
+        return before[0] < after[0] and before[1] <= after[1]
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -72,25 +65,10 @@ class TimeIndex:
         while (last := self.last) is not None and last[1] >= offset:
             self._entries.remove_last()
 
-    def check_order(self) -> None:
-        """Checks all entries, which takes long for a large index. Raises CorruptIndex."""
-        self._entries.check_order()
-
-    def copy(self) -> "TimeIndex":
-        """Returns an independent index with the same entries."""
-        index = TimeIndex(self.base_offset)
-        index._entries = self._entries.copy()
-        return index
-
-    def to_bytes(self) -> bytes:
-        """Returns the content of the .timeindex file."""
-        return self._entries.to_bytes()
-
     @classmethod
     def from_bytes(cls, content: bytes, *, base_offset: int, end_offset: int) -> "TimeIndex":
         """Takes over a .timeindex file, if its first and its last entry are possible in its segment. Raises CorruptIndex."""
-        index = cls(base_offset)
-        index._entries = IndexEntries(_LAYOUT, _in_order, content)
+        index = cls(base_offset, content)
         last = index.last
         if last is not None and (index._entries[0][1] < 0 or last[1] >= end_offset):
             raise CorruptIndex("its offsets lie outside the segment")
