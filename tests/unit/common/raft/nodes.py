@@ -22,6 +22,7 @@ from common.raft.listener import LoadedSnapshot
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import KnownRecord, TopicRecord
 from common.time_units import NS_PER_S
+from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 
 PORT = 9093
@@ -205,6 +206,19 @@ class QuorumNode:
     def files(self) -> list[str]:
         """Returns the file names in the folder of the metadata log."""
         return sorted(self.disk.folder(METADATA_LOG_FOLDER).entries)
+
+    def file(self, name: str) -> FileNode:
+        """Returns a file in the folder of the metadata log."""
+        entry = self.disk.find(f"{METADATA_LOG_FOLDER}/{name}")
+        assert isinstance(entry, FileNode)
+        return entry
+
+
+async def leader(world: SimulatedWorld, config: Config | None = None) -> QuorumNode:
+    """Starts the only voter. Returns once it leads."""
+    node = await QuorumNode(world, "one", 1, config=config).start()
+    await node.leads()
+    return node
 
 
 def topic(name: str) -> ApiMessageAndVersion:

@@ -30,21 +30,14 @@ from common.records.metadata_records import (
     KnownRecord,
     NoOpRecord,
 )
-from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, format_node, topic, write_bootstrap
+from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, format_node, leader, topic, write_bootstrap
 
 SEGMENT = "00000000000000000000.log"
 
 
 def run(scenario: Callable[[SimulatedWorld], Coroutine[Any, Any, None]]) -> None:
     SimulatedWorld(seed=1).run(scenario)
-
-
-async def leader(world: SimulatedWorld, config: Config | None = None) -> QuorumNode:
-    node = await QuorumNode(world, "one", 1, config=config).start()
-    await node.leads()
-    return node
 
 
 def noting(done: list[str], name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,14 +50,8 @@ def noting(done: list[str], name: str, operation: Callable[..., Any]) -> Callabl
     return noted
 
 
-def node_of(node: QuorumNode, name: str) -> FileNode:
-    entry = node.disk.find(f"__cluster_metadata-0/{name}")
-    assert isinstance(entry, FileNode)
-    return entry
-
-
 def content_of(node: QuorumNode, name: str) -> bytes:
-    return bytes(node_of(node, name).content)
+    return bytes(node.file(name).content)
 
 
 def segment_content(node: QuorumNode) -> bytes:
@@ -197,7 +184,7 @@ def test_torn_tail_of_the_metadata_log_is_cut_off() -> None:
         whole = len(segment_content(node))
         await node.add("torn")
         node.crash()
-        node_of(node, SEGMENT).rewrite(segment_content(node)[: whole + 40])
+        node.file(SEGMENT).rewrite(segment_content(node)[: whole + 40])
         await node.start()
         await node.leads()
         assert node.listener.topics == ["a"]
@@ -229,7 +216,7 @@ def test_a_damaged_quorum_state_is_fatal_with_its_name() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         node = await leader(world)
         node.crash()
-        node_of(node, "quorum-state").rewrite(b"{")
+        node.file("quorum-state").rewrite(b"{")
         await node.start()
         assert isinstance(node.failure, QuorumFailure)
         assert "/disks/one/__cluster_metadata-0/quorum-state" in str(node.failure)
@@ -331,7 +318,7 @@ def test_an_unknown_record_is_fatal() -> None:
         await node.add("a")
         node.crash()
         unknown = encode_values_batch([b"\x01\x7f\x00"], base_offset=2, leader_epoch=1, timestamp_ms=0)
-        node_of(node, SEGMENT).rewrite(segment_content(node) + bytes(unknown))
+        node.file(SEGMENT).rewrite(segment_content(node) + bytes(unknown))
         await node.start()
         await world.until(lambda: node.failure is not None)
         assert isinstance(node.failure, QuorumFailure)

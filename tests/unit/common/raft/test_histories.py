@@ -10,7 +10,6 @@ import pytest
 
 from common.raft.errors import NotLeader
 from common.records.batch import BATCH_OVERHEAD, read_header
-from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.raft.nodes import Config, QuorumNode
 
@@ -75,8 +74,7 @@ class History:
     def tear(self, node: QuorumNode, kept_offset: int) -> None:
         """Simulates a power cut: truncates the newest segment anywhere at or after `kept_offset`."""
         name = max(name for name in node.files() if name.endswith(".log"))
-        entry = node.disk.find(f"__cluster_metadata-0/{name}")
-        assert isinstance(entry, FileNode)
+        entry = node.file(name)
         content = entry.content
         position = 0
         while len(content) - position >= BATCH_OVERHEAD:

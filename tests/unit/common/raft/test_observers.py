@@ -31,10 +31,9 @@ from common.raft.core.record_batches import CommittedBatch, encode_batches
 from common.raft.core.replica_progress import ReplicaKey
 from common.raft.errors import QuorumFailure
 from common.time_units import NS_PER_S
-from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.unit.common.net.worlds import RawPeer, SimulatedTestWorld, request_bytes
-from tests.unit.common.raft.nodes import MEBIBYTE, PORT, Config, QuorumNode, RecordingListener, topic
+from tests.unit.common.raft.nodes import MEBIBYTE, PORT, Config, QuorumNode, RecordingListener, leader, topic
 
 SEGMENT = "00000000000000000000.log"
 
@@ -43,24 +42,12 @@ def run(scenario: Callable[[SimulatedWorld], Coroutine[Any, Any, None]]) -> None
     SimulatedWorld(seed=3).run(scenario)
 
 
-async def leader(world: SimulatedWorld, config: Config | None = None) -> QuorumNode:
-    node = await QuorumNode(world, "one", 1, config=config).start()
-    await node.leads()
-    return node
-
-
 async def observer(world: SimulatedWorld, *, node_id: int = 101, config: Config | None = None) -> QuorumNode:
     return await QuorumNode(world, f"observer-{node_id}", node_id, config=config).start()
 
 
-def node_of(node: QuorumNode, name: str) -> FileNode:
-    entry = node.disk.find(f"__cluster_metadata-0/{name}")
-    assert isinstance(entry, FileNode)
-    return entry
-
-
 def content_of(node: QuorumNode, name: str) -> bytes:
-    return bytes(node_of(node, name).content)
+    return bytes(node.file(name).content)
 
 
 def test_observer_catches_up_and_persists() -> None:
@@ -240,7 +227,7 @@ def test_observer_diverged_tail_truncated() -> None:
             numbering=Numbering.KIP858,
             is_atomic=True,
         )
-        node_of(other, SEGMENT).rewrite(content_of(other, SEGMENT) + bytes(lost.buffer))
+        other.file(SEGMENT).rewrite(content_of(other, SEGMENT) + bytes(lost.buffer))
         await one.start()
         await one.leads()
         await one.add("new")

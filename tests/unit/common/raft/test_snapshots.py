@@ -28,19 +28,13 @@ from common.records.metadata_records import (
 )
 from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, topic
+from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, leader, topic
 
 KEEP_ONE = Config(metadata_max_retention_bytes=1)
 
 
 def run(scenario: Callable[[SimulatedWorld], Coroutine[Any, Any, None]]) -> None:
     SimulatedWorld(seed=7).run(scenario)
-
-
-async def leader(world: SimulatedWorld, config: Config | None = None) -> QuorumNode:
-    node = await QuorumNode(world, "one", 1, config=config).start()
-    await node.leads()
-    return node
 
 
 def snapshots_of(node: QuorumNode) -> list[OffsetAndEpoch]:
