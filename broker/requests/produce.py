@@ -287,9 +287,6 @@ class _Produce:
             self._unanswered = 0
         if not self._unanswered:
             self._complete()
-            return
-        if request.acks == ACKS_ALL:
-            self._watch_deadline()
 
     def _name_of(self, topic_id: Uuid) -> str | None:
         """Returns the name by which this broker finds the topic, as it does where clients send names. A topic that has been
@@ -308,7 +305,8 @@ class _Produce:
         return self._shared.refused_sequences.refuse(topic, index, header, error)
 
     def _watch_deadline(self) -> None:
-        """Sets the client's timeout. It limits only the wait for replication; disk operations have their own deadline."""
+        """Sets the client's timeout, unless it is set. It limits only the wait for replication; disk operations have their
+        own deadline. So a partition that needs no replication is answered without an error even if the timeout is 0."""
         if self._cancel_deadline is None:
             self._cancel_deadline = self._shared.env.call_at(self._deadline_ns, self._time_out)
 

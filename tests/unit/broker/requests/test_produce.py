@@ -464,6 +464,25 @@ def test_acks_1_does_not_wait_for_followers() -> None:
     run(scenario)
 
 
+def test_the_timeout_limits_only_the_wait_for_replication() -> None:
+    """With a timeout of 0, acks=all is answered without an error if there is nothing to wait for once the record is written,
+    and at once with REQUEST_TIMED_OUT otherwise. So it is in Apache Kafka."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1], [1, 2])
+        await cluster.started()
+        await cluster.started(1)
+        cluster.crash(2)
+        begun_ns = cluster.world.now_ns()
+        assert (await cluster.produce(1, "a", timeout_ms=0)).error_code == ErrorCode.NONE
+        assert (await cluster.produce(1, "a", index=1, timeout_ms=0)).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert cluster.world.now_ns() - begun_ns < 100_000_000
+
+    run(scenario)
+
+
 def test_acks_1_that_waits_for_followers_meets_its_deadline() -> None:
     """A leader that is not certain whether it still leads waits for replication even with acks=1, but no longer than the
     request's timeout."""
