@@ -59,8 +59,11 @@ def parse_request(frame: bytes | memoryview) -> tuple[RequestHeader, memoryview]
     api = APIS.get(api_key)
     if api is None or api_version not in api.versions:
         raise UnsupportedRequest(api_key=api_key, api_version=api_version, correlation_id=correlation_id)
-    header, position = decode_prefix(RequestHeader, frame, request_header_version(api.request, api_version))
-    return header, memoryview(frame)[position:]
+    client_id, body = request_body(memoryview(frame), is_flexible=api.flexible[api_version])
+    header = RequestHeader(
+        request_api_key=api_key, request_api_version=api_version, correlation_id=correlation_id, client_id=client_id
+    )
+    return header, body
 
 
 def request_body(frame: memoryview, *, is_flexible: bool) -> tuple[str | None, memoryview]:
@@ -69,18 +72,29 @@ def request_body(frame: memoryview, *, is_flexible: bool) -> tuple[str | None, m
     if len(frame) >= _CLIENT_ID_START:
         (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, _REQUEST_START.size)
         end = _CLIENT_ID_START + max(length, 0)
-        # Nearly every header is like this: a client id in ASCII, and no tagged fields.
-        if length >= -1 and (end < len(frame) and frame[end] == 0 if is_flexible else end <= len(frame)):
-            body = frame[end + 1 if is_flexible else end :]
-            if length < 0:
-                return None, body
-            try:
-                return str(frame[_CLIENT_ID_START:end], "ascii"), body
-            except UnicodeDecodeError:
-                # The generated decoder reads it, or says what is wrong.
-                pass
+        if length >= -1 and end <= len(frame):
+            client_id = None if length < 0 else _client_id(frame[_CLIENT_ID_START:end])
+            if not is_flexible:
+                return client_id, frame[end:]
+            # Nearly every header is like this, without tagged fields.
+            if end < len(frame) and frame[end] == 0:
+                return client_id, frame[end + 1 :]
+            # The header of a response is four bytes and tagged fields, so it can stand for the end of this one.
+            start = end - _CORRELATION_ID.size
+            _, position = decode_prefix(ResponseHeader, frame[start:], 1)
+            return client_id, frame[start + position :]
+    # The generated decoder says what is wrong.
     header, position = decode_prefix(RequestHeader, frame, 2 if is_flexible else 1)
     return header.client_id, frame[position:]
+
+
+def _client_id(text: memoryview) -> str:
+    """Decodes a client id. One that is not UTF-8 is no error, as in Apache Kafka. What cannot be decoded becomes a question
+    mark, which is never longer, so the client id fits wherever it is written."""
+    try:
+        return str(text, "utf-8")
+    except UnicodeDecodeError:
+        return str(text, "utf-8", "replace").replace("\ufffd", "?")
 
 
 def response_correlation_id(frame: bytes | memoryview) -> int:

@@ -7,7 +7,7 @@ import pytest
 from common.metadata.directory_ids import UNASSIGNED
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
-from common.protocol.codec import decode_request_in_slices, encode_in_slices, joined
+from common.protocol.codec import decode_prefix, decode_request_in_slices, encode_in_slices, joined
 from common.protocol.errors import BufferUnderflow, EncodeError
 from common.protocol.framing import (
     UnsupportedRequest,
@@ -137,10 +137,22 @@ def test_the_short_cut_through_a_header(client_id: str | None, tagged: list[tupl
     (frame,) = encode_request_frame(sent, MetadataRequest(topics=None), version)
     assert isinstance(frame, bytes)
     view = memoryview(frame)[4:]
-    assert request_body(view, is_flexible=version == 9) == (client_id, parse_request(view)[1])
+    _, position = decode_prefix(RequestHeader, view, 2 if version == 9 else 1)
+    assert request_body(view, is_flexible=version == 9) == (client_id, view[position:])
     end = 10 + len((client_id or "").encode())
     with pytest.raises(BufferUnderflow):
         request_body(view[: end if version == 9 else end - 1], is_flexible=version == 9)
+
+
+@pytest.mark.parametrize("header_end", [b"\x00", b"\x01\x03\x03tag"])
+def test_a_client_id_that_is_not_utf_8_is_no_error(header_end: bytes) -> None:
+    """Apache Kafka answers such a client. The text that is read takes no more bytes than the one that was sent."""
+    for sent, read in ((b"caf\xe9", "caf?"), (b"\xff\xfe", "??"), (b"\xed\xa0\x80", "???"), (b"a\xc3(z", "a?(z")):
+        frame = memoryview(b"\x00\x03\x00\x0c" + bytes(4) + len(sent).to_bytes(2, "big") + sent + header_end + b"body")
+        assert request_body(frame, is_flexible=True) == (read, memoryview(b"body"))
+        assert len(read.encode()) <= len(sent)
+        header, body = parse_request(frame)
+        assert (header.client_id, body) == (read, memoryview(b"body"))
 
 
 @pytest.mark.parametrize("version", [*APIS[ApiKey.METADATA].versions])
