@@ -14,10 +14,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from admin.client import AdminClient
-from admin.errors import AdminError
 from admin.partitions import TopicPartition, TopicPartitionReplica
 from common.ids import BrokerId
-from common.protocol.errors import ErrorCode
 from controller.core.placement import PlacementBroker, place_replicas
 from tools.arguments import ToolParser, add_bootstrap
 from tools.errors import ToolError, run_tool
@@ -342,19 +340,14 @@ async def _move_states(admin: AdminClient, reassignment: Reassignment) -> dict[T
 
 async def _clear_throttles(admin: AdminClient, reassignment: Reassignment) -> None:
     """Removes the throttles of all brokers: it is not known which of them this reassignment's data came from. A broker that
-    is not in the cluster keeps them, because only it takes changes of its configuration."""
+    is not in the cluster keeps them, because only it takes changes of its configuration. A topic that does not exist is an
+    error, after the throttles of the others are gone."""
     broker_ids = (await admin.describe_cluster()).broker_ids
     topics = sorted({partition.topic for partition in reassignment.replicas})
     print(f"Clearing broker-level throttles on broker{_plural(broker_ids)} {','.join(map(str, broker_ids))}")
     await admin.incremental_alter_configs(throttles.without_broker_throttles(broker_ids)).all()
     print(f"Clearing topic-level throttles on topic{_plural(topics)} {','.join(topics)}")
-    for future in admin.incremental_alter_configs(throttles.without_topic_throttles(topics)).values():
-        try:
-            await future
-        except AdminError as error:
-            # Its throttles went with the topic.
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
+    await admin.incremental_alter_configs(throttles.without_topic_throttles(topics)).all()
 
 
 def _plural(things: list[Any]) -> str:
