@@ -60,7 +60,7 @@ class ListOffsetsHandler:
 
     async def handle(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
         response = ListOffsetsResponse()
-        seen: set[tuple[str, int]] = set()
+        answered: dict[tuple[str, int], ListOffsetsPartitionResponse] = {}
         number = 0
         for topic in request.topics:
             answers = ListOffsetsTopicResponse(name=topic.name)
@@ -70,15 +70,17 @@ class ListOffsetsHandler:
                 if number % ELEMENTS_PER_SLICE == 0:
                     await pause()
                 answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+                first = answered.setdefault((topic.name, wanted.partition_index), answer)
+                if first is not answer:
+                    # A partition that is named twice has one answer, as in Apache Kafka.
+                    first.error_code = ErrorCode.INVALID_REQUEST
+                    first.timestamp = first.offset = first.leader_epoch = -1
+                    continue
                 answers.partitions.append(answer)
-                key = (topic.name, wanted.partition_index)
-                if key in seen:
-                    answer.error_code = ErrorCode.INVALID_REQUEST
-                elif not _is_supported(wanted.timestamp, context.api_version):
-                    answer.error_code = ErrorCode.UNSUPPORTED_VERSION
-                else:
+                if _is_supported(wanted.timestamp, context.api_version):
                     answer.error_code = await self._answer(context, request, topic.name, wanted, answer)
-                seen.add(key)
+                else:
+                    answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         return response
 
     async def _answer(

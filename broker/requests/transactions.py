@@ -161,8 +161,6 @@ class TransactionRequests:
         found = self._key_partitions.find(OFFSETS_TOPIC, request.group_id)
         if not request.transactional_id:
             waiting.refuse(ErrorCode.INVALID_REQUEST)
-        elif not request.group_id:
-            waiting.refuse(ErrorCode.INVALID_GROUP_ID)
         elif found is None:
             # aiokafka looks for the group's coordinator only after this request, so it may be the first to need the topic.
             self._topics.create_internal(OFFSETS_TOPIC)

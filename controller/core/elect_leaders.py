@@ -48,6 +48,9 @@ _FAILURES = {
 def elect_leaders(turn: Turn, request: ElectLeadersRequest) -> Sliced[ControllerResult[ElectLeadersResponse]]:
     """Runs the elections, in slices. The response has one result per partition. Raises ApiError(INVALID_REQUEST or
     POLICY_VIOLATION)."""
+    if request.topic_partitions is not None and not request.topic_partitions:
+        # As in Kafka, nothing is wrong with any election of no partition.
+        return ControllerResult([], ElectLeadersResponse())
     if request.election_type not in tuple(ElectionType):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     elections = _Elections(turn, ElectionType(request.election_type))

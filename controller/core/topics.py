@@ -23,7 +23,7 @@ from common.configuration.topic import (
     topic_config,
 )
 from common.configuration.value_text import value_text
-from common.ids import METADATA_TOPIC_NAME, ZERO_UUID, BrokerId, TopicId
+from common.ids import METADATA_TOPIC_NAME, ZERO_UUID, BrokerId, TopicId, Uuid
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, collision_key, validate_topic_name
 from common.protocol.errors import ApiError, ErrorCode
@@ -39,7 +39,6 @@ from common.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    DeleteTopicState,
 )
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
@@ -253,50 +252,52 @@ class _CreatedConfigs:
 
 
 def delete_topics(turn: Turn, request: DeleteTopicsRequest) -> Sliced[ControllerResult[DeleteTopicsResponse]]:
-    """Deletes topics by name or id, in slices, and returns one result per entry. A topic named twice is not deleted, as in
-    Kafka."""
+    """Deletes topics by name or id, in slices, and returns one result for each name and each id. A topic named twice is not
+    deleted, as in Kafka."""
     meter = SliceMeter()
-    wishes = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
+    occurrences = Counter((wish.name, wish.topic_id) for wish in request.topics)
+    occurrences.update((name, ZERO_UUID) for name in request.topic_names)
     response = DeleteTopicsResponse()
     named: dict[TopicId, list[DeletableTopicResult]] = {}
-    for wish in wishes:
+    for (name, topic_id), count in occurrences.items():
         if meter.ends_slice(1):
             yield
-        result = DeletableTopicResult(name=wish.name, topic_id=wish.topic_id)
+        result = DeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(result)
         try:
-            named.setdefault(_topic_to_delete(turn, wish), []).append(result)
+            named.setdefault(_topic_to_delete(turn, name, topic_id, count), []).append(result)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
     records: list[ApiMessageAndVersion] = []
     events: list[ControllerEvent] = []
-    for topic_id, results in named.items():
+    for found, results in named.items():
         if meter.ends_slice(1):
             yield
         if len(results) > 1:
             for result in results:
                 result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "the topic occurs twice in the request"
             continue
-        name = turn.state.topics[topic_id].name
-        results[0].name, results[0].topic_id = name, topic_id
-        records.append(ApiMessageAndVersion(RemoveTopicRecord(topic_id=topic_id), 0))
-        events.append(ControllerEvent("topic_deleted", {"topic": name, "topic_id": topic_id}))
+        topic_name = turn.state.topics[found].name
+        results[0].name, results[0].topic_id = topic_name, found
+        records.append(ApiMessageAndVersion(RemoveTopicRecord(topic_id=found), 0))
+        events.append(ControllerEvent("topic_deleted", {"topic": topic_name, "topic_id": found}))
     return ControllerResult(records, response, events=events)
 
 
-def _topic_to_delete(turn: Turn, wish: DeleteTopicState) -> TopicId:
+def _topic_to_delete(turn: Turn, name: str | None, topic_id: Uuid, occurrences: int) -> TopicId:
     if not turn.settings.is_topic_deletion_enabled:
         raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
-    if wish.name is not None:
-        if wish.topic_id != ZERO_UUID:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")
-        topic_id = turn.state.topic_ids.get(wish.name)
-        if topic_id is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{wish.name}'")
-        return topic_id
-    if wish.topic_id == ZERO_UUID:
+    if name is not None and topic_id != ZERO_UUID:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by name or by id, not by both")
+    if name is None and topic_id == ZERO_UUID:
         raise ApiError(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
-    topic_id = TopicId(wish.topic_id)
-    if topic_id not in turn.state.topics:
+    if occurrences > 1:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the topic occurs twice in the request")
+    if name is not None:
+        named = turn.state.topic_ids.get(name)
+        if named is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")
+        return named
+    if TopicId(topic_id) not in turn.state.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
-    return topic_id
+    return TopicId(topic_id)

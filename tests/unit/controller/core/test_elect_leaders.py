@@ -116,8 +116,10 @@ def test_a_partition_named_twice_is_elected_once() -> None:
 
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The controller refuses an unknown election type, and a request that needs more elections than the limit."""
+    """The controller refuses an unknown election type, unless it is to elect nothing (as Apache Kafka), and a request that
+    needs more elections than the limit."""
     context, _ = cluster()
+    assert context.elect({}, election_type=2) == {}
     with pytest.raises(ApiError) as refused:
         context.elect(election_type=2)
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_REQUEST, "Unknown election type 2")
