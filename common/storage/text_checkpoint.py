@@ -63,6 +63,9 @@ def parse_offset_checkpoint(content: bytes) -> dict[TopicPartition, int]:
 def offset_checkpoint_parsing(content: bytes, offsets: dict[TopicPartition, int]) -> Generator[None, None, None]:
     """Parses the content of an offset checkpoint file into `offsets`, and yields after each entry. Raises
     MalformedCheckpoint; then the entries so far must not be used."""
+    if not content:
+        # Apache Kafka creates the file empty, and writes to it when there is something to write.
+        return
     for number, fields in _parse(content, fields_per_line=3):
         key = (fields[0], _number(fields[1], number, PARTITION_MAX))
         if key in offsets:

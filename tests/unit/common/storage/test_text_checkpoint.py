@@ -42,7 +42,6 @@ def test_epochs_are_written_as_kafka_does() -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"", "begins with its version"),
         (b"0\n", "begins with its version"),
         (b"1\n0\n", "version 1 is unknown"),
         (b"x\n0\n", "line 1: 'x' is not a number"),
@@ -60,6 +59,14 @@ def test_epochs_are_written_as_kafka_does() -> None:
 def test_malformed_offsets_are_refused_as_a_whole(content: bytes, complaint: str) -> None:
     with pytest.raises(MalformedCheckpoint, match=complaint):
         parse_offset_checkpoint(content)
+
+
+def test_an_empty_file_of_offsets_is_valid() -> None:
+    """A broker of Apache Kafka has empty ones until it writes to them. A file of epochs that is empty is built again from
+    the log."""
+    assert parse_offset_checkpoint(b"") == {}
+    with pytest.raises(MalformedCheckpoint):
+        parse_epoch_checkpoint(b"")
 
 
 @pytest.mark.parametrize("content", [b"0\n2\n3 0\n3 5\n", b"0\n2\n3 5\n4 4\n", b"0\n1\n3 0 1\n", b"0\n1\n"])
