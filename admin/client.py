@@ -447,18 +447,19 @@ class AdminClient:
     async def _at_leaders(
         self,
         results: Results[TopicPartition, Any],
-        leader_of: Mapping[TopicPartition, int],
+        leader_of: Mapping[TopicPartition, int | None],
         ask: AskLeader,
         timeout_ms: int | None,
     ) -> None:
-        """Asks the leaders about their partitions. If a leader does not answer, or leads a partition no longer, finds the
-        new one and asks it, until the timeout. Counterpart of Kafka's PartitionLeaderStrategy."""
+        """Asks the leaders about their partitions. If a leader does not answer, or leads a partition no longer, or there is
+        none, finds the new one and asks it, until the timeout. Counterpart of Kafka's PartitionLeaderStrategy."""
         env, sender = self._open()
         deadline_ns = env.now_ns() + self._timeout_ms(timeout_ms) * NS_PER_MS
         for round_number in itertools.count():
             async with asyncio.TaskGroup() as group:
                 for leader, asked in _grouped(leader_of, leader_of.__getitem__).items():
-                    group.create_task(self._at_leader(results, leader, asked, ask, deadline_ns))
+                    if leader is not None:
+                        group.create_task(self._at_leader(results, leader, asked, ask, deadline_ns))
             moved = results.pending(leader_of)
             if not moved:
                 return
@@ -493,8 +494,8 @@ class AdminClient:
 
     async def _leaders_of(
         self, results: Results[TopicPartition, Any], partitions: list[TopicPartition], timeout_ms: int | None
-    ) -> dict[TopicPartition, int]:
-        """Returns the leader of each partition, and fails the results of those that have none."""
+    ) -> dict[TopicPartition, int | None]:
+        """Returns the leader of each partition, None if there is none now. Fails the results of those that do not exist."""
         described = self.describe_topics({partition.topic for partition in partitions}, timeout_ms=timeout_ms)
         found: list[topics.TopicDescription] = []
         for name, asked in _grouped(partitions, lambda each: each.topic).items():
@@ -503,15 +504,12 @@ class AdminClient:
             except AdminError as error:
                 results.fail(asked, error)
         known = records.leaders(found)
-        leader_of: dict[TopicPartition, int] = {}
+        leader_of: dict[TopicPartition, int | None] = {}
         for partition in results.pending(partitions):
-            leader = known.get(partition)
-            if leader is not None:
-                leader_of[partition] = leader
+            if partition in known:
+                leader_of[partition] = known[partition]
             else:
-                is_known = partition in known
-                code = ErrorCode.LEADER_NOT_AVAILABLE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                results.fail([partition], failure(code))
+                results.fail([partition], failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         return leader_of
 
     # --- configurations ------------------------------------------------------------------------------------------
