@@ -53,7 +53,11 @@ def bumping_end_result(transaction: Transaction | None, request: EndTxnRequest) 
     state = transaction.state
     has_ended = state not in (TransactionState.ONGOING, TransactionState.EMPTY)
     if has_ended and transaction.is_ended_by(request.producer_id, request.producer_epoch):
-        return _repeated(transaction, request)
+        repeated = _repeated(transaction, request)
+        # The coordinator has aborted it at the last epoch that a producer can have. Another id is due, now that there is a
+        # producer to go on with it.
+        is_due = repeated.error is ErrorCode.NONE and transaction.producer_epoch == EPOCH_MAX
+        return EndResult(is_due=True) if is_due else repeated
     if state.is_prepared and transaction.next_producer == (request.producer_id, request.producer_epoch):
         return EndResult(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.producer_id != request.producer_id:

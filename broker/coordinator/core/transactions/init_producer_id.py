@@ -14,6 +14,7 @@ from typing import Final
 from broker.coordinator.core.result import Now
 from broker.coordinator.core.transactions.settings import TransactionSettings
 from broker.coordinator.core.transactions.transaction import (
+    EPOCH_MAX,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     Transaction,
@@ -40,8 +41,7 @@ def needs_producer_id(transaction: Transaction | None, request: InitProducerIdRe
     """Whether the request can succeed only with a fresh producer id."""
     if transaction is None:
         return True
-    names_another = _names_producer(request) and request.producer_epoch != transaction.producer_epoch
-    return transaction.state.may_begin and transaction.is_epoch_exhausted and not names_another
+    return transaction.state.may_begin and transaction.is_epoch_exhausted and not _is_repeated(transaction, request)
 
 
 def new_transaction(request: InitProducerIdRequest, fresh_id: int, now: Now) -> Transaction:
@@ -75,12 +75,10 @@ def begin_producer(transaction: Transaction, request: InitProducerIdRequest, fre
     """Gives the transactional id to the producer. `fresh_id` is set if `needs_producer_id`."""
     timeout_ms = request.transaction_timeout_ms
     epoch = transaction.producer_epoch
-    names_producer = _names_producer(request)
-    if names_producer and request.producer_epoch != epoch:
-        # Rule 3: the producer repeats its request.
+    if _is_repeated(transaction, request):
         transaction.begin_epoch(epoch, now, timeout_ms=timeout_ms, last_epoch=transaction.last_producer_epoch)
         return
-    last_epoch = epoch if names_producer else NO_PRODUCER_EPOCH
+    last_epoch = request.producer_epoch if _names_producer(request) else NO_PRODUCER_EPOCH
     if transaction.is_epoch_exhausted:
         assert fresh_id is not None
         transaction.rotate_producer_id(fresh_id, now, timeout_ms=timeout_ms, last_epoch=last_epoch)
@@ -90,6 +88,13 @@ def begin_producer(transaction: Transaction, request: InitProducerIdRequest, fre
 
 def _names_producer(request: InitProducerIdRequest) -> bool:
     return request.producer_id != NO_PRODUCER_ID
+
+
+def _is_repeated(transaction: Transaction, request: InitProducerIdRequest) -> bool:
+    """Whether the producer asks for the epoch that it was given, as in rule 3. The greatest epoch is given to no producer:
+    it comes from an abort by the coordinator."""
+    names_another = _names_producer(request) and request.producer_epoch != transaction.producer_epoch
+    return names_another and transaction.producer_epoch < EPOCH_MAX
 
 
 def _is_valid_producer(transaction: Transaction, request: InitProducerIdRequest) -> bool:

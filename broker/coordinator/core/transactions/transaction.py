@@ -137,11 +137,11 @@ class Transaction:
         has brought.
 
         An abort by the coordinator looks alike, as in Kafka: a producer that missed its timeout learns of the abort when it
-        asks for one itself. At the largest epoch it does not, because only its own end brings another producer id."""
+        asks for one itself."""
         if not self.bumps_epoch:
             return False
         if self.producer_id == producer_id and self.producer_epoch == producer_epoch + 1:
-            return self.producer_epoch < EPOCH_MAX or self.next_producer_id != NO_PRODUCER_ID
+            return True
         was_exhausted = producer_epoch == _EPOCH_EXHAUSTED and self.producer_epoch == 0
         return was_exhausted and self.last_producer_id == producer_id and not self.state.is_prepared
 
@@ -182,9 +182,10 @@ class Transaction:
         if self.is_epoch_exhausted:
             assert fresh_id is not None
             self.next_producer_id = fresh_id
-        self.last_producer_epoch = self.producer_epoch
-        self.producer_epoch += 1
-        assert self.producer_epoch <= EPOCH_MAX, "the last epoch is given to no producer"
+        # An abort by the coordinator may have raised it to the greatest one already.
+        if self.producer_epoch < EPOCH_MAX:
+            self.last_producer_epoch = self.producer_epoch
+            self.producer_epoch += 1
 
     def fence(self, now: Now, *, level: int) -> None:
         """Raises the epoch, so that the producer can add nothing more, and aborts its transaction.

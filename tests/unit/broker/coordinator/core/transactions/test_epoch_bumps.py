@@ -192,17 +192,48 @@ def test_a_producer_without_the_new_epochs_is_fenced_by_its_timeout() -> None:
     assert world.init() == (1000, 2)
 
 
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_a_producer_that_missed_its_timeout_at_the_last_epoch_gets_another_id(is_reloaded: bool) -> None:
+    """No epoch is left for the producer, but its own abort brings another id, and brings it again if it is repeated."""
+    world = exhausted()
+    world.advance(TIMEOUT_MS)
+    assert world.of().producer_epoch == 32_767
+    if is_reloaded:
+        world.reload()
+    assert world.end_bumping(LAST, is_commit=False) is BUSY
+    world.write_markers()
+    if is_reloaded:
+        world.reload()
+    assert world.end_bumping(LAST, is_commit=True) is INVALID
+    assert world.end_bumping(LAST, is_commit=False, has_fresh_id=False) is BUSY
+    assert world.end_bumping(LAST, is_commit=False) == (1001, 0)
+    assert world.end_bumping(LAST, is_commit=False) is BUSY
+    world.write_markers()
+    if is_reloaded:
+        world.reload()
+    assert world.end_bumping(LAST, is_commit=False) == (1001, 0)
+    if not is_reloaded:
+        assert world.init(LAST) == (1001, 0)
+    assert world.add((1001, 0), B, version=2) is ErrorCode.NONE
+
+
+def test_a_producer_that_missed_its_timeout_at_the_last_epoch_may_ask_for_an_id() -> None:
+    """InitProducerId does not give it the greatest epoch, with which it could do nothing."""
+    world = exhausted()
+    world.advance(TIMEOUT_MS)
+    world.write_markers()
+    assert [world.init(LAST), world.init(LAST)] == [(1001, 0), (1001, 0)]
+
+
 def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
-    """No epoch is left to be skipped."""
+    """Its successor has another id."""
     world = exhausted()
     assert world.init() is BUSY
     assert world.of().producer_epoch == 32_767
-    assert world.end_bumping(LAST, is_commit=False) is FENCED
-    world.reload()
-    assert world.end_bumping(LAST, is_commit=False) is FENCED
     world.write_markers()
-    assert world.end_bumping(LAST, is_commit=False) is FENCED
     assert world.init() == (1001, 0)
+    assert world.end_bumping(LAST, is_commit=False) is UNMAPPED
+    assert world.add(LAST, A, version=2) is UNMAPPED
 
 
 def test_nobody_has_the_epoch_of_the_last_marker() -> None:
