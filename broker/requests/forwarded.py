@@ -31,6 +31,7 @@ from common.protocol.messages.list_partition_reassignments import (
 )
 from common.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 from common.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 # The timeout of requests that have no timeout field.
@@ -57,6 +58,7 @@ class ForwardedRequests:
             ApiKey.DESCRIBE_QUORUM: self.handle_describe_quorum,
             ApiKey.ADD_RAFT_VOTER: self.handle_add_raft_voter,
             ApiKey.REMOVE_RAFT_VOTER: self.handle_remove_raft_voter,
+            ApiKey.UNREGISTER_CONTROLLER: self.handle_unregister_controller,
         }
 
     # --- topics ---------------------------------------------------------------------------------------------------
@@ -245,6 +247,13 @@ class ForwardedRequests:
         self, context: RequestContext, _request: RemoveRaftVoterRequest
     ) -> RemoveRaftVoterResponse:
         response: RemoveRaftVoterResponse = await self._forwarding.forward(context, timeout_ms=TIMEOUT_MS)
+        return response
+
+    async def handle_unregister_controller(
+        self, context: RequestContext, _request: UnregisterControllerRequest
+    ) -> UnregisterControllerResponse:
+        """Brokers do not look at the registrations of controllers either."""
+        response: UnregisterControllerResponse = await self._forwarding.forward(context, timeout_ms=TIMEOUT_MS)
         return response
 
 

@@ -148,6 +148,7 @@ from common.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from common.protocol.messages.unregister_broker import UnregisterBrokerResponse
+from common.protocol.messages.unregister_controller import UnregisterControllerResponse
 from common.protocol.messages.update_features import UpdateFeaturesResponse
 from common.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
@@ -628,5 +629,6 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
         ApiKey.ADD_RAFT_VOTER: _top_level_with_text(AddRaftVoterResponse),
         ApiKey.REMOVE_RAFT_VOTER: _top_level_with_text(RemoveRaftVoterResponse),
+        ApiKey.UNREGISTER_CONTROLLER: _top_level_with_text(UnregisterControllerResponse),
     }
 )

@@ -67,6 +67,7 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
+    UNREGISTER_CONTROLLER = 94
 
 
 # What a broker forwards to the active controller in an Envelope (KIP-590).
@@ -85,5 +86,6 @@ FORWARDABLE: Final = frozenset(
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.ADD_RAFT_VOTER,
         ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.UNREGISTER_CONTROLLER,
     }
 )

@@ -85,6 +85,7 @@ from common.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHa
 from common.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from common.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 from common.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from common.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from common.protocol.schema import SchemaError, Struct, VersionRange, message_schema
@@ -167,6 +168,7 @@ _ALL = (
     _api(UnregisterBrokerRequest, UnregisterBrokerResponse),
     _api(AddRaftVoterRequest, AddRaftVoterResponse),
     _api(RemoveRaftVoterRequest, RemoveRaftVoterResponse),
+    _api(UnregisterControllerRequest, UnregisterControllerResponse),
     _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
     _api(DescribeTransactionsRequest, DescribeTransactionsResponse),
     _api(ListTransactionsRequest, ListTransactionsResponse),

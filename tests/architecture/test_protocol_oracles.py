@@ -24,6 +24,7 @@ BETWEEN_NODES = (
     "FetchSnapshot",
     "RemoveRaftVoter",
     "UnregisterBroker",
+    "UnregisterController",
 )
 
 # The messages of KIP-848, which kafka-python does not speak. librdkafka and Java's clients do, in tests/interop.

@@ -82,7 +82,8 @@ def _facts(kio_class: Any, schema: StructSchema, path: str) -> Iterator[tuple[st
 def _address(message_class: type[Struct]) -> tuple[str, EntityType]:
     schema = message_schema(message_class)
     if schema.api_key is not None:
-        return api_key_map[schema.api_key], _TYPES[schema.kind]
+        # An API that came with a later release has no name.
+        return api_key_map.get(schema.api_key, ""), _TYPES[schema.kind]
     return re.sub(r"(?<!^)(?=[A-Z])", "_", schema.name).lower(), _TYPES.get(schema.kind, EntityType.data)
 
 

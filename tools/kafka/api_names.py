@@ -83,5 +83,7 @@ API_NAMES: Final[Mapping[int, str]] = MappingProxyType(
         90: "DescribeShareGroupOffsets",
         91: "AlterShareGroupOffsets",
         92: "DeleteShareGroupOffsets",
+        93: "StreamsGroupTopologyDescriptionUpdate",
+        94: "UnregisterController",
     }
 )

@@ -22,6 +22,7 @@ from tests.interop.mixed.releases import Release
 from tests.interop.topics import create_topic
 
 CONFIGS = "org.apache.kafka.tools.ConfigCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 TOPIC, PARTITIONS = "t", 2
 OURS, THEIRS = 1, (2, 3)
@@ -85,7 +86,7 @@ def test_our_leader_takes_replicas_back_when_none_are_eligible_any_more(newest: 
 
 
 def test_our_broker_follows_voters_that_come_and_go(newest: Release, tmp_path: Path) -> None:
-    """A second controller joins the quorum, and the first one is removed from it and stopped (KIP-853)."""
+    """A second controller joins the quorum, and the first one is removed from it, stopped and unregistered (KIP-853)."""
     alone = ("--standalone", *WITHOUT_FURTHER_GROUPS)
     nodes = [
         Node(101, "controller", newest, disks=0, format_options=alone),
@@ -112,6 +113,8 @@ def test_our_broker_follows_voters_that_come_and_go(newest: Release, tmp_path: P
             assert done.status == 0, done
             until(lambda: set(voters(cluster)) == {102}, "only the second controller votes", seconds=READY_SECONDS)
             cluster.shut_down(101)
+            done = newest.run(CLUSTER, "unregister-controller", *ours, "--id", "101")
+            assert done.status == 0, done
             writer.wait_for_acks()
             cluster.kill(2)
             assert cluster.until_isr(TOPIC, {index: {OURS} for index in range(PARTITIONS)})

@@ -60,6 +60,7 @@ from common.protocol.messages.list_partition_reassignments import (
 )
 from common.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from common.protocol.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 from common.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
@@ -443,7 +444,7 @@ def test_an_unregistered_broker_is_answered_when_it_is_gone_here() -> None:
 
 
 def test_the_quorum_s_voters_are_changed_by_the_controller() -> None:
-    """Brokers do not look at the voters, so the answer is passed on at once."""
+    """Brokers do not look at the voters or at the registrations of controllers, so the answer is passed on at once."""
 
     async def scenario(broker: Broker) -> None:
         broker.respond = lambda _: AddRaftVoterResponse(error_code=ErrorCode.DUPLICATE_VOTER, error_message="it votes")
@@ -452,6 +453,9 @@ def test_the_quorum_s_voters_are_changed_by_the_controller() -> None:
         broker.respond = lambda _: RemoveRaftVoterResponse(error_code=ErrorCode.VOTER_NOT_FOUND)
         removed = await broker.send(RemoveRaftVoterRequest(voter_id=102), 0)
         assert removed.error_code == ErrorCode.VOTER_NOT_FOUND
+        broker.respond = lambda _: UnregisterControllerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message="none")
+        forgotten = await broker.send(UnregisterControllerRequest(controller_id=102), 0)
+        assert (forgotten.error_code, forgotten.error_message) == (ErrorCode.INVALID_REQUEST, "none")
         assert broker.elapsed_ns < NS_PER_S
 
     run(scenario)

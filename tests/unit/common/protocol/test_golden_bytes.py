@@ -26,6 +26,7 @@ from common.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from common.protocol.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 from common.protocol.numbering import Numbering
 
 UNASSIGNED, LOST, MIGRATING = (Uuid(number.to_bytes(16, "big")) for number in range(3))
@@ -38,6 +39,8 @@ CASES = [
     (DeleteGroupsResponse, 3),
     (TxnOffsetCommitRequest, 6),
     (TxnOffsetCommitResponse, 6),
+    (UnregisterControllerRequest, 0),
+    (UnregisterControllerResponse, 0),
 ]
 DIRECTORY = Uuid(bytes.fromhex("0102030405060708090a0b0c0d0e0f10"))
 TOPIC = Uuid(bytes.fromhex("a0" * 16))
@@ -335,3 +338,19 @@ def test_a_group_that_stays_is_answered_with_the_reason() -> None:
     )
     assert encode(response, 3) == expected
     assert decode(DeleteGroupsResponse, expected, 3) == response
+
+
+def test_a_controller_that_is_unregistered() -> None:
+    request = UnregisterControllerRequest(controller_id=102)
+    assert encode(request, 0) == wire("00000066 00")
+    assert decode(UnregisterControllerRequest, wire("00000066 00"), 0) == request
+    response = UnregisterControllerResponse(error_code=42, error_message="why")
+    expected = wire(
+        """
+        00000000          # throttle time
+        002a              # INVALID_REQUEST
+        04 776879 00      # "why"
+        """
+    )
+    assert encode(response, 0) == expected
+    assert decode(UnregisterControllerResponse, expected, 0) == response

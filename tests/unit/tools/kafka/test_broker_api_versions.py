@@ -34,7 +34,7 @@ def test_every_api_of_kafka_is_listed(broker: FakeBroker, capsys: pytest.Capture
     assert first == f"{broker.address} (id: 1 rack: null isFenced: false) -> ("
     assert last == ")"
     assert lines[0] == "\tProduce(0): UNSUPPORTED,"
-    assert lines[-1] == "\tDeleteShareGroupOffsets(92): UNSUPPORTED"
+    assert lines[-1] == "\tUnregisterController(94): UNSUPPORTED"
     versions = APIS[ApiKey.METADATA].versions
     assert f"\tMetadata(3): {versions.first} to {versions.last} [usable: {versions.last}]," in lines
     assert all(line.endswith(",") for line in lines[:-1])
