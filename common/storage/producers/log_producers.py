@@ -14,6 +14,7 @@ that offset, so the state at any offset is the newest snapshot at or below it pl
 
 from bisect import bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from common.environment.interface import LogDir
@@ -53,7 +54,9 @@ class LogProducers:
         assert self.state.end_offset <= offset, "a snapshot must not know batches that it does not cover"
         if offset not in self._snapshots:
             insort(self._snapshots, offset)
-        yield self._log_dir.replace_file(_path(folder, offset), encode_producer_snapshot(self.state.entries))
+        # The thread that writes encodes: for 100,000 producers that takes a tenth of a second.
+        encode = partial(encode_producer_snapshot, {**self.state.entries})
+        yield self._log_dir.replace_file(_path(folder, offset), encode)
 
     def close_steps(self, folder: str, end_offset: int) -> Steps:
         """Writes a snapshot at the log end, unless it is there already or there has never been a producer."""

@@ -67,11 +67,13 @@ def decode_producer_snapshot(content: bytes) -> Generator[None, None, dict[int, 
     entries: dict[int, ProducerEntry] = {}
     for producer_id, entry in decode_producer_snapshot_entries(content):
         earlier = entries.get(producer_id)
-        if earlier is not None:
-            if not _continues(earlier, entry):
-                raise CorruptProducerSnapshot(f"the producer snapshot has entries of producer {producer_id} that contradict")
-            entry.batches[:0] = earlier.batches[1 - BATCHES_KEPT :]
-        entries[producer_id] = entry
+        if earlier is None:
+            entries[producer_id] = entry
+        elif _continues(earlier, entry):
+            batches = [*earlier.batches[1 - BATCHES_KEPT :], *entry.batches]
+            entries[producer_id] = entry._replace(batches=batches)
+        else:
+            raise CorruptProducerSnapshot(f"the producer snapshot has entries of producer {producer_id} that contradict")
         yield
     return entries
 

@@ -286,7 +286,8 @@ class Lives:
     ) -> Awaitable[None]:
         """Fails now and then for lack of memory where a checkpoint file is stored: before anything is done, or once the
         thread has encoded the file."""
-        if isinstance(content, bytes) or self.is_at_rest or self.rng.random() < 0.8:
+        is_of_a_log = "/" in name
+        if isinstance(content, bytes) or is_of_a_log or self.is_at_rest or self.rng.random() < 0.8:
             return replace(name, content)
         begun = replace("never-renamed", content) if self.rng.random() < 0.5 else log_dir.stat(name)
         return fail_after(begun, LogDirError(log_dir.path, "replace_file", errno.ENOMEM, name))

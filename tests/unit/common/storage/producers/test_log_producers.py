@@ -4,6 +4,7 @@ The log is full of batches of two producers. What it knows about them is compare
 """
 
 import errno
+from unittest.mock import patch
 
 import pytest
 
@@ -15,6 +16,7 @@ from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.names import producer_snapshot_file
+from common.storage.producers.log_producers import LogProducers
 from common.storage.producers.snapshot import decode_producer_snapshot, encode_producer_snapshot
 from common.storage.producers.state import OutOfOrderSequence, ProducedBatch, ProducerEntry, ProducerState
 from tests.simulation.disk import SimulatedDisk
@@ -77,6 +79,26 @@ def test_every_roll_writes_a_snapshot_of_the_batches_before_it() -> None:
             content = world.disk(PATH).files()[snapshot_path(offset)]
             assert at_once(decode_producer_snapshot(content)) == state_of_batches(offset)
         assert log.producers.state.entries == state_of_batches(13)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_snapshot_is_encoded_when_it_is_written_and_has_the_state_of_the_roll() -> None:
+    """The thread that writes it does so: for thousands of producers that takes too long for the event loop."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        producers = LogProducers(log_dir)
+        for offset in range(3):
+            producers.state.note(header(FIRST, offset), offset)
+        with patch.object(log_dir, "replace_file") as replace_file:
+            next(producers.store_steps(FOLDER, 3))
+        known = {**producers.state.entries}
+        producers.state.note(header(FIRST, 3), 3)
+        producers.state.note(header(SECOND, 0), 4)
+        _, encode = replace_file.call_args.args
+        assert at_once(decode_producer_snapshot(encode())) == known == {FIRST: ProducerEntry(0, known[FIRST].batches, 1000)}
+        assert len(known[FIRST].batches) == 3
 
     SimulatedWorld(1).run(scenario)
 
