@@ -625,7 +625,7 @@ class ServedConnection:
         if response is None and self._is_open:
             # No response is allowed, so closing the connection is the only way to report the failure.
             self._refuse(f"{exchange.api_key.name} that wants no response failed with {error}")
-        self._answer(exchange, response)
+        self._answer_at_once_or_in_slices(exchange, response)
 
     def _answer(self, exchange: _Exchange, response: Struct | None) -> None:
         exchange.request = None

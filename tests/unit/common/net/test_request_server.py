@@ -736,7 +736,7 @@ def test_a_response_with_very_many_elements_is_encoded_in_slices(run: Run, monke
     assert min(turns) >= slices
 
 
-@pytest.mark.parametrize("way", ["at once", "coroutine", "future"])
+@pytest.mark.parametrize("way", ["at once", "coroutine", "future", "error"])
 def test_a_long_request_is_decoded_and_answered_in_slices(run: Run, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Counts the turns of the event loop while the request is decoded, and while the response is encoded, at least one for
     # each slice. The next request of the connection does not overtake it, although that one has arrived as well.
@@ -756,6 +756,8 @@ def test_a_long_request_is_decoded_and_answered_in_slices(run: Run, way: str, mo
 
     def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Any:
         order.append(context.correlation_id)
+        if way == "error":
+            raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         results = [EpochEndOffset(partition=each.partition) for topic in request.topics for each in topic.partitions]
         response = OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=results)])
         if way == "at once":
