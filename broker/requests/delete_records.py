@@ -45,7 +45,7 @@ class DeleteRecordsHandler:
         """Raises the log starts and returns a future of the response. For many partitions, returns a coroutine that does so
         in slices."""
         deletion = _DeleteRecords(self._env, self._replicas, request)
-        if sum(len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE:
+        if sum(1 + len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE:
             return deletion.carry_out_in_slices()
         return deletion.carry_out_at_once()
 
@@ -87,10 +87,11 @@ class _DeleteRecords:
             return self._response
 
     def _begin_all(self) -> Generator[None, None, None]:
-        """Yields after each partition."""
+        """Yields after each topic and partition."""
         for topic in self._request.topics:
             results = DeleteRecordsTopicResult(name=topic.name)
             self._response.topics.append(results)
+            yield
             for wanted in topic.partitions:
                 result = DeleteRecordsPartitionResult(
                     partition_index=wanted.partition_index, low_watermark=_NO_LOW_WATERMARK

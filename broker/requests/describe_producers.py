@@ -36,7 +36,7 @@ class DescribeProducersRequests:
         wanted: dict[str, dict[int, None]] = {}
         for topic in request.topics:
             wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-        count = sum(map(len, wanted.values()))
+        count = len(wanted) + sum(map(len, wanted.values()))
         if count <= ELEMENTS_PER_SLICE:
             count += sum(self._count(name, index) for name, indexes in wanted.items() for index in indexes)
         if count > ELEMENTS_PER_SLICE:
@@ -49,11 +49,12 @@ class DescribeProducersRequests:
         return 0 if isinstance(partition, ErrorCode) else len(partition.log.producers.state.entries)
 
     def _answer(self, wanted: Mapping[str, Iterable[int]]) -> Generator[None, None, DescribeProducersResponse]:
-        """Yields after each producer and each partition."""
+        """Yields after each producer, partition and topic."""
         response = DescribeProducersResponse()
         for name, indexes in wanted.items():
             topic = TopicResponse(name=name)
             response.topics.append(topic)
+            yield
             for index in indexes:
                 topic.partitions.append((yield from self._describe(name, index)))
                 yield

@@ -65,6 +65,8 @@ class ListOffsetsHandler:
         for topic in request.topics:
             answers = ListOffsetsTopicResponse(name=topic.name)
             response.topics.append(answers)
+            if len(response.topics) % ELEMENTS_PER_SLICE == 0:
+                await pause()
             for wanted in topic.partitions:
                 number += 1
                 if number % ELEMENTS_PER_SLICE == 0:

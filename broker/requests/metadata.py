@@ -81,9 +81,9 @@ class MetadataRequests:
         found = self._named_topics(request, context.api_version, missing)
         if missing and request.allow_auto_topic_creation:
             self._auto_topics.create(missing)
-        partitions = sum(len(each.partitions) for each in found)
-        if partitions > ELEMENTS_PER_SLICE:
-            context.memory.expect_response(partitions * _PARTITION_BYTES)
+        elements = sum(1 + len(each.partitions) for each in found)
+        if elements > ELEMENTS_PER_SLICE:
+            context.memory.expect_response(elements * _PARTITION_BYTES)
             return self._answer_in_slices(context, request)
         return at_once(self._answer(context, request, found))
 

@@ -31,16 +31,17 @@ class OffsetForLeaderEpochHandler:
         self, _context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
         """Many partitions are looked at in slices."""
-        if sum(len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE:
+        if sum(1 + len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE:
             return result_in_slices(self._answers(request), items=ELEMENTS_PER_SLICE)
         return at_once(self._answers(request))
 
     def _answers(self, request: OffsetForLeaderEpochRequest) -> Generator[None, None, OffsetForLeaderEpochResponse]:
-        """Yields after each partition."""
+        """Yields after each topic and partition."""
         response = OffsetForLeaderEpochResponse()
         for topic in request.topics:
             result = OffsetForLeaderTopicResult(topic=topic.topic)
             response.topics.append(result)
+            yield
             for wanted in topic.partitions:
                 result.partitions.append(self._answer(topic.topic, wanted))
                 yield

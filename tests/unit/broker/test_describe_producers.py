@@ -117,3 +117,21 @@ def test_many_producers_are_described_in_slices(*, is_many_partitions: bool) -> 
         assert [each.producer_id for each in topic.partitions[0].active_producers] == sorted(entries)
 
     run(scenario)
+
+
+def test_many_topics_without_partitions_are_answered_in_slices() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await two_brokers(cluster)
+        topics = [TopicRequest(name=f"topic-{number}") for number in range(3 * ELEMENTS_PER_SLICE)]
+        answer = DescribeProducersRequests(cluster[1].replicas).handle(
+            context(ApiKey.DESCRIBE_PRODUCERS, 0), DescribeProducersRequest(topics=topics)
+        )
+        assert not isinstance(answer, DescribeProducersResponse)
+        describing, turns = asyncio.ensure_future(answer), 0
+        while not describing.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 2
+        assert [each.name for each in (await describing).topics] == [each.name for each in topics]
+
+    run(scenario)

@@ -230,6 +230,23 @@ def test_the_answer_waits_for_the_follower_of_a_later_partition() -> None:
     run(scenario)
 
 
+def test_many_topics_without_partitions_are_answered_in_slices() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, [1])
+        topics = [DeleteRecordsTopic(name=f"topic-{number}") for number in range(3 * ELEMENTS_PER_SLICE)]
+        asking = DeleteRecordsHandler(cluster[1].env, cluster[1].replicas).handle(
+            context(ApiKey.DELETE_RECORDS, 2), DeleteRecordsRequest(topics=topics, timeout_ms=1000)
+        )
+        answering, turns = asyncio.ensure_future(asking), 0
+        while not answering.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > len(topics) // ITEMS_PER_SLICE
+        assert len((await answering).topics) == len(topics)
+
+    run(scenario)
+
+
 def test_many_waits_for_a_follower_end_at_the_deadline_in_slices() -> None:
     async def scenario(cluster: Cluster) -> None:
         await with_records(cluster, [1, 2])

@@ -170,6 +170,28 @@ def test_a_topic_that_is_asked_for_many_times_is_described_once() -> None:
     assert len(by_id.topics) == 1
 
 
+def test_many_topics_that_do_not_exist_are_answered_in_slices() -> None:
+    """And created once, although their names are looked up twice."""
+    broker = Broker(*THREE)
+    names = [f"none-{number}" for number in range(3 * ELEMENTS_PER_SLICE)]
+
+    async def scenario() -> tuple[MetadataResponse, int]:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+        answer = broker.requests.handle_metadata(context(ApiKey.METADATA, NEWEST), request)
+        assert not isinstance(answer, MetadataResponse)
+        describing, turns = asyncio.ensure_future(answer), 0
+        while not describing.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return await describing, turns
+
+    response, turns = asyncio.run(scenario())
+    assert turns > 2
+    assert [each.name for each in response.topics] == names
+    assert {each.error_code for each in response.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert broker.topics.asked == [names]
+
+
 @pytest.mark.parametrize("is_named", [False, True])
 def test_many_partitions_are_described_in_slices_as_they_were(*, is_named: bool) -> None:
     """Counts the turns of the event loop. What changes between two slices is not in the answer: neither in the topic that is

@@ -258,6 +258,29 @@ def test_many_partitions_are_answered_in_slices(indexes: Sequence[int]) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("api_key", [ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
+def test_many_topics_without_partitions_are_answered_in_slices(api_key: ApiKey) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        replicas = (await cluster.start(1)).replicas
+        names = [f"topic-{number}" for number in range(3 * ELEMENTS_PER_SLICE)]
+        asking: Any
+        if api_key is ApiKey.LIST_OFFSETS:
+            offsets = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name) for name in names])
+            asking = ListOffsetsHandler(replicas).handle(context(api_key, 9), offsets)
+        else:
+            epochs = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=name) for name in names])
+            asking = OffsetForLeaderEpochHandler(replicas).handle(context(api_key, 4), epochs)
+            assert not isinstance(asking, OffsetForLeaderEpochResponse)
+        answering, turns = asyncio.ensure_future(asking), 0
+        while not answering.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 2
+        assert len((await answering).topics) == len(names)
+
+    run(scenario)
+
+
 def test_offset_for_leader_epoch() -> None:
     """Asks for the end of an epoch with records, of one without records, and of epochs that never existed."""
 
