@@ -63,8 +63,7 @@ def describe_configs(
 ) -> Generator[None, None, DescribeConfigsResponse]:
     """Describes the requested resources, and yields after each of them. Returns one result per resource; a resource that is
     repeated with the same keys gets one result."""
-    distinct = {_asked_for(asked): asked for asked in request.resources}
-    return _Description(_Configs(state, resolver, distinct.values()), resolver, request).results(distinct.values())
+    return _Description(_Configs(state, resolver, request.resources), resolver, request).results(request.resources)
 
 
 class _Configs:
@@ -73,10 +72,9 @@ class _Configs:
     def __init__(self, state: MetadataState, resolver: ConfigResolver, resources: Iterable[DescribeConfigsResource]) -> None:
         named = {(each.resource_type, each.resource_name) for each in resources}
         own = {(int(ConfigResourceType.BROKER), name) for name in (CLUSTER_DEFAULT_NAME, resolver.node_name)}
-        self._configs = {key: dict(configs) for key in named | own if (configs := state.config(*key))}
-        self._topics = frozenset(
-            name for type_, name in named if type_ == ConfigResourceType.TOPIC and name in state.topic_ids
-        )
+        set_configs = state.configs
+        self._configs = {key: dict(set_configs[key]) for key in set_configs.keys() & (named | own)}
+        self._topics = state.topic_ids.keys() & {name for type_, name in named if type_ == ConfigResourceType.TOPIC}
 
     def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
         return self._configs.get((resource_type, resource_name), _NOTHING_SET)
@@ -98,8 +96,12 @@ class _Description:
 
     def results(self, resources: Iterable[DescribeConfigsResource]) -> Generator[None, None, DescribeConfigsResponse]:
         response = DescribeConfigsResponse()
+        described: set[tuple[int, str, frozenset[str]]] = set()
         for asked in resources:
-            response.results.append(self._result(asked))
+            key = (asked.resource_type, asked.resource_name, frozenset(asked.configuration_keys or ()))
+            if key not in described:
+                described.add(key)
+                response.results.append(self._result(asked))
             yield
         return response
 
@@ -227,10 +229,6 @@ class _Description:
 
 def _group_error(name: str) -> tuple[ErrorCode, str | None]:
     return (ErrorCode.NONE, None) if name else (ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-
-
-def _asked_for(asked: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
-    return asked.resource_type, asked.resource_name, frozenset(asked.configuration_keys or ())
 
 
 def _unknown(

@@ -863,7 +863,7 @@ _SLICES = (
     _bug(
         "a description reads what changes between two slices",
         "Copies of the configuration of thousands of topics cost memory.",
-        Edit(description._Configs.__init__, "key: dict(configs) for", "key: configs for"),
+        Edit(description._Configs.__init__, "key: dict(set_configs[key]) for", "key: set_configs[key] for"),
     ),
     _bug(
         "a transaction's records are replayed as they come",

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Iterator
 
 import pytest
 
@@ -155,6 +156,24 @@ def test_many_resources_are_described_in_slices_as_they_were() -> None:
     response, turns = asyncio.run(scenario())
     assert turns >= 3
     assert [[entry.value for entry in result.configs] for result in response.results] == [["1"]] * len(resources)
+
+
+def test_only_the_configuration_is_copied_before_the_first_slice() -> None:
+    """What follows is done in slices: to look for resources that are named twice took longer than the copy."""
+    looks: list[str] = []
+
+    class Keys(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            looks.append("a look")
+            return super().__iter__()
+
+    keys = Keys(["retention.ms"])
+    resource = DescribeConfigsResource(resource_type=TOPIC, resource_name="topic-1", configuration_keys=keys)
+    request = DescribeConfigsRequest(resources=[resource] * 2)
+    description = Broker().requests.handle(context(ApiKey.DESCRIBE_CONFIGS, 4), request)
+    assert not looks
+    assert len(asyncio.run(description).results) == 1
+    assert len(looks) == 2
 
 
 def test_the_size_of_the_answer_is_expected() -> None:
