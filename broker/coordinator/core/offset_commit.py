@@ -4,6 +4,7 @@ A member commits with its id and generation. A client that is not a member (a si
 generation -1 and may commit while the group is empty. If the group does not exist, the commit creates it as a simple group.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from broker.coordinator.core.classic_group import ClassicGroup
@@ -22,12 +23,15 @@ from common.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from common.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestTopic
 from common.protocol.schema import ZERO_UUID
 from common.records.group_records import OffsetCommitKey, OffsetCommitValue, encode_key, encode_offset
 
 # OffsetCommit up to version 4 may ask for a retention time of its own; this is the value of those that do not.
 _DEFAULT_RETENTION: Final = -1
 _TIMESTAMP_MAX: Final = 2**63 - 1
+# The least that the record of an offset takes in a batch, beside the names of its group and topic.
+_RECORD_BYTES_MIN: Final = 70
 
 Commits = list[tuple[OffsetCommitKey, OffsetCommitValue]]
 
@@ -52,8 +56,18 @@ def commit_error(
     return error
 
 
+def fits_no_batch(
+    turn: Turn, group_id: str, topics: Iterable[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
+) -> bool:
+    """Whether so many offsets cannot fit one batch. To find that out by encoding 100,000 of them takes half a second."""
+    least = sum(len(topic.partitions) * (_RECORD_BYTES_MIN + len(group_id) + len(topic.name)) for topic in topics)
+    return least > turn.settings.batch_bytes_max
+
+
 def accepted_commits(turn: Turn, request: OffsetCommitRequest) -> tuple[Commits, OffsetCommitResponse]:
     """Returns the offsets that are to be stored, and the response. Writes their records."""
+    if fits_no_batch(turn, request.group_id, request.topics):
+        return [], error_response(request, ApiKey.OFFSET_COMMIT, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     commits: Commits = []
     topics: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:

@@ -14,7 +14,7 @@ from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
 from broker.coordinator.core.consumer_group.offsets import member_commit_error
 from broker.coordinator.core.group_state import GroupState
 from broker.coordinator.core.membership import generation_error
-from broker.coordinator.core.offset_commit import Commits, metadata_length
+from broker.coordinator.core.offset_commit import Commits, fits_no_batch, metadata_length
 from broker.coordinator.core.result import CoordinatorRecord
 from broker.coordinator.core.turn import Turn
 from common.net.error_responses import error_response
@@ -58,6 +58,8 @@ def _is_empty(group: ClassicGroup | ConsumerGroup) -> bool:
 
 def transactional_commits(turn: Turn, request: TxnOffsetCommitRequest) -> tuple[Commits, TxnOffsetCommitResponse]:
     """Returns the offsets that become pending, and the response. Writes their records."""
+    if fits_no_batch(turn, request.group_id, request.topics):
+        return [], error_response(request, ApiKey.TXN_OFFSET_COMMIT, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     commits: Commits = []
     response = TxnOffsetCommitResponse()
     for topic in request.topics:

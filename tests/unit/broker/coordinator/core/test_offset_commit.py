@@ -151,15 +151,29 @@ def test_each_partition_has_its_own_result() -> None:
     assert world.fetch() == {("t", 1): 2}
 
 
-def test_a_commit_that_does_not_fit_one_batch_stores_nothing() -> None:
-    world = GroupWorld(batch_bytes_max=1_000)
-    partitions = [OffsetCommitRequestPartition(partition_index=index) for index in range(20)]
-    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)])
+def errors_of_commit(world: GroupWorld, partitions: int, metadata: str = "") -> set[int]:
+    asked = [OffsetCommitRequestPartition(partition_index=each, committed_metadata=metadata) for each in range(partitions)]
+    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=asked)])
     waiter = world.waiter()
     world.carry_out(world.shard.commit_offsets(world.now, waiter, CALLER, request))
-    assert {each.error_code for each in world.answer(waiter).topics[0].partitions} == {28}
+    return {each.error_code for each in world.answer(waiter).topics[0].partitions}
+
+
+@pytest.mark.parametrize(("partitions", "metadata"), [(11, ""), (10, "m")])
+def test_a_commit_that_does_not_fit_one_batch_stores_nothing(partitions: int, metadata: str) -> None:
+    """A record takes 72 bytes and its metadata, and a batch 61."""
+    world = GroupWorld(batch_bytes_max=10 * 72 + 61)
+    assert errors_of_commit(world, partitions, metadata) == {28}
     assert world.log == []
     assert world.listed() == {}
+    assert errors_of_commit(world, 10) == {0}
+    assert len(world.log) == 10
+
+
+def test_more_offsets_than_fit_any_batch_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That took half a second for 100,000 of them."""
+    monkeypatch.delattr("broker.coordinator.core.offset_commit.encode_key")
+    assert errors_of_commit(GroupWorld(), 100_000) == {28}
 
 
 def test_a_retention_time_beyond_all_times_is_kept_as_for_ever() -> None:

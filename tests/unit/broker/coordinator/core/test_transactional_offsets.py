@@ -54,6 +54,19 @@ def commit(
     return [ErrorCode(each.error_code) for topic in world.answer(waiter).topics for each in topic.partitions]
 
 
+def test_more_offsets_than_fit_any_batch_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("broker.coordinator.core.transactional_commit.encode_key")
+    world = GroupWorld()
+    partitions = [TxnOffsetCommitRequestPartition(partition_index=index) for index in range(100_000)]
+    request = TxnOffsetCommitRequest(
+        group_id="g", producer_id=PRODUCER, topics=[TxnOffsetCommitRequestTopic(name="t", partitions=partitions)]
+    )
+    waiter = world.waiter()
+    world.deliver(world.shard.commit_transactional_offsets(world.now, waiter, CALLER, request).answers)
+    (topic,) = world.answer(waiter).topics
+    assert {each.error_code for each in topic.partitions} == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+
+
 def end(world: GroupWorld, *, is_commit: bool, producer_id: int = PRODUCER) -> Step:
     """Ends the producer's transaction."""
     marker = EndTransactionMarker(producer_id, 3, 0, is_commit)
