@@ -30,7 +30,7 @@ from tools.errors import ToolError
 from tools.kafka.admin_run import run_admin
 from tools.lab import demo_report
 from tools.lab.disk_lab import kill_disk, why_no_loop_disks
-from tools.lab.local_cluster import LocalCluster
+from tools.lab.local_cluster import LocalCluster, make_own_folder
 from tools.text_table import text_table
 
 TOPIC = "demo"
@@ -47,7 +47,7 @@ FIRST_ACK_SECONDS_MAX = 20.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
-    parser.add_argument("--dir", type=Path, help="folder of the cluster (default: a new temporary one)")
+    parser.add_argument("--dir", type=Path, help="a new or empty folder for the cluster (default: a temporary one)")
     parser.add_argument("--rate", type=int, default=1000, metavar="N", help="records per second (default 1000)")
     parser.add_argument("--before", type=float, default=4.0, metavar="S", help="seconds of writing before the disk dies")
     parser.add_argument("--after", type=float, default=6.0, metavar="S", help="seconds of writing after the disk has died")
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.report:
         demo_report.require()
     folder = (arguments.dir or Path(tempfile.mkdtemp(prefix="diskraft-demo-"))).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_own_folder(folder)
     reason = "because of --plain" if arguments.plain else why_no_loop_disks(folder)
     loop = reason is None
     if loop:

@@ -260,13 +260,7 @@ class LocalCluster:
         """Creates folders, disks and configuration, and formats every node. Starts no node. Raises ToolError."""
         if (folder / CLUSTER_FILE).exists():
             raise ToolError(f"{folder} already holds a cluster; `diskraft local down --dir {folder} --delete` removes it")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
-                raise ToolError(f"{folder} is not empty; a cluster needs a folder of its own, choose another one")
-        except OSError as error:
-            why = "it is not a directory" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
-            raise ToolError(f"{folder} cannot be used: {why}") from error
+        make_own_folder(folder)
         ports = free_ports(brokers + 1) if first_port is None else [first_port + index for index in range(brokers + 1)]
         cluster_id = _tool("tools.kafka.storage", "random-uuid").strip()
         nodes = [
@@ -380,6 +374,18 @@ def free_ports(count: int) -> list[int]:
         if len(ports) == count:
             return ports
     raise ToolError(f"of {FREE_PORTS_COUNT} ports from {FREE_PORTS_FIRST} only {len(ports)} are free, of {count} needed")
+
+
+def make_own_folder(folder: Path) -> None:
+    """Creates the folder of a cluster, unless it is there and empty. What is in it is deleted with the cluster. Raises
+    ToolError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ToolError(f"{folder} is not empty; a cluster needs a folder of its own, choose another one")
+    except OSError as error:
+        why = "it is not a directory" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+        raise ToolError(f"{folder} cannot be used: {why}") from error
 
 
 def check_ports(ports: Iterable[int]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import diskraft
 from tools.errors import ToolError
 from tools.lab import demo
 
@@ -36,3 +37,14 @@ def test_a_topic_that_is_not_created_in_time_is_one_line(monkeypatch: pytest.Mon
         host, port = silent.getsockname()
         with pytest.raises(ToolError, match=r"has not created the topic within 0.1 s"):
             demo._create_topic(f"{host}:{port}")
+
+
+def test_a_folder_that_is_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The demo removes its folder in the end, with everything in it.
+    precious = tmp_path / "precious"
+    precious.write_text("")
+    assert diskraft.main(["demo", "--plain", "--dir", str(tmp_path)]) == 1
+    assert f"{tmp_path} is not empty" in capsys.readouterr().err
+    assert diskraft.main(["demo", "--plain", "--dir", str(precious)]) == 1
+    assert f"{precious} cannot be used: it is not a directory" in capsys.readouterr().err
+    assert precious.exists()
