@@ -24,7 +24,7 @@ from typing import Any
 
 from admin.client import AdminClient
 from admin.errors import RequestFailed
-from admin.topics import PartitionDescription
+from admin.topics import NewTopic, PartitionDescription
 from common.protocol.errors import ErrorCode
 from tools.errors import ToolError
 from tools.kafka.admin_run import run_admin
@@ -39,7 +39,7 @@ REPLICATION_FACTOR = 3
 MIN_INSYNC = 2
 BROKERS = 3
 DISKS = 3
-CREATION_SECONDS = 120.0
+CREATION_MS = 120_000
 LEADERS_SECONDS = 20.0
 FIRST_ACK_SECONDS_MAX = 20.0
 
@@ -150,7 +150,7 @@ class Leadership:
 
 def _demonstrate(cluster: LocalCluster, arguments: argparse.Namespace, *, loop: bool) -> Report:
     report = Report()
-    _create_topic(cluster.bootstrap)
+    run_admin(cluster.bootstrap, _create_topic)
     before, places = run_admin(cluster.bootstrap, _await_all_replicas)
     broker_id, path, hosted = _choose_victim(before, places)
     report.victim, report.broker_id, report.hosted = path, broker_id, hosted
@@ -185,25 +185,9 @@ def _demonstrate(cluster: LocalCluster, arguments: argparse.Namespace, *, loop: 
     return report
 
 
-def _create_topic(bootstrap: str) -> None:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient as ConfluentAdmin
-    from confluent_kafka.cimpl import NewTopic
-
-    topic = NewTopic(
-        TOPIC,
-        num_partitions=PARTITIONS,
-        replication_factor=REPLICATION_FACTOR,
-        config={"min.insync.replicas": str(MIN_INSYNC)},
-    )
-    # Keep a reference to the client until the result arrives: a garbage-collected client fails its pending requests.
-    client = ConfluentAdmin({"bootstrap.servers": bootstrap})
-    try:
-        client.create_topics([topic])[TOPIC].result(timeout=CREATION_SECONDS)
-    except KafkaException as error:
-        raise ToolError(f"the topic cannot be created: {error}") from error
-    except TimeoutError:
-        raise ToolError(f"the cluster has not created the topic within {CREATION_SECONDS:g} s: see its logs") from None
+async def _create_topic(admin: AdminClient) -> None:
+    topic = NewTopic(TOPIC, PARTITIONS, REPLICATION_FACTOR, configs={"min.insync.replicas": str(MIN_INSYNC)})
+    await admin.create_topics([topic], timeout_ms=CREATION_MS).all()
 
 
 async def _partitions(admin: AdminClient) -> tuple[PartitionDescription, ...]:
