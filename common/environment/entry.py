@@ -56,6 +56,9 @@ class ShutdownSignals:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._received, number)
+        # The image starts a node with SIGTERM blocked: the kernel drops a signal for which the first process of a container
+        # has no handler yet, and the container would go on until it is killed. One that came meanwhile arrives now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     async def wait(self) -> None:
         """Returns when the first signal arrives."""

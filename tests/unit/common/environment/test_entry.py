@@ -228,6 +228,17 @@ def test_the_first_signal_asks_and_a_later_one_ends() -> None:
     assert errors == "SIGINT came again before the controlled shutdown had ended; leaving at once\n"
 
 
+def test_a_signal_that_arrives_before_the_daemon_handles_it_asks_too() -> None:
+    """The image blocks SIGTERM until the daemon does, and this test does so for its child."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        with daemon("await signals.wait()\nprint('asked to stop')\nreturn 0") as process:
+            process.send_signal(signal.SIGTERM)
+            assert ended(process)[:2] == (0, "asked to stop\n")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 STUCK = """
 import fcntl, os
 from common.environment import disk_operations
