@@ -158,10 +158,6 @@ def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) 
             replicas.moves.bytes_to_go(directory_id),
             **labels,
         )
-        space = directory.space
-        if space is not None:
-            yield gauge("kafka_log_logdir_total_bytes", "Size of the file system.", space.total_bytes, **labels)
-            yield gauge("kafka_log_logdir_usable_bytes", "Free space of the file system.", space.usable_bytes, **labels)
         oldest_ns = directories.log_dirs[directory_id].oldest_operation_age_ns
         yield gauge(
             "kafka_log_logdir_oldest_operation_age_seconds",

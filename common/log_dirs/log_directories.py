@@ -140,6 +140,11 @@ class LogDirectories:
         return tuple(self._by_path[path] for path in self._data_dirs)
 
     @property
+    def configured(self) -> tuple[LogDirectory, ...]:
+        """The directories of log.dirs and the metadata directory, online or not."""
+        return tuple(self._by_path.values())
+
+    @property
     def online(self) -> Mapping[DirectoryId, str]:
         """The paths of the online data directories by id, in configured order."""
         return self._online
@@ -169,9 +174,10 @@ class LogDirectories:
         """Processes one event and returns its effects, in order."""
         match event:
             case SpaceSeen(directory_id, space):
-                # The directory may have gone offline or been replaced during the probe.
-                if self.is_online(directory_id):
-                    self._change(replace(self._with_id(directory_id), space=space))
+                for directory in self.configured:
+                    # The directory may have gone offline or been replaced during the probe.
+                    if directory.directory_id == directory_id and directory.is_online:
+                        self._change(replace(directory, space=space))
                 return []
             case DirectoryGained(log_dir, directory_id):
                 return self._gain(log_dir, directory_id)

@@ -25,6 +25,7 @@ from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.failure_channel import FailureChannel
 from common.log_dirs.log_directories import SpaceSeen, WentOffline
 from common.log_dirs.probe import probe_log_dir
+from common.log_dirs.space_metrics import space_samples
 from common.log_dirs.startup_scan import scan_directories
 from common.metrics_exposition import Sample, SnapshotCollector
 from common.net.node_channel import NodeChannel
@@ -244,6 +245,7 @@ class Node:
         def samples() -> list[Sample]:
             voters = [voter.node_id for voter in self._config.controller_quorum_voters]
             found = list(raft_samples(driver, node_id=self._config.node_id, voters=voters))
+            found.extend(space_samples(directories.known))
             if self.controller is not None:
                 found.extend(self.controller.metrics())
             if self.broker is not None:

@@ -11,10 +11,10 @@ from broker.hosting.moves import MoveCounts
 from broker.hosting.partition import IsrCounts
 from broker.hosting.replica_descriptions import ReplicaGauges
 from broker.metrics import broker_samples
-from common.environment.interface import LogDirError, SpaceStat
+from common.environment.interface import LogDirError
 from common.ids import DirectoryId, uuid_text
 from common.log_dirs.directories import NodeDirectories
-from common.log_dirs.log_directories import LogDirectories, LogDirectory, SpaceSeen
+from common.log_dirs.log_directories import LogDirectories, LogDirectory
 from common.metrics_exposition import Sample, SnapshotCollector
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.metadata.builders import directory
@@ -151,15 +151,12 @@ def test_every_series_without_a_directory_has_its_stock_name_and_value() -> None
     assert {name: broker.values(name) for name in expected} == {name: {"": value} for name, value in expected.items()}
 
 
-def test_directories_show_their_id_what_they_hold_and_their_space() -> None:
-    """Each online directory has series with its id, its replica count, and its space once that is measured."""
+def test_directories_show_their_id_and_what_they_hold() -> None:
+    """Each online directory has series with its id and its replica count."""
     broker = Broker()
-    broker.directories.step(SpaceSeen(D1, SpaceStat(total_bytes=1000, usable_bytes=100, free_inodes=1)))
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 0, "/d2": 0, "/d3": 1}
     assert broker.values("kafka_log_logmanager_logdirectorycordoned") == {"/d1": 0, "/d2": 1, "/d3": 0}
     assert broker.values("kafka_log_logdir_partitions") == {"/d1": 2, "/d2": 0}
-    assert broker.values("kafka_log_logdir_total_bytes") == {"/d1": 1000}
-    assert broker.values("kafka_log_logdir_usable_bytes") == {"/d1": 100}
     assert broker.values("kafka_log_logdir_oldest_operation_age_seconds") == {"/d1": 0, "/d2": 0}
     assert broker.values("kafka_log_logdir_suspected") == {"/d1": 0, "/d2": 1}
     assert broker.values("kafka_log_logdir_io_errors") == {"/d1": 14}

@@ -36,7 +36,7 @@ def test_a_topic_that_is_not_created_in_time_is_one_line(monkeypatch: pytest.Mon
     monkeypatch.setattr(demo, "CREATION_MS", 100)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host, port = silent.getsockname()
-        with pytest.raises(ToolError, match="Timed out waiting for .* Call: createTopics"):
+        with pytest.raises(ToolError, match=r"Timed out waiting for .* Call: createTopics"):
             run_admin(f"{host}:{port}", demo._create_topic)
 
 
