@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tools.errors import ToolError
 from tools.lab.local_cluster import CLUSTER_FILE, LocalCluster, LocalNode, check_ports
-from tools.node.configuration_file import load_config, read_properties
+from tools.node.configuration_file import load_config, overrides, read_properties
 from tools.text_table import text_table
 
 DEFAULT_FOLDER = Path("diskraft-local")
@@ -111,25 +111,15 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     for name, most in MOST.items():
         if given.get(name, 1) > most:
             raise ToolError(f"--{name} {given[name]} is not valid; it takes at most {most}")
-    overrides = _overrides(arguments.set)
-    if FLOOR not in overrides and given.get("disk_size", DISK_MIB_MIN) < DISK_MIB_MIN:
+    settings = overrides(arguments.set, "--set")
+    if FLOOR not in settings and given.get("disk_size", DISK_MIB_MIN) < DISK_MIB_MIN:
         raise ToolError(
             f"--disk-size {given['disk_size']} is not valid; it takes at least {DISK_MIB_MIN}, because a broker places no "
             f"replica in a directory with less than {FLOOR} (64 MiB) of free space"
         )
-    if overrides:
-        given["set"] = overrides
+    if settings:
+        given["set"] = settings
     return given
-
-
-def _overrides(lines: list[str]) -> dict[str, str]:
-    overrides: dict[str, str] = {}
-    for line in lines:
-        key, separator, value = line.partition("=")
-        if not separator or not key.strip():
-            raise ToolError(f"--set {line} is not KEY=VALUE")
-        overrides[key.strip()] = value.strip()
-    return overrides
 
 
 def _created(folder: Path, options: Mapping[str, Any]) -> LocalCluster:

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import javaproperties
@@ -28,6 +28,17 @@ def parse_properties(content: bytes, path: str) -> dict[str, str]:
         properties: dict[str, str] = javaproperties.loads(content.decode("utf-8-sig"))
     except ValueError as error:
         raise ToolError(f"{path} is not a properties file: {printable(str(error))}") from error
+    return properties
+
+
+def overrides(lines: Sequence[str], option: str) -> dict[str, str]:
+    """Parses the KEY=VALUE arguments of an option that overrides properties of the file. Raises ToolError."""
+    properties: dict[str, str] = {}
+    for line in lines:
+        key, separator, value = line.partition("=")
+        if not separator or not key.strip():
+            raise ToolError(f"{option} {line} is not KEY=VALUE")
+        properties[key.strip()] = value.strip()
     return properties
 
 

@@ -17,7 +17,7 @@ from common.logging_setup import configure_logging
 from common.raft.driver import QuorumFailure
 from tools.arguments import ToolParser
 from tools.errors import ToolError
-from tools.node.configuration_file import load_config, read_properties
+from tools.node.configuration_file import load_config, overrides, read_properties
 from tools.node.node import Node
 
 
@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """Runs the node and exits the process."""
     arguments = command_line().parse_args(argv)
     try:
-        properties = read_properties(arguments.config) | _overrides(arguments.override)
+        properties = read_properties(arguments.config) | overrides(arguments.override, "--override")
         config = load_config(properties, arguments.config)
     except ToolError as error:
         print(error, file=sys.stderr)
@@ -56,16 +56,6 @@ def command_line() -> ToolParser:
         "--override", action="append", default=[], metavar="KEY=VALUE", help="overrides the file and KAFKA_* variables"
     )
     return parser
-
-
-def _overrides(lines: list[str]) -> dict[str, str]:
-    overrides: dict[str, str] = {}
-    for line in lines:
-        key, separator, value = line.partition("=")
-        if not separator:
-            raise ToolError(f"--override {line} is not KEY=VALUE")
-        overrides[key.strip()] = value.strip()
-    return overrides
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
