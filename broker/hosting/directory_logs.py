@@ -45,6 +45,13 @@ from common.storage.names import (
 from common.storage.new_log import NewLog, make_durable
 from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
 
+_CHECKPOINT_FILES = (
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    HIGH_WATERMARK_CHECKPOINT_FILE,
+    CLEANER_CHECKPOINT_FILE,
+)
+
 
 class DuplicateLog(Exception):
     """Two directories hold a current log of the same partition. The text names both and says what to do."""
@@ -126,78 +133,95 @@ async def load_directory(
 ) -> DirectoryContent:
     """Loads every log of the directory, with recovery unless the last shutdown was clean. Raises LogDirError."""
     is_clean = await load_clean_shutdown(log_dir) is not None
-    recovery_points = await _load_checkpoint(env, log_dir, RECOVERY_POINT_CHECKPOINT_FILE)
-    log_starts = await _load_checkpoint(env, log_dir, LOG_START_OFFSET_CHECKPOINT_FILE)
-    high_watermarks = await _load_checkpoint(env, log_dir, HIGH_WATERMARK_CHECKPOINT_FILE)
-    first_dirty_offsets = await _load_checkpoint(env, log_dir, CLEANER_CHECKPOINT_FILE)
+    content = DirectoryContent(checkpoints={name: await _load_checkpoint(env, log_dir, name) for name in _CHECKPOINT_FILES})
     await remove_clean_shutdown(log_dir)
-    content = DirectoryContent(
-        checkpoints={
-            RECOVERY_POINT_CHECKPOINT_FILE: recovery_points,
-            LOG_START_OFFSET_CHECKPOINT_FILE: log_starts,
-            HIGH_WATERMARK_CHECKPOINT_FILE: high_watermarks,
-            CLEANER_CHECKPOINT_FILE: first_dirty_offsets,
-        }
-    )
+    loading = _Loading(env, log_dir, is_placed_here, config_of, is_clean, content)
     entries = [entry for entry in await log_dir.list() if entry.is_directory]
     for number, entry in enumerate(entries):
         progress.remaining_logs, progress.folder = len(entries) - number, entry.name
-        folder = parse_partition_folder(entry.name)
+        await loading.load_folder(entry.name)
+    if not is_clean:
+        await _make_names_durable(log_dir, content)
+    await _lower_checkpoints(log_dir, content)
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """Loads one folder after the other into `content`."""
+
+    env: Environment
+    log_dir: LogDir
+    is_placed_here: Callable[[TopicId, int], bool]
+    config_of: Callable[[str], TopicConfig]
+    is_clean: bool
+    content: DirectoryContent
+
+    async def load_folder(self, name: str) -> None:
+        folder = parse_partition_folder(name)
         if folder is None:
-            env.log.info("foreign_folder_ignored", log_dir=log_dir.path, folder=entry.name)
-            continue
+            self.env.log.info("foreign_folder_ignored", log_dir=self.log_dir.path, folder=name)
+            return
         if folder.topic == METADATA_TOPIC_NAME:
-            continue
+            return
         if folder.kind is FolderKind.STRAY:
-            content.strays.append((folder.topic, folder.partition))
-            continue
-        topic_id = await _topic_id(env, log_dir, entry.name)
+            self.content.strays.append((folder.topic, folder.partition))
+            return
+        topic_id = await _topic_id(self.env, self.log_dir, name)
         if folder.kind is FolderKind.DELETE:
             # Do not take the topic from the folder's name, which may be cut.
             deleted = None if topic_id is None else TopicIdPartition(topic_id, folder.partition)
-            content.deleted_folders.append(DeletedFolder(entry.name, folder.unique, deleted))
-            continue
-        if topic_id is None and await remove_empty_log(log_dir, entry.name):
+            self.content.deleted_folders.append(DeletedFolder(name, folder.unique, deleted))
+            return
+        if topic_id is None and await remove_empty_log(self.log_dir, name):
             # The creation of this log was never finished, so there was nothing to keep.
-            continue
-        if topic_id is None or not is_placed_here(topic_id, folder.partition):
-            await _rename_stray(env, log_dir, entry.name, folder)
-            content.strays.append((folder.topic, folder.partition))
-            continue
-        if folder.kind is FolderKind.FUTURE:
-            log = await Log.load(log_dir, entry.name, config_of(folder.topic), clean=is_clean)
-            _tell_recovery(env, log)
-            content.futures.append(LoadedFuture(folder.topic, topic_id, folder.partition, folder.unique, log))
-            continue
-        key: TopicPartition = (folder.topic, folder.partition)
-        first_dirty = Offset(first_dirty_offsets.get(key, 0))
+            return
+        if topic_id is None or not self.is_placed_here(topic_id, folder.partition):
+            await _rename_stray(self.env, self.log_dir, name, folder)
+            self.content.strays.append((folder.topic, folder.partition))
+        elif folder.kind is FolderKind.FUTURE:
+            await self._load_future(name, folder, topic_id)
+        else:
+            await self._load_current(name, folder, topic_id)
+
+    async def _load_future(self, name: str, folder: PartitionFolder, topic_id: TopicId) -> None:
+        log = await Log.load(self.log_dir, name, self.config_of(folder.topic), clean=self.is_clean)
+        _report_recovery(self.env, log)
+        self.content.futures.append(LoadedFuture(folder.topic, topic_id, folder.partition, folder.unique, log))
+
+    async def _load_current(self, name: str, folder: PartitionFolder, topic_id: TopicId) -> None:
+        checkpoints, key = self.content.checkpoints, (folder.topic, folder.partition)
+        first_dirty = Offset(checkpoints[CLEANER_CHECKPOINT_FILE].get(key, 0))
         log = await Log.load(
-            log_dir,
-            entry.name,
-            config_of(folder.topic),
-            recovery_point=Offset(recovery_points.get(key, 0)),
-            log_start_offset=Offset(log_starts.get(key, 0)),
+            self.log_dir,
+            name,
+            self.config_of(folder.topic),
+            recovery_point=Offset(checkpoints[RECOVERY_POINT_CHECKPOINT_FILE].get(key, 0)),
+            log_start_offset=Offset(checkpoints[LOG_START_OFFSET_CHECKPOINT_FILE].get(key, 0)),
             first_dirty_offset=first_dirty,
-            clean=is_clean,
+            clean=self.is_clean,
         )
-        _tell_recovery(env, log)
-        high_watermark = Offset(high_watermarks.get(key, 0))
-        content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark, first_dirty))
-    if not is_clean:
-        await _make_names_durable(log_dir, content)
+        _report_recovery(self.env, log)
+        high_watermark = Offset(checkpoints[HIGH_WATERMARK_CHECKPOINT_FILE].get(key, 0))
+        self.content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark, first_dirty))
+
+
+async def _lower_checkpoints(log_dir: LogDir, content: DirectoryContent) -> None:
+    """Stores the checkpoints again that are beyond what was loaded. Raises LogDirError."""
+    recovery_points = content.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE]
     loaded = {(each.topic, each.index): each.log.recovery_point for each in content.logs}
     if any(recovery_point < recovery_points.get(key, 0) for key, recovery_point in loaded.items()):
         # A log ends below its checkpointed recovery point, for example because we were killed during a truncation. Replace
         # the checkpoint now: the old one would vouch for records that are appended later.
         await store_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, loaded)
         content.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE] = {**loaded}
+    first_dirty_offsets = content.checkpoints[CLEANER_CHECKPOINT_FILE]
     ends = {(each.topic, each.index): each.log.log_end_offset for each in content.logs}
     if any(first_dirty > ends.get(key, first_dirty) for key, first_dirty in first_dirty_offsets.items()):
         # In the same way, records that are appended later are not clean, also after another kill.
         lowered = {key: min(first_dirty, ends.get(key, first_dirty)) for key, first_dirty in first_dirty_offsets.items()}
         await store_offset_checkpoint(log_dir, CLEANER_CHECKPOINT_FILE, lowered)
         content.checkpoints[CLEANER_CHECKPOINT_FILE] = lowered
-    return content
 
 
 async def _make_names_durable(log_dir: LogDir, content: DirectoryContent) -> None:
@@ -247,7 +271,7 @@ async def _rename_stray(env: Environment, log_dir: LogDir, name: str, folder: Pa
     env.log.warning("stray_log_put_aside", log_dir=log_dir.path, folder=name, renamed_to=stray)
 
 
-def _tell_recovery(env: Environment, log: Log) -> None:
+def _report_recovery(env: Environment, log: Log) -> None:
     if log.recovery.lost_anything:
         env.log.warning(
             "log_recovered",
