@@ -8,7 +8,7 @@ from tests.interop.apache_kafka import find_jars, find_java, logging_option
 from tests.interop.our_tools import Done
 
 TOOL_SECONDS_MAX = 120
-# A tool lives for a second, so a quick start is worth more than quick code.
+# A tool lives for a second, a node of a test for seconds. So a quick start is worth more than quick code.
 JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -20,7 +20,7 @@ class Kafka:
     class_path: str
 
     def run(self, main_class: str, *arguments: str, given: str = "") -> Done:
-        """Runs a tool and returns the result. Of the tool's log messages, only errors go to stderr."""
+        """Runs a tool and returns the result."""
         done = subprocess.run(
             self.command(main_class, *arguments),
             input=given,
@@ -37,7 +37,7 @@ class Kafka:
 
 
 def prepare_kafka(folder: Path, bootstrap: str) -> Kafka:
-    """Returns Kafka's tools. Raises NoJars.
+    """Returns Kafka's tools, which log only errors, to stderr. Raises NoJars.
 
     Half of what a tool computes is the loading of its classes. So a first tool lists the groups of the cluster and leaves an
     archive of the classes it has loaded in `folder`, which later ones share. Without an archive they load what they need."""

@@ -4,12 +4,12 @@ The jars of each release go into a folder of their own in build/. A node is a `L
 it as it does ours, and both read the same server.properties.
 """
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.apache_kafka import START_SECONDS_MAX, NoJars, download, find_java
-from tests.interop.our_tools import ROOT, Done
+from tests.interop.apache_kafka import NoJars, download, find_java
+from tests.interop.apache_kafka_tools import JAVA_OPTIONS, Kafka
+from tests.interop.our_tools import ROOT
 from tools.lab.local_cluster import LocalNode, NodeFiles
 
 POM = Path(__file__).with_name("releases_pom.xml")
@@ -18,32 +18,13 @@ NEWEST = "4.4.0"
 OLDER = "3.9.1"
 # KIP-858 came with 3.7, so this one does not know directory.id.
 BEFORE_DIRECTORY_IDS = "3.6.2"
-# Nodes of a test live for seconds, so a quick start is worth more than quick code.
-JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class Release(Kafka):
     """A release of Apache Kafka that can be run."""
 
     version: str
-    java: tuple[str, ...]
-    class_path: str
-
-    def command(self, main_class: str, *arguments: str) -> list[str]:
-        return [*self.java, "-cp", self.class_path, main_class, *arguments]
-
-    def run(self, main_class: str, *arguments: str, given: str = "") -> Done:
-        """Runs a tool and returns the result."""
-        done = subprocess.run(
-            self.command(main_class, *arguments),
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=START_SECONDS_MAX,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout.splitlines(), done.stderr.splitlines())
 
     def format(self, config: str, cluster_id: str, *options: str) -> None:
         """Formats the directories of a node."""
@@ -59,7 +40,8 @@ def find_release(version: str, folder: Path) -> Release:
     jars = download(POM, ROOT / "build" / f"apache-kafka-releases-{version}", *options)
     if not any(jars.glob(f"kafka_2.*-{version}.jar")):
         raise NoJars(f"{jars} holds no kafka_2.*-{version}.jar")
-    return Release(version, (find_java(), *JAVA_OPTIONS, *_logging_options(folder)), f"{jars}/*")
+    java = (find_java(), *JAVA_OPTIONS, *_logging_options(folder))
+    return Release(java=java, class_path=f"{jars}/*", version=version)
 
 
 def _logging_options(folder: Path) -> list[str]:
