@@ -647,4 +647,5 @@ def _lifecycle_settings(config: ServerConfig) -> LifecycleSettings:
         registration_timeout_ns=config.initial_broker_registration_timeout_ms * NS_PER_MS,
         log_dir_failure_timeout_ns=config.log_dir_failure_timeout_ms * NS_PER_MS,
         controlled_shutdown_timeout_ns=config.diskraft_controlled_shutdown_timeout_ms * NS_PER_MS,
+        controlled_shutdown_enable=config.controlled_shutdown_enable,
     )

@@ -6,7 +6,7 @@ Counterpart of Kafka's BrokerLifecycleManager, with the rules of docs/DESIGN.md,
 
     NOT_RUNNING -- Start --> STARTING -- caught up --> RECOVERY -- unfenced --> RUNNING
     RUNNING -- ShutdownAsked --> PENDING_CONTROLLED_SHUTDOWN -- should_shut_down --> SHUTTING_DOWN
-    NOT_RUNNING, STARTING, RECOVERY -- ShutdownAsked --> SHUTTING_DOWN
+    NOT_RUNNING, STARTING, RECOVERY -- ShutdownAsked --> SHUTTING_DOWN, and RUNNING too without controlled.shutdown.enable
     any state -- a reason to Halt --> SHUTTING_DOWN, which ignores all events
 
 1. At most one request is in flight. If something urgent happens meanwhile, the next request follows immediately.
@@ -85,12 +85,13 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LifecycleSettings:
-    """Durations on the monotonic clock."""
+    """The durations are on the monotonic clock."""
 
     heartbeat_interval_ns: int
     registration_timeout_ns: int
     log_dir_failure_timeout_ns: int
     controlled_shutdown_timeout_ns: int
+    controlled_shutdown_enable: bool = True
 
 
 # --- events --------------------------------------------------------------------------------------------------------
@@ -486,7 +487,7 @@ class BrokerLifecycle:
         if self._shutdown_asked:
             return []
         self._shutdown_asked = True
-        if self.state is not BrokerState.RUNNING:
+        if self.state is not BrokerState.RUNNING or not self._settings.controlled_shutdown_enable:
             # A broker that was never unfenced leads nothing, so there are no leaderships to move away.
             return [ShutDownNow()]
         self._shutdown_deadline_ns = now_ns + self._settings.controlled_shutdown_timeout_ns

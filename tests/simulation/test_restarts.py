@@ -47,6 +47,26 @@ def test_directories_in_another_order_are_the_same_directories() -> None:
     run(scenario)
 
 
+def test_without_controlled_shutdown_a_broker_ends_at_once() -> None:
+    """As with Kafka, the controller hears of it when the session ends."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await stop(cluster, 1)
+        cluster.start_node(1, {"controlled.shutdown.enable": "false"})
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+        before = len(cluster.world.events_named("broker_controlled_shutdown"))
+        await stop(cluster, 1)
+        assert len(cluster.world.events_named("broker_stopped", "broker-1")) == 2
+        assert len(cluster.world.events_named("broker_controlled_shutdown")) == before
+        assert not cluster.state.brokers[BrokerId(1)].fenced
+        cluster.start_node(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+
+    run(scenario)
+
+
 def test_a_directory_that_is_configured_no_more() -> None:
     """A directory is removed from log.dirs. When the broker is back, its replicas in that directory are outside the ISR.
     They are created in other directories and filled from their leaders. When the directory is configured again, its logs are

@@ -1,6 +1,7 @@
 """The broker's lifecycle. Each test advances the clock by hand and compares whole effect lists."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -49,12 +50,12 @@ class Context:
     """A lifecycle with a clock. `leading` has the directories in which the broker leads, `pending` those with unconfirmed
     assignments."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: LifecycleSettings = SETTINGS) -> None:
         self.leading: set[DirectoryId] = set()
         self.pending: set[DirectoryId] = set()
         self.now_ns = 0
         self.lifecycle = BrokerLifecycle(
-            SETTINGS,
+            settings,
             rng=random.Random(1),
             leads_in=lambda directory_id: directory_id in self.leading,
             has_pending_assignment_into=lambda directory_id: directory_id in self.pending,
@@ -301,6 +302,13 @@ def test_shutdown_before_running_is_immediate() -> None:
     """A broker that is still starting leads nothing, so it shuts down at once."""
     context = Context()
     context.step(Start())
+    assert context.step(ShutdownAsked()) == [ShutDownNow(), StateChanged(BrokerState.SHUTTING_DOWN)]
+
+
+def test_shutdown_without_controlled_shutdown_is_immediate() -> None:
+    """With controlled.shutdown.enable=false the controller is not asked."""
+    context = Context(replace(SETTINGS, controlled_shutdown_enable=False))
+    context.run_until_unfenced()
     assert context.step(ShutdownAsked()) == [ShutDownNow(), StateChanged(BrokerState.SHUTTING_DOWN)]
 
 
