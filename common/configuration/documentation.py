@@ -84,9 +84,6 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "controlled.shutdown.enable": "Whether leaderships move away before the broker ends.",
         "controller.listener.names": "The names of the controllers' listeners. Brokers connect to the first of them.",
         "controller.quorum.bootstrap.servers": "Addresses of controllers, instead of controller.quorum.voters.",
-        "controller.quorum.fetch.timeout.ms": (
-            "After this time without an answer a node looks for the metadata leader again. In milliseconds."
-        ),
         "controller.quorum.request.timeout.ms": "How long a request to a controller may take, in milliseconds.",
         "controller.quorum.retry.backoff.ms": "The time before a request to a controller is repeated, in milliseconds.",
         "controller.quorum.voters": "The controllers, as ID@HOST:PORT separated by commas.",
@@ -140,9 +137,6 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "inter.broker.listener.name": "The listener for connections between brokers.",
         "intra.broker.throttled.rate": "KIP-113's name of replica.alter.log.dirs.io.max.bytes.per.second.",
         "leader.imbalance.check.interval.seconds": "How often the controller looks for leaders that are not preferred.",
-        "leader.imbalance.per.broker.percentage": (
-            "The percentage of leaders that are not preferred, per broker, above which leaderships are given back."
-        ),
         "leader.replication.throttled.rate": (
             "The bytes per second that this broker sends for its replicas in leader.replication.throttled.replicas."
         ),

@@ -75,7 +75,8 @@ KNOWN_WITHOUT_EFFECT = frozenset(
     authorizer.class.name background.threads broker.rack.aware connection.failed.authentication.delay.ms
     controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
     controller.quorum.append.linger.ms controller.quorum.election.backoff.max.ms
-    controller.quorum.election.timeout.ms delegation.token.expiry.time.ms
+    controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms delegation.token.expiry.time.ms
+    leader.imbalance.per.broker.percentage
     log.flush.interval.messages log.flush.interval.ms log.flush.scheduler.interval.ms
     log.message.downconversion.enable log.preallocate
     num.io.threads num.network.threads num.recovery.threads.per.data.dir
@@ -258,7 +259,6 @@ class ServerConfig:
     controller_quorum_bootstrap_servers: tuple[HostPort, ...] = custom(
         parse_host_ports, "host:port separated by commas", (), ConfigType.LIST
     )
-    controller_quorum_fetch_timeout_ms: int = integer(2_000, at_least=1, at_most=INT_MAX)
     controller_quorum_request_timeout_ms: int = integer(2_000, at_least=1, at_most=INT_MAX)
     controller_quorum_retry_backoff_ms: int = integer(20, at_least=0, at_most=INT_MAX)
     diskraft_prometheus_listener: HostPort | None = custom(parse_host_port, "host:port", None)
@@ -355,7 +355,6 @@ class ServerConfig:
     replica_socket_timeout_ms: int = integer(30_000, at_least=1, at_most=INT_MAX)
     max_incremental_fetch_session_cache_slots: int = integer(1_000, at_most=INT_MAX)
     fetch_max_bytes: int = integer(55 * 1024 * 1024, at_least=1024, at_most=INT_MAX)
-    leader_imbalance_per_broker_percentage: int = integer(10, at_least=0, at_most=INT_MAX)
 
     # Groups and their offsets. The keys of group.consumer are about groups of the consumer protocol (KIP-848).
     group_consumer_assignors: tuple[str, ...] = custom(
