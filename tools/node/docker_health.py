@@ -64,7 +64,7 @@ def _connected(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     if host in ("", "0.0.0.0", "[::]"):
         host = "127.0.0.1"
-    return socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS)
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_SECONDS)
 
 
 def _scrape(address: str) -> str:

@@ -40,9 +40,11 @@ def configuration(folder: Path, **properties: str) -> str:
     return str(path)
 
 
-def test_the_metrics_of_the_configured_listener_are_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("listens_on", "host"), [("127.0.0.1", "0.0.0.0"), ("::1", "[::1]")])
+def test_the_metrics_of_the_configured_listener_are_asked(tmp_path: Path, listens_on: str, host: str) -> None:
     """A server that answers once stands in for the node. A listener on 0.0.0.0 is reached over loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    family = socket.AF_INET6 if ":" in listens_on else socket.AF_INET
+    with socket.create_server((listens_on, 0), family=family) as server:
 
         def answer() -> None:
             connection, _ = server.accept()
@@ -54,7 +56,7 @@ def test_the_metrics_of_the_configured_listener_are_asked(tmp_path: Path) -> Non
         thread = threading.Thread(target=answer)
         thread.start()
         port = server.getsockname()[1]
-        path = configuration(tmp_path, process_roles="broker", diskraft_prometheus_listener=f"0.0.0.0:{port}")
+        path = configuration(tmp_path, process_roles="broker", diskraft_prometheus_listener=f"{host}:{port}")
         assert find_problem(path) is None
         thread.join()
 
