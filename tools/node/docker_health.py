@@ -1,9 +1,10 @@
 """The container health check: is the node healthy (shell)?
 
-A broker is healthy if it is running (not starting, fenced or recovering). Besides, every node must have published its
-metrics recently, which shows that its event loop runs. The broker's state and the age of the metrics are read from the
-Prometheus endpoint. Without a Prometheus listener, a port that accepts connections is enough. The check runs every few
-seconds in every container, so it imports as little as possible.
+A broker is healthy if it is running (not starting or recovering). One that the controller has fenced since then stays
+healthy: a restart would not help it, and without a controller it would hit all brokers. Besides, every node must have
+published its metrics recently, which shows that its event loop runs. The broker's state and the age of the metrics are read
+from the Prometheus endpoint. Without a Prometheus listener, a port that accepts connections is enough. The check runs every
+few seconds in every container, so it imports as little as possible.
 """
 
 import re
