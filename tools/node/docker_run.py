@@ -142,7 +142,10 @@ def _write(properties: Mapping[str, str], path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(javaproperties.dumps(dict(properties), timestamp=False), encoding="utf-8")
     except OSError as error:
-        raise ToolError(f"cannot write {path}: {error.strerror}") from error
+        raise ToolError(
+            f"cannot write {path}: {error.strerror}; if the root file system is read-only, or the image runs as another "
+            f"user, mount a tmpfs at {path.parent} that user {os.geteuid()} may write to"
+        ) from error
 
 
 def _become_server(path: Path) -> NoReturn:

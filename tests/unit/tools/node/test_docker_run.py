@@ -201,3 +201,16 @@ def test_a_controller_without_voters_is_formatted_as_the_only_one(
     monkeypatch.setattr(storage, "main", format_)
     assert docker_run.main([]) == 0
     assert calls == [["--ignore-formatted", *flags], ["server", str(tmp_path / "final.properties")]]
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with a read-only root file system. A file stands where the folder should be, because root may write anywhere."""
+    (tmp_path / "config").write_text("")
+    monkeypatch.setattr(docker_run, "MOUNTED_FILE", tmp_path / "absent")
+    monkeypatch.setattr(docker_run, "FINAL_FILE", tmp_path / "config" / "server.properties")
+    assert docker_run.main([]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"cannot write {tmp_path}/config/server.properties: ")
+    assert f"mount a tmpfs at {tmp_path}/config that user {os.geteuid()} may write to" in line
