@@ -222,6 +222,10 @@ class ConsumerGroups:
             refuse(turn, joining.waiter, ErrorCode.MEMBER_ID_REQUIRED, member_id)
             return
         member = advance(turn, group, self.topics, self._topics_version, sender, owned)
+        if member.epoch == JOINING_EPOCH:
+            restart_session(turn, group, member)
+            refuse(turn, joining.waiter, ErrorCode.UNKNOWN_SERVER_ERROR, member_id)
+            return
         # The last member of the consumer protocol may have been a static one that has come back with the classic protocol.
         if self._maybe_downgrade(turn, group, joining=joining) is None:
             turn.answer(joining.waiter, joined(turn, group, member))

@@ -175,8 +175,20 @@ def write_member(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> No
     _write(turn, group, *_metadata(group, member))
 
 
+def assignment_record(group: ConsumerGroup, member: ConsumerMember) -> CoordinatorRecord:
+    """Returns the record of the member's epoch, and of what it owns and is to revoke."""
+    key, value = _assignment(group, member)
+    return CoordinatorRecord(encode_consumer_key(key), encode_consumer_value(value))
+
+
 def write_assignment(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> None:
     """Writes the member's epoch, and what it owns and is to revoke."""
+    _write(turn, group, *_assignment(group, member))
+
+
+def _assignment(
+    group: ConsumerGroup, member: ConsumerMember
+) -> tuple[ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue]:
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member.member_id)
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
@@ -185,7 +197,7 @@ def write_assignment(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -
         assigned_partitions=_owned(member, member.assigned),
         partitions_pending_revocation=_owned(member, member.pending_revocation),
     )
-    _write(turn, group, key, value)
+    return key, value
 
 
 def _owned(member: ConsumerMember, assignment: Assignment) -> list[OwnedTopicPartitions]:

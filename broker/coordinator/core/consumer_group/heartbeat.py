@@ -198,6 +198,10 @@ def heartbeat(
     owned = None if request.topic_partitions is None else from_wire(request.topic_partitions)
     member = advance(turn, group, topics, topics_version, sender, owned)
     restart_session(turn, group, member)
+    if member.epoch == JOINING_EPOCH:
+        return ConsumerGroupHeartbeatResponse(
+            error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message="The assignment is too large for a record of the group."
+        )
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
@@ -217,13 +221,13 @@ def advance(
     owned: Assignment | None,
 ) -> ConsumerMember:
     """Brings the group up to date with the sender, which owns `owned`; None if it does not say. Returns the member as it is
-    after that."""
+    after that: with JOINING_EPOCH if the group cannot assign anything to a new member (`assign`)."""
     _update_subscription(turn, group, topics, sender)
     maybe_resolve(turn, group, topics_version)
     if group.needs_refresh:
         maybe_raise_epoch(turn, group, topics)
-    if group.epoch > group.target_epoch:
-        assign(turn, group, topics)
+    if group.epoch > group.target_epoch and not assign(turn, group, topics):
+        return sender.member
     return _reconcile(turn, group, sender.member, owned)
 
 

@@ -2,17 +2,26 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from hashlib import blake2b
 
+from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment, epochs_of
 from broker.coordinator.core.consumer_group.assignor import MemberSpec
 from broker.coordinator.core.consumer_group.assignors import ASSIGNORS
 from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import ConsumerMember
-from broker.coordinator.core.consumer_group.group_log import write_epoch, write_target, write_target_epoch
+from broker.coordinator.core.consumer_group.group_log import (
+    assignment_record,
+    write_epoch,
+    write_target,
+    write_target_epoch,
+)
 from broker.coordinator.core.consumer_group.topics_view import TopicsView
 from broker.coordinator.core.turn import Turn
 
 _HASH_BYTES = 8
+# What a record of what a member owns takes for each partition and topic.
+_PARTITION_BYTES, _TOPIC_BYTES = 8, 40
 
 
 def metadata_hash(names: Iterable[str], topics: TopicsView) -> int:
@@ -43,8 +52,11 @@ def maybe_raise_epoch(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> N
         write_epoch(turn, group, group.epoch + 1, current)
 
 
-def assign(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> None:
-    """Computes the target assignment for the current epoch. Writes the targets that differ from those before."""
+def assign(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> bool:
+    """Computes the target assignment for the current epoch. Writes the targets that differ from those before.
+
+    Returns False, and writes nothing, if a member would get more partitions than a record can name. The group keeps its
+    former target until its members or topics have changed."""
     # A group of hundreds of members has as many subscriptions to the same topics, so look each topic up once.
     known = {name: topics.topic_ids[name] for name in group.subscribed_topics if name in topics.topic_ids}
     counts = {topic_id: len(topics.topics[topic_id].partitions) for topic_id in known.values()}
@@ -53,10 +65,23 @@ def assign(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> None:
         ids = frozenset([known[name] for name in group.topics_of(member) if name in known])
         specs[member.member_id] = MemberSpec(member.instance_id, ids, group.target(member.member_id))
     assigned = ASSIGNORS[preferred_assignor(turn, group.members)](specs, counts)
+    if not all(_fits_record(turn, group, member, assigned[member.member_id]) for member in group.members):
+        return False
     for member_id in sorted(assigned):
         if member_id not in group.targets() or assigned[member_id] != group.target(member_id):
             write_target(turn, group, member_id, assigned[member_id])
     write_target_epoch(turn, group, group.epoch)
+    return True
+
+
+def _fits_record(turn: Turn, group: ConsumerGroup, member: ConsumerMember, target: Assignment) -> bool:
+    """Whether the records of a member that has all of its target fit a batch. A larger one would throw the shard away. The
+    largest is that of what the member owns, which has an epoch for each partition."""
+    # Nearly every assignment is far from that.
+    if _PARTITION_BYTES * sum(map(len, target.values())) + _TOPIC_BYTES * len(target) < turn.settings.batch_bytes_max // 2:
+        return True
+    owner = replace(member, assigned=target, pending_revocation=NOTHING, assignment_epochs=epochs_of(target, group.epoch))
+    return turn.fits_one_batch([assignment_record(group, owner)])
 
 
 def preferred_assignor(turn: Turn, members: Iterable[ConsumerMember]) -> str:

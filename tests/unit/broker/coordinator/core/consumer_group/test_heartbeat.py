@@ -433,6 +433,26 @@ def test_a_subscription_that_fits_no_record_is_refused() -> None:
     assert not world.log
 
 
+def test_an_assignment_that_fits_no_record_is_not_made() -> None:
+    """A record that is larger than a batch would throw all groups of the log's partition away, again with each heartbeat.
+    The members who wait for their first partitions get an error, as from Apache Kafka, until there are enough of them. One
+    that has partitions keeps them."""
+    world = ConsumerWorld(batch_bytes_max=1_000)
+    world.enter("a")
+    world.topics.add_partitions("t", 370)
+    world.change("t", has_other_names=False)
+    assert world.told(world.beat("a", 1)) == (1, None)
+    for name in ("b", "c"):
+        assert world.refused(world.enter(name)) == "UNKNOWN_SERVER_ERROR"
+    assert world.told(world.beat("a", 1)) == (1, None)
+    loaded = world.replayed().consumer_groups
+    assert [(group.epoch, group.target_epoch, group.size) for group in loaded] == [(4, 1, 3)]
+    epoch, assigned = world.told(world.enter("d"))
+    assert epoch == 5
+    assert assigned is not None
+    assert world.consumer_group().target_epoch == 5
+
+
 def test_a_topic_of_many_members_is_looked_up_once_for_an_assignment() -> None:
     """A group of hundreds of members that read hundreds of topics would look them up a hundred thousand times."""
 
