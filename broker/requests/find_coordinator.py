@@ -5,7 +5,7 @@ is connected to. The first request of all finds no topic: it starts the creation
 COORDINATOR_NOT_AVAILABLE.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Generator, Iterable, Mapping
 from enum import IntEnum
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from common.metadata.state import MetadataState
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from common.slices import ELEMENTS_PER_SLICE, at_once, result_in_slices
 
 _SEVERAL_KEYS_FIRST_VERSION = 4
 _NO_NODE = -1
@@ -48,12 +49,15 @@ class FindCoordinatorHandler:
         self._key_partitions = key_partitions
         self._topics = topics
 
-    def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-        """Names the coordinator of each key, or the error for this key."""
+    def handle(
+        self, context: RequestContext, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+        """Names the coordinator of each key, or the error for this key. Those of many keys are found in slices."""
         if context.api_version >= _SEVERAL_KEYS_FIRST_VERSION:
             keys = dict.fromkeys(request.coordinator_keys)
-            return FindCoordinatorResponse(
-                coordinators=[self._find(key, request.key_type, context.listener_name) for key in keys]
+            finding = self._find_all(keys, request.key_type, context.listener_name)
+            return (
+                at_once(finding) if len(keys) <= ELEMENTS_PER_SLICE else result_in_slices(finding, items=ELEMENTS_PER_SLICE)
             )
         found = self._find(request.key, request.key_type, context.listener_name)
         return FindCoordinatorResponse(
@@ -63,6 +67,16 @@ class FindCoordinatorHandler:
             host=found.host,
             port=found.port,
         )
+
+    def _find_all(
+        self, keys: Iterable[str], key_type: int, listener_name: str
+    ) -> Generator[None, None, FindCoordinatorResponse]:
+        """Yields after each key."""
+        response = FindCoordinatorResponse()
+        for key in keys:
+            response.coordinators.append(self._find(key, key_type, listener_name))
+            yield
+        return response
 
     def _find(self, key: str, key_type: int, listener_name: str) -> Coordinator:
         name = _TOPICS.get(key_type)

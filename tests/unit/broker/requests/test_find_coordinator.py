@@ -1,5 +1,6 @@
 """FindCoordinator: every version, every kind of key, and each reason for which there is no coordinator now."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from common.records.metadata_records import BrokerEndpoint
+from common.slices import ELEMENTS_PER_SLICE
 from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import partition, register, replay, topic
 
@@ -60,6 +62,7 @@ def ask(
         request = FindCoordinatorRequest(key=key, key_type=key_type)
     handler = FindCoordinatorHandler(state, KeyPartitions(state), topics)
     answer = handler.handle(context(ApiKey.FIND_COORDINATOR, version, listener_name=listener), request)
+    assert isinstance(answer, FindCoordinatorResponse)
     received = over_the_wire(answer, version)
     assert isinstance(received, FindCoordinatorResponse)
     if version < 4:
@@ -98,10 +101,10 @@ def test_a_topic_that_grows_does_not_move_the_groups() -> None:
     asked = context(ApiKey.FIND_COORDINATOR, NEWEST, listener_name="PLAINTEXT")
     groups = [f"group-{number}" for number in range(6)]
     request = FindCoordinatorRequest(coordinator_keys=groups)
-    before = handler.handle(asked, request).coordinators
+    before = handler.handle(asked, request)
     replay(partition(1, 2, [1, 2], directories=[UNASSIGNED] * 2, leader=1), into=state)
     assert any(group_partition(each, 3) != group_partition(each, 2) for each in groups)
-    assert handler.handle(asked, request).coordinators == before
+    assert handler.handle(asked, request) == before
 
 
 def test_several_keys_are_answered_each() -> None:
@@ -109,6 +112,28 @@ def test_several_keys_are_answered_each() -> None:
     first, second = group_of(0), group_of(1)
     (found, _) = ask(image(), first, second, first)
     assert [(each.key, each.node_id) for each in found] == [(first, 1), (second, 2)]
+
+
+def test_the_coordinators_of_many_keys_are_found_in_slices() -> None:
+    """Counts the turns of the event loop. The answers are in the order of the keys."""
+    state = image()
+    groups = [f"group-{number}" for number in range(3 * ELEMENTS_PER_SLICE)]
+
+    async def scenario() -> tuple[FindCoordinatorResponse, int]:
+        asked = context(ApiKey.FIND_COORDINATOR, NEWEST, listener_name="PLAINTEXT")
+        handler = FindCoordinatorHandler(state, KeyPartitions(state), Topics())
+        answer = handler.handle(asked, FindCoordinatorRequest(coordinator_keys=groups))
+        assert not isinstance(answer, FindCoordinatorResponse)
+        finding, turns = asyncio.ensure_future(answer), 0
+        while not finding.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return await finding, turns
+
+    response, turns = asyncio.run(scenario())
+    assert turns > 2
+    assert [each.key for each in response.coordinators] == groups
+    assert {each.node_id for each in response.coordinators} == {1, 2}
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
@@ -163,6 +188,8 @@ def test_a_client_hears_why_the_topic_cannot_be_created(refused: str | None) -> 
     state = replay(register(1))
     handler = FindCoordinatorHandler(state, KeyPartitions(state), Topics(refused))
     asked = context(ApiKey.FIND_COORDINATOR, NEWEST, listener_name="PLAINTEXT")
-    (found,) = handler.handle(asked, FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
+    answer = handler.handle(asked, FindCoordinatorRequest(coordinator_keys=["g"]))
+    assert isinstance(answer, FindCoordinatorResponse)
+    (found,) = answer.coordinators
     told = f"{NAME} is being created." if refused is None else f"{NAME} cannot be created: {refused}"
     assert (found.error_code, found.error_message) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, told)
