@@ -7,6 +7,7 @@ import asyncio
 import errno
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -14,7 +15,7 @@ from broker.hosting import moves, replica_copy
 from broker.hosting.moves import Moves
 from broker.hosting.partition import Partition
 from broker.hosting.replica_copy import ReplicaCopy
-from common.environment.interface import LogDirError
+from common.environment.interface import LogDirError, SpaceStat
 from common.ids import DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import FeatureLevelRecord
@@ -158,6 +159,34 @@ def test_cancelling_takes_the_assignment_back() -> None:
             await cluster.until(lambda: set(folders(cluster, "b")) <= {"t-0-delete"})
             assert cluster[1].partition().directory_id == directory(1, "a")
         assert await cluster.read_all(1) == ["one"]
+
+    run(scenario)
+
+
+def test_moves_that_begin_together_need_room_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directory b has room for two of four replicas, and for another one once a move is cancelled. What the moves need is
+    added up once, and not for each of them: for 1,000 moves that took most of a second of the event loop."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assign_directories(cluster)
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic(*[[1]] * 8)
+        await cluster.started()
+        in_a = [index for index in range(8) if cluster[1].partition(index).directory_id == directory(1, "a")]
+        assert len(in_a) == 4
+        for index in in_a:
+            assert (await cluster.produce(1, "a record", index=index)).error_code == ErrorCode.NONE
+        moves = cluster[1].replicas.moves
+        usable_bytes = 2 * cluster[1].partition(in_a[0]).log.size_bytes + moves._settings.free_bytes_min
+        monkeypatch.setattr(moves, "_space", lambda _: SpaceStat(usable_bytes, usable_bytes, 1))
+        with patch.object(moves, "bytes_to_go", wraps=moves.bytes_to_go) as added_up:
+            errors = [alter(cluster, path(1, "b"), index=index) for index in in_a]
+            assert errors == [ErrorCode.NONE] * 2 + [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+            assert alter(cluster, path(1, "a"), index=in_a[1]) is ErrorCode.NONE
+            errors = [alter(cluster, path(1, "b"), index=index) for index in in_a[2:]]
+            assert errors == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+        # Once for each directory.
+        assert added_up.call_count == 2
 
     run(scenario)
 
