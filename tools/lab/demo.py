@@ -26,6 +26,7 @@ from admin.client import AdminClient
 from admin.errors import RequestFailed
 from admin.topics import NewTopic, PartitionDescription
 from common.protocol.errors import ErrorCode
+from tools.arguments import int32, seconds
 from tools.errors import ToolError
 from tools.kafka.admin_run import run_admin
 from tools.lab import demo_report
@@ -48,13 +49,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     parser.add_argument("--dir", type=Path, help="a new or empty folder for the cluster (default: a temporary one)")
-    parser.add_argument("--rate", type=int, default=1000, metavar="N", help="records per second (default 1000)")
-    parser.add_argument("--before", type=float, default=4.0, metavar="S", help="seconds of writing before the disk dies")
-    parser.add_argument("--after", type=float, default=6.0, metavar="S", help="seconds of writing after the disk has died")
+    parser.add_argument("--rate", type=_positive, default=1000, metavar="N", help="records per second (default 1000)")
+    parser.add_argument("--before", type=seconds, default=4.0, metavar="S", help="seconds of writing before the disk dies")
+    parser.add_argument("--after", type=seconds, default=6.0, metavar="S", help="seconds of writing after the disk has died")
     parser.add_argument(
         "--report", action="store_true", help="export the metadata afterwards and check Spark's report on it"
     )
     parser.add_argument("--plain", action="store_true", help="use plain directories even if loop-mounted disks are possible")
+
+
+def _positive(text: str) -> int:
+    number = int32(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not valid; it takes at least 1")
+    return number
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -49,3 +49,13 @@ def test_a_folder_that_is_in_use_is_refused(tmp_path: Path, capsys: pytest.Captu
     assert diskraft.main(["demo", "--plain", "--dir", str(precious)]) == 1
     assert f"{precious} cannot be used: it is not a directory" in capsys.readouterr().err
     assert precious.exists()
+
+
+@pytest.mark.parametrize("nonsense", [("--rate", "0"), ("--rate", "-5"), ("--before", "-1"), ("--after", "nan")])
+def test_a_demo_that_would_show_nothing_is_refused(nonsense: tuple[str, str], tmp_path: Path) -> None:
+    # Without records there would be no loss either, and the demo would succeed.
+    folder = tmp_path / "demo"
+    with pytest.raises(SystemExit) as ended:
+        diskraft.main(["demo", "--plain", "--dir", str(folder), *nonsense])
+    assert ended.value.code == 1
+    assert not folder.exists()
