@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.arguments import seconds
+from tools.errors import ToolError
 from tools.lab.disk_faults import HOWS, SECONDS, make_happen, make_room
 from tools.lab.disk_lab import FILE_SYSTEMS, heal_disk, make_disk, remove_disk, replace_disk, revive_disk
 
@@ -41,6 +42,8 @@ def add_commands(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs one subcommand on the given disks. Raises ToolError."""
     paths = [path.absolute() for path in arguments.paths]
+    if Path("/") in paths:
+        raise ToolError("/ is not a disk of the lab: its image could not stand beside it")
     if arguments.action == "kill":
         make_happen(arguments.how, paths, seconds=arguments.seconds)
     for path in paths:

@@ -268,3 +268,12 @@ def test_a_partition_that_is_being_reassigned_is_left_alone(cluster: Cluster) ->
     message = "t-0 is already being reassigned; wait, or cancel it with kafka-reassign-partitions"
     assert cluster("move", "t-0", f"3:{cluster.first}", "--from", "1") == (1, [], [message])
     assert cluster.changes == []
+
+
+# --- the lab ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["make", "kill", "heal", "revive", "replace", "remove"])
+def test_the_root_directory_is_no_disk(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["disks", action, "/"]) == 1
+    assert capsys.readouterr().err == "/ is not a disk of the lab: its image could not stand beside it\n"
