@@ -200,8 +200,9 @@ class MetadataFiles:
                 reasons.append(f"{path.name}: {error}")
                 continue
             return Snapshot(snapshot_id, parsed.last_contained_timestamp, split_batches(content))
+        begins = "there are no segments" if first is None else f"the log begins at offset {first}"
         raise _Unreadable(
-            f"{self._folder}: the log begins at offset {first}, and no snapshot covers the offsets from {next_offset} on "
+            f"{self._folder}: {begins}, and no snapshot covers the offsets from {next_offset} on "
             f"({'; '.join(reasons) or 'there is none'})"
         )
 

@@ -141,7 +141,11 @@ def test_a_snapshot_that_is_not_whole_is_passed_over(tmp_path: Path) -> None:
     first.write_bytes(first.read_bytes()[:-80])
     assert [entry for entry in told(MetadataFiles(made.path)) if entry.startswith("snapshot")] == ["snapshot 5"]
     second.unlink()
-    with pytest.raises(DamagedLog, match="no snapshot covers the offsets from 0"):
+    with pytest.raises(DamagedLog, match="the log begins at offset 3, and no snapshot covers the offsets from 0"):
+        told(MetadataFiles(made.path))
+    for segment in made.folder.glob("*.log"):
+        segment.unlink()
+    with pytest.raises(DamagedLog, match="there are no segments, and no snapshot covers the offsets from 0"):
         told(MetadataFiles(made.path))
 
 
