@@ -13,6 +13,7 @@ from common.metadata.metadata_version import (
     DEFAULT_LEVEL,
     DIRECTORY_NUMBERING_FEATURE,
     DIRECTORY_NUMBERING_KIP858,
+    GROUP_VERSION_FEATURE,
     METADATA_VERSION_FEATURE,
     TRANSACTION_VERSION_FEATURE,
 )
@@ -28,7 +29,10 @@ _BOOTSTRAP_EPOCH = LeaderEpoch(0)
 
 
 def bootstrap_records(
-    metadata_version: int = DEFAULT_LEVEL, numbering: Numbering = Numbering.KIP858, transaction_version: int = 0
+    metadata_version: int = DEFAULT_LEVEL,
+    numbering: Numbering = Numbering.KIP858,
+    transaction_version: int = 0,
+    group_version: int = 0,
 ) -> list[ApiMessageAndVersion]:
     """Returns the records of a cluster with these features. Those at level 0 have none."""
     levels = [(METADATA_VERSION_FEATURE, metadata_version)]
@@ -36,6 +40,8 @@ def bootstrap_records(
         levels.append((DIRECTORY_NUMBERING_FEATURE, DIRECTORY_NUMBERING_KIP858))
     if transaction_version:
         levels.append((TRANSACTION_VERSION_FEATURE, transaction_version))
+    if group_version:
+        levels.append((GROUP_VERSION_FEATURE, group_version))
     return [ApiMessageAndVersion(FeatureLevelRecord(name=name, feature_level=level), 0) for name, level in levels]
 
 

@@ -20,10 +20,11 @@ from common.environment.interface import Environment, LogDir, LogDirError, LogDi
 from common.environment.real import RealEnvironment
 from common.ids import DirectoryId, uuid_text
 from common.metadata.metadata_version import (
+    CONTROLLER_FEATURES,
     DEFAULT_LEVEL,
     DEFAULT_TRANSACTION_VERSION,
-    EPOCH_BUMP_TRANSACTION_VERSION,
     FURTHER_FEATURES_LEVEL,
+    GROUP_VERSION_FEATURE,
     LATEST_LEVEL,
     LEVEL_NAMES,
     METADATA_VERSION_FEATURE,
@@ -166,13 +167,14 @@ async def _format(arguments: argparse.Namespace) -> int:
         raise ToolError("--cluster-id is empty; kafka-storage random-uuid makes one")
     metadata_directory_id = _check_quorum(config, arguments)
     numbering = Numbering(arguments.directory_numbering)
-    level, transaction_version = _chosen_levels(arguments, numbering)
+    level, transaction_version, group_version = _chosen_levels(arguments, numbering)
     await format_directories(
         RealEnvironment("kafka-storage"),
         config,
         cluster_id=arguments.cluster_id,
         level=level,
         transaction_version=transaction_version,
+        group_version=group_version,
         numbering=numbering,
         ignore_formatted=arguments.ignore_formatted,
         metadata_directory_id=metadata_directory_id,
@@ -234,6 +236,7 @@ async def format_directories(
     level: int,
     ignore_formatted: bool,
     transaction_version: int = 0,
+    group_version: int = 0,
     numbering: Numbering = Numbering.KIP858,
     metadata_directory_id: DirectoryId | None = None,
     say: Callable[[str], None] = _nothing,
@@ -258,7 +261,7 @@ async def format_directories(
             explain(f"{path}: {why}")
         if not found.empty and not found.formatted:
             raise ToolError("No available log directories to format.")
-        bootstrap = make_bootstrap_checkpoint(bootstrap_records(level, numbering, transaction_version))
+        bootstrap = make_bootstrap_checkpoint(bootstrap_records(level, numbering, transaction_version, group_version))
         await _format_found(env, config, found, cluster_id, level, bootstrap, metadata_directory_id, say)
     finally:
         await found.close()
@@ -325,40 +328,39 @@ def _verify(config: ServerConfig, found: _Found, cluster_id: str | None) -> None
         raise ToolError(str(conflict)) from conflict
 
 
-def _chosen_levels(arguments: argparse.Namespace, numbering: Numbering) -> tuple[int, int]:
-    """Returns the levels of metadata.version and transaction.version."""
+def _chosen_levels(arguments: argparse.Namespace, numbering: Numbering) -> tuple[int, int, int]:
+    """Returns the levels of metadata.version, transaction.version and group.version."""
     features: dict[str, str] = {}
     for text in arguments.feature:
         name, separator, value = text.partition("=")
-        if not separator or name not in (METADATA_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE):
+        if not separator or name not in (METADATA_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE, GROUP_VERSION_FEATURE):
             raise ToolError(
-                f"--feature {text} is not supported; it takes {METADATA_VERSION_FEATURE}=LEVEL and "
-                f"{TRANSACTION_VERSION_FEATURE}=LEVEL"
+                f"--feature {text} is not supported; it takes {METADATA_VERSION_FEATURE}=LEVEL, "
+                f"{TRANSACTION_VERSION_FEATURE}=LEVEL and {GROUP_VERSION_FEATURE}=LEVEL"
             )
         features[name] = value
     if METADATA_VERSION_FEATURE in features and arguments.release_version is not None:
         raise ToolError("--release-version and --feature metadata.version are mutually exclusive; give only one")
     text = features.get(METADATA_VERSION_FEATURE, arguments.release_version)
     level = _chosen_metadata_version(text)
+    group_version = _further_level(GROUP_VERSION_FEATURE, features.get(GROUP_VERSION_FEATURE, "0"), level)
     chosen = features.get(TRANSACTION_VERSION_FEATURE)
     if chosen is not None:
-        return level, _transaction_version(chosen, level)
+        return level, _further_level(TRANSACTION_VERSION_FEATURE, chosen, level), group_version
     if text is None and numbering is Numbering.KIP858:
-        return level, DEFAULT_TRANSACTION_VERSION
+        return level, DEFAULT_TRANSACTION_VERSION, group_version
     # A named release has the features of that release. With Apache's numbering, nodes of Apache Kafka 3.9 shall be able to
     # join, which know no transaction.version above 0.
-    return level, transaction_version_of(level)
+    return level, transaction_version_of(level), group_version
 
 
-def _transaction_version(text: str, level: int) -> int:
-    known = [str(each) for each in range(EPOCH_BUMP_TRANSACTION_VERSION + 1)]
+def _further_level(name: str, text: str, level: int) -> int:
+    known = [str(each) for each in range(CONTROLLER_FEATURES[name].maximum + 1)]
     if text not in known:
-        raise ToolError(
-            f"--feature {TRANSACTION_VERSION_FEATURE}={text}: there is no such level; known are {', '.join(known)}"
-        )
+        raise ToolError(f"--feature {name}={text}: there is no such level; known are {', '.join(known)}")
     if int(text) > 0 and level < FURTHER_FEATURES_LEVEL:
         raise ToolError(
-            f"--feature {TRANSACTION_VERSION_FEATURE}={text} needs {METADATA_VERSION_FEATURE} "
+            f"--feature {name}={text} needs {METADATA_VERSION_FEATURE} "
             f"{level_name(FURTHER_FEATURES_LEVEL)} or newer, not {level_name(level)}"
         )
     return int(text)

@@ -12,6 +12,7 @@ from common.ids import DirectoryId, Uuid, uuid_from_text, uuid_text
 from common.metadata.metadata_version import (
     DEFAULT_LEVEL,
     DIRECTORY_NUMBERING_FEATURE,
+    GROUP_VERSION_FEATURE,
     TRANSACTION_VERSION_FEATURE,
     numbering_of,
 )
@@ -446,13 +447,23 @@ def test_format_with_a_transaction_version(tool: Tool, flags: list[str], level: 
     assert levels.get(TRANSACTION_VERSION_FEATURE, 0) == level
 
 
+@pytest.mark.parametrize("level", [0, 1])
+def test_format_with_a_group_version(tool: Tool, level: int) -> None:
+    """Brokers of Apache Kafka serve the consumer protocol at level 1."""
+    assert tool.format("-f", f"group.version={level}")[0] == 0
+    records = read_bootstrap_checkpoint((Path(tool.m) / "bootstrap.checkpoint").read_bytes())
+    levels = {each.record.name: each.record.feature_level for each in records if isinstance(each.record, FeatureLevelRecord)}
+    assert (levels.get(GROUP_VERSION_FEATURE, 0), levels[TRANSACTION_VERSION_FEATURE]) == (level, 2)
+
+
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
         (["-r", "9.9"], "'9.9' is no metadata.version"),
         (["-f", "metadata.version="], "'' is no metadata.version"),
         (["-f", "metadata.version"], "it takes metadata.version=LEVEL"),
-        (["-f", "group.version=1"], "group.version=1 is not supported"),
+        (["-f", "share.version=1"], "share.version=1 is not supported"),
+        (["-f", "group.version=2"], "there is no such level; known are 0, 1"),
         (["-f", "transaction.version=3"], "there is no such level; known are 0, 1, 2"),
         (["-f", "transaction.version=1", "-r", "3.3-IV2"], "transaction.version=1 needs metadata.version 3.3-IV3"),
         (["-r", "3.9", "-f", "metadata.version=21"], "mutually exclusive"),
