@@ -261,9 +261,11 @@ def validate_batch(header: BatchHeader, view: Buffer) -> None:
 
 
 def validate_produced_batch(header: BatchHeader, view: Buffer) -> None:
-    """Checks what `validate_batch` checks, and rejects what clients must not send: control batches, and a producer id
-    without a sequence."""
+    """Checks what `validate_batch` checks, and rejects what clients must not send: offsets of their own, control batches,
+    and a producer id without a sequence."""
     validate_batch(header, view)
+    if header.base_offset:
+        raise InvalidRecordBatch(f"the base offset of a client's batch is 0, not {header.base_offset}")
     if header.attributes & CONTROL_BIT:
         raise InvalidRecordBatch("a client may not write control records")
     if header.producer_id != NO_PRODUCER_ID and header.base_sequence < 0:

@@ -270,8 +270,9 @@ def test_an_unknown_compression_code_is_invalid() -> None:
         validate_batch(read_header(batch), batch)
 
 
-def test_clients_may_not_send_control_batches_or_lose_their_sequence() -> None:
-    """A control batch is valid in the log but is refused from a client, and so is a producer id without a sequence."""
+def test_clients_may_not_send_offsets_or_control_batches_or_lose_their_sequence() -> None:
+    """A control batch is valid in the log but is refused from a client, and so are a base offset other than 0 and a producer
+    id without a sequence."""
     control = encode_batch(GOLDEN_RECORDS, attributes=CONTROL_BIT)
     validate_batch(read_header(control), control)
     with pytest.raises(InvalidRecordBatch, match="control"):
@@ -279,7 +280,10 @@ def test_clients_may_not_send_control_batches_or_lose_their_sequence() -> None:
     without_sequence = encode_batch(GOLDEN_RECORDS, producer_id=9, producer_epoch=0)
     with pytest.raises(InvalidRecordBatch, match="sequence"):
         validate_produced_batch(read_header(without_sequence), without_sequence)
-    validate_produced_batch(read_header(GOLDEN), GOLDEN)
+    with pytest.raises(InvalidRecordBatch, match="base offset of a client's batch is 0, not 5"):
+        validate_produced_batch(read_header(GOLDEN), GOLDEN)
+    sent = resealed(GOLDEN, {0: bytes(8)})
+    validate_produced_batch(read_header(sent), sent)
 
 
 def test_records_that_do_not_fit_their_batch() -> None:
