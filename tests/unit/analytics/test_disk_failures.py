@@ -205,3 +205,13 @@ def test_a_log_without_failures(spark: SparkSession, tmp_path: Path) -> None:
     assert report(spark, begin(tmp_path / "metadata"), tmp_path / "out") == []
     with pytest.raises(AnalyticsError, match="holds no export"):
         report_disk_failures(spark, tmp_path / "nothing")
+
+
+def test_an_export_with_a_damaged_file(spark: SparkSession, tmp_path: Path) -> None:
+    """A file that was cut short, or is empty, is one line, and not Spark's hundred."""
+    assert report(spark, begin(tmp_path / "metadata"), tmp_path / "out") == []
+    (exported,) = (tmp_path / "out").glob("*.parquet")
+    for content in (exported.read_bytes()[:-1], b""):
+        exported.write_bytes(content)
+        with pytest.raises(AnalyticsError, match=f"{exported.name} is damaged; remove it"):
+            report_disk_failures(spark, tmp_path / "out")
