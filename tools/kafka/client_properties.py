@@ -59,6 +59,8 @@ _ASSIGNORS: Final[Mapping[str, str]] = MappingProxyType(
         "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
     }
 )
+# librdkafka would take more.
+_ACKS: Final = ("all", "-1", "0", "1")
 # -1 lets the operating system choose, in Java.
 _SYSTEM_BUFFER: Final = "-1"
 
@@ -94,7 +96,10 @@ def producer_settings(properties: Mapping[str, str]) -> Properties:
     settings.setdefault("delivery.timeout.ms", DELIVERY_TIMEOUT_MS)
     if "transactional.id" in settings:
         _fit_into_transaction(settings)
-    is_safe = settings.get("acks", "-1").lower() in ("-1", "all") and settings.get("retries", "1") != "0"
+    acks = settings.get("acks", "-1").strip().lower()
+    if acks not in _ACKS:
+        raise ToolError(f"acks={acks} is not valid; it takes {', '.join(_ACKS)}")
+    is_safe = acks in ("-1", "all") and settings.get("retries", "1") != "0"
     settings.setdefault("enable.idempotence", str(is_safe).lower())
     return settings
 

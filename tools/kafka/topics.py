@@ -14,6 +14,7 @@ from typing import Any
 from admin.client import AdminClient
 from admin.configs import ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from admin.errors import AdminError
+from admin.partitions import TopicPartition
 from admin.reassignments import PartitionReassignment
 from admin.topics import (
     BROKER_DEFAULT,
@@ -33,6 +34,8 @@ REPLICATION_FACTOR_MAX = 32_767
 # What fits into the request. The controller takes fewer.
 PARTITIONS_MAX = 2**31 - 1
 FAILED = "Error while executing topic command "
+# How long --describe waits for the reassignments in progress.
+REASSIGNMENTS_MS = 10_000
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -265,7 +268,7 @@ async def _describe(admin: AdminClient, arguments: argparse.Namespace) -> None:
         or arguments.at_min_isr_partitions
     )
     described = await _described(admin, arguments)
-    reassignments = await admin.list_partition_reassignments() if described else {}
+    reassignments = await _reassignments(admin) if described else {}
     for topic, configs in described:
         ongoing = {each.partition: found for each, found in reassignments.items() if each.topic == topic.name}
         min_isr = int(configs["min.insync.replicas"].value or "1") if "min.insync.replicas" in configs else 1
@@ -274,6 +277,16 @@ async def _describe(admin: AdminClient, arguments: argparse.Namespace) -> None:
         for partition in () if arguments.topics_with_overrides else topic.partitions:
             if _is_selected(partition, ongoing.get(partition.partition), arguments, min_isr):
                 print(_partition_line(topic.name, partition, ongoing.get(partition.partition)))
+
+
+async def _reassignments(admin: AdminClient) -> Mapping[TopicPartition, PartitionReassignment]:
+    """Only the controller knows what is in progress. While it does not answer, it matters most which partitions have a
+    leader, so the topics are described without it. Kafka's tool waits for a minute and then shows nothing."""
+    try:
+        return await admin.list_partition_reassignments(timeout_ms=REASSIGNMENTS_MS)
+    except AdminError as error:
+        print(f"Reassignments in progress are not shown: {error}", file=sys.stderr)
+        return {}
 
 
 async def _described(

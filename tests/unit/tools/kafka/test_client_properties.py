@@ -58,6 +58,11 @@ def test_idempotence_is_on_where_it_can_be(given: dict[str, str], is_idempotent:
     assert producer_settings(given)["enable.idempotence"] == is_idempotent
 
 
+def test_acks_that_the_java_client_does_not_know_are_refused() -> None:
+    with pytest.raises(ToolError, match="acks=2 is not valid; it takes all, -1, 0, 1"):
+        producer_settings({"acks": "2"})
+
+
 @pytest.mark.parametrize(
     ("given", "delivery_timeout"),
     [

@@ -39,6 +39,7 @@ from common.protocol.messages.metadata import (
 )
 from tests.unit.common.metadata.builders import topic_id
 from tests.unit.tools.fake_broker import Answer, FakeBroker
+from tools.kafka import topics
 from tools.kafka.topics import main
 
 IDS = {"orders": topic_id(1), "order-lines": topic_id(2), "__consumer_offsets": topic_id(3)}
@@ -272,6 +273,16 @@ def test_topics_are_described_in_kafkas_lines(tool: Tool) -> None:
         ],
         [],
     )
+
+
+def test_topics_are_described_also_without_a_controller(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker answers so when the controller has not answered it in time."""
+    monkeypatch.setattr(topics, "REASSIGNMENTS_MS", 100)
+    timed_out = ListPartitionReassignmentsResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+    tool.broker.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _: timed_out
+    status, lines, errors = tool("--describe", "--unavailable-partitions")
+    assert (status, [line.split("\t")[1:3] for line in lines]) == (0, [["Topic: order-lines", "Partition: 1"]])
+    assert errors[-1].startswith("Reassignments in progress are not shown: Timed out")
 
 
 def test_eligible_leader_replicas_are_shown_if_the_broker_knows_them(tool: Tool) -> None:
