@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from admin.brokers import ClusterDescription
 from admin.client import AdminClient
-from admin.errors import AdminError
+from admin.errors import AdminError, InvalidArgument
 from admin.log_dirs import LogDirInfo
 from admin.partitions import TopicPartition, TopicPartitionReplica
 from admin.topics import TopicDescription
@@ -98,8 +99,12 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 async def _disks(admin: AdminClient) -> list[disk_overview.Disk]:
-    cluster = await admin.describe_cluster()
-    described = admin.describe_log_dirs(cluster.broker_ids, timeout_ms=ANSWER_MS)
+    cluster = await _cluster(admin)
+    for broker in cluster.brokers:
+        if broker.is_fenced:
+            print(f"broker {broker.broker_id} is down or fenced, so its disks are not shown", file=sys.stderr)
+    in_service = [broker.broker_id for broker in cluster.brokers if not broker.is_fenced]
+    described = admin.describe_log_dirs(in_service, timeout_ms=ANSWER_MS)
     leaders = disk_overview.leaders_of(await _topics(admin))
     log_dirs = {}
     for broker_id, future in described.items():
@@ -109,6 +114,14 @@ async def _disks(admin: AdminClient) -> list[disk_overview.Disk]:
             # The other brokers' disks are worth a look all the same, perhaps more than ever.
             print(f"broker {broker_id} does not describe its log directories: {error}", file=sys.stderr)
     return disk_overview.disks(log_dirs, leaders, _directory_ids(cluster.cluster_id, log_dirs))
+
+
+async def _cluster(admin: AdminClient) -> ClusterDescription:
+    try:
+        return await admin.describe_cluster(include_fenced_brokers=True)
+    except InvalidArgument:
+        # A broker of Apache Kafka before 4.1 does not say which are fenced.
+        return await admin.describe_cluster()
 
 
 async def _topics(admin: AdminClient) -> list[TopicDescription]:

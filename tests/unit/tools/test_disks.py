@@ -23,6 +23,7 @@ from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from common.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -58,6 +59,7 @@ class Cluster:
         # How often DescribeCluster is answered; then it fails.
         self.answers_left = 100
         self.silent: set[int] = set()
+        self.fenced: set[int] = set()
         self.brokers = {broker_id: self._broker(broker_id) for broker_id in (1, 2, 3)}
         for broker in self.brokers.values():
             broker.members = self.brokers
@@ -78,7 +80,7 @@ class Cluster:
         self.answers_left -= 1
         if self.answers_left < 0:
             return DescribeClusterResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="enough")
-        brokers = [DescribeClusterBroker(broker_id=id_) for id_ in self.brokers]
+        brokers = [DescribeClusterBroker(broker_id=id_, is_fenced=id_ in self.fenced) for id_ in self.brokers]
         return DescribeClusterResponse(cluster_id="the-cluster", brokers=brokers)
 
     def _metadata(self, _request: MetadataRequest) -> MetadataResponse:
@@ -204,6 +206,27 @@ def test_a_broker_that_refuses_does_not_hide_the_others(cluster: Cluster) -> Non
         ["broker 2 does not describe its log directories: CLUSTER_AUTHORIZATION_FAILED"],
     )
     assert [broker["broker"] for broker in json.loads(line)["brokers"]] == [1, 3]
+
+
+def test_a_broker_that_is_down_is_named(cluster: Cluster) -> None:
+    cluster.fenced = {3}
+    status, (line,), errors = cluster("list", "--format", "json")
+    assert (status, errors) == (0, ["broker 3 is down or fenced, so its disks are not shown"])
+    assert [broker["broker"] for broker in json.loads(line)["brokers"]] == [1, 2]
+
+
+def test_a_broker_of_apache_kafka_3_9_does_not_say_which_are_down(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = FakeBroker._versions
+
+    def older(broker: FakeBroker) -> ApiVersionsResponse:
+        response = versions(broker)
+        (served,) = [each for each in response.api_keys if each.api_key == ApiKey.DESCRIBE_CLUSTER]
+        served.max_version = 1
+        return response
+
+    monkeypatch.setattr(FakeBroker, "_versions", older)
+    status, (line,), errors = cluster("list", "--format", "json")
+    assert (status, errors, len(json.loads(line)["brokers"])) == (0, [], 3)
 
 
 def test_a_closed_pipe_ends_the_list(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
