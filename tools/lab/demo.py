@@ -353,23 +353,21 @@ class Writer:
     def _write(self) -> None:
         started = time.monotonic()
         while not self._stopped.is_set():
-            due = int((time.monotonic() - started) * self._rate)
-            while self.sent < due:
-                self._send(self.sent)
+            is_due = self.sent < int((time.monotonic() - started) * self._rate)
+            if is_due and self._may_send(self.sent):
                 self.sent += 1
-            self._producer.poll(0.005)
-
-    def _send(self, number: int) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    TOPIC, str(number).encode(), partition=number % PARTITIONS, on_delivery=self._delivered(number)
-                )
-            except BufferError:
-                # The client's queue is full; it drains as acknowledgements come in.
-                self._producer.poll(0.05)
             else:
-                return
+                self._producer.poll(0.005)
+
+    def _may_send(self, number: int) -> bool:
+        """Sends the record, unless the client's queue is full. It drains as acknowledgements come in."""
+        try:
+            self._producer.produce(
+                TOPIC, str(number).encode(), partition=number % PARTITIONS, on_delivery=self._delivered(number)
+            )
+        except BufferError:
+            return False
+        return True
 
     def _delivered(self, number: int) -> Callable[[Any, Any], None]:
         def callback(error: Any, message: Any) -> None:

@@ -1,8 +1,10 @@
 """The demo measures no negative time, and ends with one line where the cluster does not answer."""
 
 import socket
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,31 @@ def test_a_topic_that_is_not_created_in_time_is_one_line(monkeypatch: pytest.Mon
         host, port = silent.getsockname()
         with pytest.raises(ToolError, match=r"Timed out waiting for .* Call: createTopics"):
             run_admin(f"{host}:{port}", demo._create_topic)
+
+
+class Client:
+    """A producer that takes every record at once, or none."""
+
+    def __init__(self, is_full: bool) -> None:
+        self._is_full = is_full
+        self.asked = threading.Event()
+
+    def produce(self, *_: Any, **__: Any) -> None:
+        self.asked.set()
+        if self._is_full:
+            raise BufferError
+
+    def poll(self, _seconds: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_writer_stops_that_cannot_keep_up_with_its_rate(is_full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, client = demo.Writer("127.0.0.1:1", 10**9), Client(is_full)
+    monkeypatch.setattr(writer, "_producer", client)
+    with writer:
+        assert client.asked.wait(60)
+    assert not writer._thread.is_alive()
 
 
 def test_a_folder_that_is_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
