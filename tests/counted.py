@@ -1,6 +1,7 @@
 """Long work in slices: what it returns, and how often it yields."""
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Awaitable, Generator
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -15,3 +16,12 @@ def counted(work: Generator[None, None, Result]) -> tuple[Result, int]:
         except StopIteration as end:
             return end.value, yields
         yields += 1
+
+
+async def result_and_turns(asking: Awaitable[Result]) -> tuple[Result, int]:
+    """Returns the result, and how many turns of the event loop it took."""
+    answering, turns = asyncio.ensure_future(asking), 0
+    while not answering.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return answering.result(), turns

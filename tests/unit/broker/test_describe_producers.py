@@ -1,7 +1,5 @@
 """DescribeProducers on a simulated cluster: every replica answers for its own log."""
 
-import asyncio
-
 import pytest
 
 from broker.requests.describe_producers import DescribeProducersRequests
@@ -18,6 +16,7 @@ from common.protocol.messages.describe_producers import (
 from common.slices import ELEMENTS_PER_SLICE
 from common.storage.producers.state import ProducerEntry
 from common.storage.producers.state import ProducerState as ProducerEntries
+from tests.counted import result_and_turns
 from tests.unit.broker.cluster import Cluster, run
 from tests.unit.broker.requests.contexts import NoMemory, context
 from tests.unit.broker.test_idempotent_produce import elect, produce, sent, two_brokers
@@ -107,12 +106,9 @@ def test_many_producers_are_described_in_slices(*, is_many_partitions: bool) -> 
         answer = DescribeProducersRequests(cluster[1].replicas).handle(asked, request)
         assert not isinstance(answer, DescribeProducersResponse)
         assert memory.expected_bytes > 0
-        describing, turns = asyncio.ensure_future(answer), 0
-        while not describing.done():
-            await asyncio.sleep(0)
-            turns += 1
+        response, turns = await result_and_turns(answer)
         assert turns > 2
-        [topic] = (await describing).topics
+        [topic] = response.topics
         assert [each.partition_index for each in topic.partitions] == indexes
         assert [each.producer_id for each in topic.partitions[0].active_producers] == sorted(entries)
 
@@ -127,11 +123,8 @@ def test_many_topics_without_partitions_are_answered_in_slices() -> None:
             context(ApiKey.DESCRIBE_PRODUCERS, 0), DescribeProducersRequest(topics=topics)
         )
         assert not isinstance(answer, DescribeProducersResponse)
-        describing, turns = asyncio.ensure_future(answer), 0
-        while not describing.done():
-            await asyncio.sleep(0)
-            turns += 1
+        response, turns = await result_and_turns(answer)
         assert turns > 2
-        assert [each.name for each in (await describing).topics] == [each.name for each in topics]
+        assert [each.name for each in response.topics] == [each.name for each in topics]
 
     run(scenario)

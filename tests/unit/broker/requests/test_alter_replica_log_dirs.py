@@ -12,6 +12,7 @@ from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from common.slices import ITEMS_PER_SLICE
+from tests.counted import result_and_turns
 from tests.unit.broker.requests.contexts import context
 
 COUNT = 3 * ITEMS_PER_SLICE
@@ -28,11 +29,7 @@ async def turns_of(topics: list[AlterReplicaLogDirTopic]) -> tuple[AlterReplicaL
     answer = AlterReplicaLogDirsRequests(alter).handle(context(ApiKey.ALTER_REPLICA_LOG_DIRS, 2), request)
     if isinstance(answer, AlterReplicaLogDirsResponse):
         return answer, 0
-    altering, turns = asyncio.ensure_future(answer), 0
-    while not altering.done():
-        await asyncio.sleep(0)
-        turns += 1
-    return await altering, turns
+    return await result_and_turns(answer)
 
 
 def test_many_replicas_are_altered_in_slices() -> None:

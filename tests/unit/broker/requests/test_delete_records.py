@@ -15,6 +15,7 @@ from common.protocol.messages.delete_records import (
 )
 from common.slices import ELEMENTS_PER_SLICE, ITEMS_PER_SLICE
 from common.time_units import NS_PER_MS
+from tests.counted import result_and_turns
 from tests.unit.broker.cluster import Cluster, directory, path, run
 from tests.unit.broker.requests.contexts import context
 from tests.unit.broker.test_moves import alter, assign_directories, finished
@@ -197,12 +198,9 @@ def test_the_records_of_many_partitions_are_deleted_in_slices() -> None:
         asking = DeleteRecordsHandler(cluster[1].env, cluster[1].replicas).handle(
             context(ApiKey.DELETE_RECORDS, 2), _request(indexes, timeout_ms=1000)
         )
-        answering, turns = asyncio.ensure_future(asking), 0
-        while not answering.done():
-            await asyncio.sleep(0)
-            turns += 1
+        response, turns = await result_and_turns(asking)
         assert turns > len(indexes) // ITEMS_PER_SLICE
-        [topic] = (await answering).topics
+        [topic] = response.topics
         assert [each.partition_index for each in topic.partitions] == indexes
         assert {each.low_watermark for each in topic.partitions if each.partition_index == 0} == {3}
         assert {each.error_code for each in topic.partitions if each.partition_index} == {
@@ -237,12 +235,9 @@ def test_many_topics_without_partitions_are_answered_in_slices() -> None:
         asking = DeleteRecordsHandler(cluster[1].env, cluster[1].replicas).handle(
             context(ApiKey.DELETE_RECORDS, 2), DeleteRecordsRequest(topics=topics, timeout_ms=1000)
         )
-        answering, turns = asyncio.ensure_future(asking), 0
-        while not answering.done():
-            await asyncio.sleep(0)
-            turns += 1
+        response, turns = await result_and_turns(asking)
         assert turns > len(topics) // ITEMS_PER_SLICE
-        assert len((await answering).topics) == len(topics)
+        assert len(response.topics) == len(topics)
 
     run(scenario)
 

@@ -18,6 +18,7 @@ from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchRe
 from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log
 from common.storage.log_segments import LogRead
+from tests.counted import result_and_turns
 from tests.unit.broker.cluster import TOPIC, Cluster, batch, path, run, values
 from tests.unit.broker.requests.contexts import context
 
@@ -317,11 +318,7 @@ def test_many_partitions_are_answered_in_slices(has_session: bool, monkeypatch: 
         everything = request(*map(wanted, range(41)), max_wait_ms=0, session_epoch=0 if has_session else -1)
         result = handle(context(ApiKey.FETCH, 17), everything)
         assert isinstance(result, LightTask)
-        answering, turns = asyncio.ensure_future(result), 0
-        while not answering.done():
-            await asyncio.sleep(0)
-            turns += 1
-        response = await answering
+        response, turns = await result_and_turns(result)
         assert turns >= 16
         [topic] = response.responses
         assert [data.partition_index for data in topic.partitions] == [*range(41)]

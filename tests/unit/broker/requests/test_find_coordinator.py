@@ -16,6 +16,7 @@ from common.protocol.errors import ErrorCode
 from common.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from common.records.metadata_records import BrokerEndpoint
 from common.slices import ELEMENTS_PER_SLICE
+from tests.counted import result_and_turns
 from tests.unit.broker.requests.contexts import context, over_the_wire, versions
 from tests.unit.common.metadata.builders import partition, register, replay, topic
 
@@ -124,11 +125,7 @@ def test_the_coordinators_of_many_keys_are_found_in_slices() -> None:
         handler = FindCoordinatorHandler(state, KeyPartitions(state), Topics())
         answer = handler.handle(asked, FindCoordinatorRequest(coordinator_keys=groups))
         assert not isinstance(answer, FindCoordinatorResponse)
-        finding, turns = asyncio.ensure_future(answer), 0
-        while not finding.done():
-            await asyncio.sleep(0)
-            turns += 1
-        return await finding, turns
+        return await result_and_turns(answer)
 
     response, turns = asyncio.run(scenario())
     assert turns > 2

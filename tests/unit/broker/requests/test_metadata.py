@@ -24,6 +24,7 @@ from common.protocol.messages.metadata import (
 )
 from common.records.metadata_records import BrokerEndpoint, KnownRecord, RemoveTopicRecord
 from common.slices import ELEMENTS_PER_SLICE
+from tests.counted import result_and_turns
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.broker.requests.contexts import NoMemory, context, over_the_wire, versions
 from tests.unit.common.metadata.builders import directory, partition, register, replay, topic, topic_id
@@ -179,11 +180,7 @@ def test_many_topics_that_do_not_exist_are_answered_in_slices() -> None:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
         answer = broker.requests.handle_metadata(context(ApiKey.METADATA, NEWEST), request)
         assert not isinstance(answer, MetadataResponse)
-        describing, turns = asyncio.ensure_future(answer), 0
-        while not describing.done():
-            await asyncio.sleep(0)
-            turns += 1
-        return await describing, turns
+        return await result_and_turns(answer)
 
     response, turns = asyncio.run(scenario())
     assert turns > 2

@@ -1,6 +1,5 @@
 """ListOffsets and OffsetForLeaderEpoch requests."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from common.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from common.slices import ELEMENTS_PER_SLICE
+from tests.counted import result_and_turns
 from tests.unit.broker.cluster import Cluster, batch, run
 from tests.unit.broker.requests.contexts import context
 
@@ -247,12 +247,9 @@ def test_many_partitions_are_answered_in_slices(indexes: Sequence[int]) -> None:
         wanted = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in indexes]
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=wanted)])
         asking = ListOffsetsHandler(broker.replicas).handle(context(ApiKey.LIST_OFFSETS, 9), request)
-        answering, turns = asyncio.ensure_future(asking), 0
-        while not answering.done():
-            await asyncio.sleep(0)
-            turns += 1
+        response, turns = await result_and_turns(asking)
         assert turns > 2
-        [topic] = (await answering).topics
+        [topic] = response.topics
         assert [each.partition_index for each in topic.partitions] == list(dict.fromkeys(indexes))
 
     run(scenario)
@@ -271,12 +268,9 @@ def test_many_topics_without_partitions_are_answered_in_slices(api_key: ApiKey) 
             epochs = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=name) for name in names])
             asking = OffsetForLeaderEpochHandler(replicas).handle(context(api_key, 4), epochs)
             assert not isinstance(asking, OffsetForLeaderEpochResponse)
-        answering, turns = asyncio.ensure_future(asking), 0
-        while not answering.done():
-            await asyncio.sleep(0)
-            turns += 1
+        response, turns = await result_and_turns(asking)
         assert turns > 2
-        assert len((await answering).topics) == len(names)
+        assert len(response.topics) == len(names)
 
     run(scenario)
 
@@ -313,12 +307,9 @@ def test_many_epochs_are_looked_up_in_slices() -> None:
         request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=wanted)])
         asking = OffsetForLeaderEpochHandler(broker.replicas).handle(context(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4), request)
         assert not isinstance(asking, OffsetForLeaderEpochResponse)
-        answering, turns = asyncio.ensure_future(asking), 0
-        while not answering.done():
-            await asyncio.sleep(0)
-            turns += 1
+        response, turns = await result_and_turns(asking)
         assert turns > 2
-        [topic] = (await answering).topics
+        [topic] = response.topics
         assert [each.partition for each in topic.partitions] == [each.partition for each in wanted]
 
     run(scenario)
