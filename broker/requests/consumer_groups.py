@@ -42,7 +42,7 @@ class ConsumerGroupRequests:
         }
 
     def handle_heartbeat(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
-        """Answers once the records behind the answer are committed."""
+        """Answers once the records that the heartbeat has written are committed."""
         caller = Caller(
             client_id=context.client_id or "",
             client_host=f"/{context.peer_host}",

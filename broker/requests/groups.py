@@ -87,7 +87,7 @@ class GroupRequests:
 
     def handle_heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> Any:
         """While the group is being loaded, the answer is NONE, as in Apache Kafka: COORDINATOR_LOAD_IN_PROGRESS ends some
-        clients (aiokafka). The member's session starts anew when the load ends."""
+        clients (aiokafka). When the load ends, every member has its whole session timeout again."""
         waiting = waiting_for(context, request, while_loading=ErrorCode.NONE)
         self._perform(request, waiting, lambda shard, now: shard.heartbeat(now, waiting, request))
         return response_of(context, waiting)

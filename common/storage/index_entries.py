@@ -6,6 +6,7 @@ of the entries around the one that it returns. Elsewhere a wrong entry only lets
 """
 
 import struct
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -86,7 +87,7 @@ class IndexEntries:
         return bytes(self._content)
 
 
-class SegmentIndex:
+class SegmentIndex(ABC):
     """The index of one segment, whose offsets are relative to the segment's base offset in the file."""
 
     __slots__ = ("_entries", "base_offset")
@@ -100,8 +101,9 @@ class SegmentIndex:
         self._entries = IndexEntries(self.layout, self.in_order, content)
 
     @staticmethod
+    @abstractmethod
     def in_order(before: Entry, after: Entry) -> bool:
-        raise NotImplementedError
+        """Whether the second entry may follow the first."""
 
     def __len__(self) -> int:
         return len(self._entries)

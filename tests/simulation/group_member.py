@@ -9,6 +9,7 @@ generation keeps it out. So the member crashes then: it forgets its id and joins
 """
 
 import random
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from common.net.node_channel import ChannelError
@@ -51,7 +52,7 @@ NAMED_OFFSETS_VERSION = 9
 LOST_COORDINATOR = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-class Member:
+class Member(ABC):
     """What members by either protocol do alike. `step` does the next thing and never raises. A client is one member after
     another; `life` numbers them."""
 
@@ -75,11 +76,13 @@ class Member:
         except ChannelError:
             self._coordinator = None
 
+    @abstractmethod
     async def _work(self) -> None:
-        raise NotImplementedError
+        """Does what a member does next."""
 
+    @abstractmethod
     def _crash(self) -> None:
-        raise NotImplementedError
+        """Forgets the membership, as a client that has just started."""
 
     async def _send(self, request: Any, *, version: int | None = None, seconds: float = 3) -> Any:
         assert self._coordinator is not None

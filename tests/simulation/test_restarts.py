@@ -48,7 +48,7 @@ def test_directories_in_another_order_are_the_same_directories() -> None:
 
 
 def test_without_controlled_shutdown_a_broker_ends_at_once() -> None:
-    """As with Kafka, the controller hears of it when the session ends."""
+    """The controller notices only when the session times out, as in Apache Kafka."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await stop(cluster, 1)

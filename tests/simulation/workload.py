@@ -12,6 +12,7 @@ import random
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from common.ids import TopicId, TopicIdPartition
@@ -757,11 +758,14 @@ class Workload:
             self._spawn(self._change_cordons, self._new_client("client-cordons"))
         if settings.trim_pause is not None:
             self._spawn(self._trim, self._new_client("client-trims"))
-            self._spawn(self._produce_to_trimmed, self._new_client("client-trimmed-producer"))
-            self._spawn(self._consume_trimmed, self._new_client("client-trimmed-consumer"))
+            self._use("trimmed", self.trimmed_topics)
         if self.careless_topics:
-            self._spawn(self._produce_carelessly, self._new_client("client-careless-producer"))
-            self._spawn(self._consume_carelessly, self._new_client("client-careless-consumer"))
+            self._use("careless", self.careless_topics)
+
+    def _use(self, kind: str, topics: Sequence[str]) -> None:
+        """Starts a producer and a consumer of their own for topics whose records may go."""
+        self._spawn(partial(self._produce_to_one_of, topics), self._new_client(f"client-{kind}-producer"))
+        self._spawn(partial(self._consume_what_goes, topics), self._new_client(f"client-{kind}-consumer"))
 
     async def _start_transactions(self, admin: WorkloadClient, topic: str) -> None:
         created = await self._create(admin, topic)
@@ -970,39 +974,19 @@ class Workload:
             await client.pause(self._settings.trim_pause)
             await trims.change()
 
-    async def _produce_to_trimmed(self, client: WorkloadClient) -> None:
+    async def _produce_to_one_of(self, topics: Sequence[str], client: WorkloadClient) -> None:
         rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
         while not self._is_over:
-            await self._produce_to(client, rng, rng.choice(self.trimmed_topics), rng.randrange(self._settings.partitions))
+            await self._produce_to(client, rng, rng.choice(topics), rng.randrange(self._settings.partitions))
             await client.pause(self._settings.produce_pause)
 
-    async def _produce_carelessly(self, client: WorkloadClient) -> None:
-        rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
-        while not self._is_over:
-            await self._produce_to(client, rng, rng.choice(self.careless_topics), rng.randrange(self._settings.partitions))
-            await client.pause(self._settings.produce_pause)
-
-    async def _consume_carelessly(self, client: WorkloadClient) -> None:
-        """Like `_consume_on`, but begins again when an unclean election has taken away what was read."""
+    async def _consume_what_goes(self, topics: Sequence[str], client: WorkloadClient) -> None:
+        """Like `_consume_on`, but begins again at the log start when its position is gone: deleted, or taken away by an
+        unclean election."""
         rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
         positions: dict[TopicIdPartition, int] = {}
         while not self._is_over:
-            topic, index = rng.choice(self.careless_topics), rng.randrange(self._settings.partitions)
-            known = client.topics.get(topic)
-            if known is None:
-                await client.refresh(topic)
-            else:
-                poll = await self._poll_next(client, topic, index, known.topic_id, positions)
-                if poll is not None and poll.error == "OFFSET_OUT_OF_RANGE":
-                    positions.pop(TopicIdPartition(known.topic_id, index), None)
-            await client.pause(self._settings.poll_pause)
-
-    async def _consume_trimmed(self, client: WorkloadClient) -> None:
-        """Like `_consume_on`, but begins again at the log start when its position is deleted."""
-        rng = random.Random(f"{self._cluster.world.seed}/{client.name}/choices")
-        positions: dict[TopicIdPartition, int] = {}
-        while not self._is_over:
-            topic, index = rng.choice(self.trimmed_topics), rng.randrange(self._settings.partitions)
+            topic, index = rng.choice(topics), rng.randrange(self._settings.partitions)
             known = client.topics.get(topic)
             if known is None:
                 await client.refresh(topic)

@@ -262,8 +262,7 @@ def _for_producer(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     is_new = error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable
-    # There is no error that tells a producer that its broker is not authorized; INVALID_TXN_STATE says that nothing was
-    # confirmed.
+    # CLUSTER_AUTHORIZATION_FAILED is about the rights of this broker. The producer only learns that nothing was confirmed.
     if is_new or error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return ErrorCode.INVALID_TXN_STATE
     return error
