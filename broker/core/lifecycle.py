@@ -488,7 +488,8 @@ class BrokerLifecycle:
             return []
         self._shutdown_asked = True
         if self.state is not BrokerState.RUNNING or not self._settings.controlled_shutdown_enable:
-            # A broker that was never unfenced leads nothing, so there are no leaderships to move away.
+            # A broker that was never unfenced leads nothing, so there are no leaderships to move away. Without controlled
+            # shutdown they move when its session times out.
             return [ShutDownNow()]
         self._shutdown_deadline_ns = now_ns + self._settings.controlled_shutdown_timeout_ns
         self._send_soon(now_ns)
