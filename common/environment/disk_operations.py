@@ -31,6 +31,8 @@ _FINISHED_WRITES: Final = (4, 11, 15)
 # What counts for a file system whose settings are not in /sys: the most that any is known to take.
 _READAHEAD_KB: Final = 4096
 _LARGEST_READ_KB: Final = 1024
+# The kernel shortens a longer hint to the readahead of the device, which is this much by default.
+_BYTES_PER_HINT: Final = 128 * 1024
 
 # Tests replace these functions to make a healthy disk fail.
 _pwritev = os.pwritev
@@ -405,6 +407,16 @@ def read_range(fd: int, position: int, size: int) -> bytes:
 def examine_range(fd: int, position: int, size: int, examination: Callable[[bytes], object]) -> object:
     """Reads as `read_range` does, and returns what `examination` makes of the bytes."""
     return examination(read_range(fd, position, size))
+
+
+def read_and_bring_in(read: Callable[[], object], fd: int, position: int, size: int) -> object:
+    """Does the read and returns its result. Starts the reads of those pages of the range that are not in the page cache."""
+    result = read()
+    # Only a hint. If the disk fails, a read will say so.
+    with contextlib.suppress(OSError):
+        for start in range(position, position + size, _BYTES_PER_HINT):
+            os.posix_fadvise(fd, start, min(_BYTES_PER_HINT, position + size - start), os.POSIX_FADV_WILLNEED)
+    return result
 
 
 def truncate(fd: int, size: int) -> None:

@@ -63,6 +63,7 @@ class OpenFile:
         "cached_until_ns",
         "end",
         "fd",
+        "gap",
         "name",
         "reads_in_flight",
         "truncations",
@@ -97,6 +98,8 @@ class OpenFile:
         self.cached_from = 0
         self.cached_to = 0
         self.cached_until_ns = 0
+        # Position and size of a range of which few pages are missing in the page cache. The next read brings them in.
+        self.gap: tuple[int, int] | None = None
 
     def __del__(self) -> None:
         self._close(self.fd)

@@ -57,11 +57,14 @@ class PageCache:
 
     def is_cached(self, fd: int, position: int, size: int) -> bool:
         """Returns whether every page of the range is in the cache or is being read."""
-        if size <= 0:
-            return False
+        return size > 0 and self.missing_share(fd, position, size) == 0
+
+    def missing_share(self, fd: int, position: int, size: int) -> float:
+        """Returns the share of the range's pages that are neither in the cache nor being read; 1 after an error. `size` is
+        above 0."""
         self._range[0] = position
         self._range[1] = size
         if self._syscall(_SYS_CACHESTAT, fd, self._range, self._counts, 0) != 0:
-            return False
+            return 1
         pages = (position + size - 1) // _PAGE_SIZE - position // _PAGE_SIZE + 1
-        return self._counts[0] >= pages
+        return max(0, pages - self._counts[0]) / pages

@@ -61,6 +61,9 @@ _SUSPICIOUS_AGE_NS: Final = 100_000_000
 # For how long pages that were found in the page cache count as cached. Counting those of a long readahead takes as long as a
 # whole small fetch.
 _CACHED_NS: Final = 10_000_000
+# Under memory pressure the kernel drops single pages of a file. As long as one is missing in the readahead of a read, the
+# reader thread has to do it. Few missing pages are worth reading, many belong to a file that hardly anyone reads.
+_GAP_SHARE_MAX: Final = 1 / 16
 
 
 class RealLogFile(LogFile):
@@ -417,7 +420,10 @@ class RealLogDir(LogDir):
         now_ns = time.monotonic_ns()
         if file.cached_from <= position and ahead_end <= file.cached_to and now_ns < file.cached_until_ns:
             return True
-        if not self._page_cache.is_cached(file.fd, position, ahead_end - position):
+        missing = self._page_cache.missing_share(file.fd, position, ahead_end - position)
+        if missing:
+            if missing <= _GAP_SHARE_MAX:
+                file.gap = position, ahead_end - position
             return False
         # From the start of the range: the search that comes before a fetch reads the same range and more.
         file.cached_from, file.cached_to, file.cached_until_ns = position, ahead_end, now_ns + _CACHED_NS
@@ -475,6 +481,8 @@ class RealLogDir(LogDir):
         work: Callable[[], object] = partial(disk_operations.read_range, file.fd, position, size)
         if examination is not None:
             work = partial(disk_operations.examine_range, file.fd, position, size, examination)
+        if file.gap is not None:
+            work, file.gap = partial(disk_operations.read_and_bring_in, work, file.fd, *file.gap), None
         operation = self._operation(method, file.name, work, file)
         # The read must see the writes queued before it, so it waits for these writes if they may touch its range. Of the
         # operations queued after the read, only a truncation waits for it.

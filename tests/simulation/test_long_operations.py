@@ -24,7 +24,7 @@ def tiny_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tiny_slices")
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [7, 10])
 def test_a_seed_of_trouble_ends_well_in_slices(seed: int) -> None:
     """Disks, links and daemons fail between the slices too. Every node has the same image at the same offset, nothing that
     was acknowledged is lost, and all replicas are in sync in the end."""

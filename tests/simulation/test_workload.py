@@ -110,7 +110,7 @@ def test_clients_write_in_the_middle_of_a_swap(monkeypatch: pytest.MonkeyPatch) 
         checkers.at_end()
 
     # Whether a swap meets an append is a matter of timing, and most seeds have both cases.
-    for seed in range(1, 7):
+    for seed in range(3, 9):
         SimulatedWorld(seed=seed).run(scenario)
         if any(in_flight) and any(held):
             return

@@ -586,6 +586,28 @@ async def test_a_read_on_the_loop_starts_no_readahead(log_dir: RealLogDir) -> No
     assert [number for number in range(page_count) if cache.is_cached(fd, number * 4096, 1)] == cached
 
 
+@pytest.mark.parametrize("missing_mib", [2, 16])
+async def test_the_reader_thread_brings_in_the_few_pages_that_keep_reads_off_the_loop(
+    log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, missing_mib: int
+) -> None:
+    """Under memory pressure the kernel drops single pages. Nobody reads those ahead of an old record that many ask for, so
+    each of these reads would take the way through the reader thread. Many missing pages stay where they are."""
+    if not page_cache_is_answered():
+        pytest.skip("this kernel or file system does not answer cachestat and RWF_NOWAIT")
+    monkeypatch.setattr(log_dir._directory, "readahead_bytes", 64 << 20)
+    file = await written_file(log_dir, bytes(48 << 20))
+    await log_dir.fsync(file)
+    region: Any = log_dir.region(file, 0, 10)
+    assert log_dir.read_resident(region) == bytearray(10)
+    file.open_file.cached_until_ns = 0
+    # Whole pieces of 2 MiB, because the kernel evicts large pages whole or not at all.
+    os.posix_fadvise(file.open_file.fd, 32 << 20, missing_mib << 20, os.POSIX_FADV_DONTNEED)
+    again: Any = log_dir.region(file, 0, 11)
+    assert log_dir.read_resident(again) is None
+    assert await log_dir.read(file, 0, 11) == bytes(11)
+    assert log_dir.read_resident(again) == (bytearray(11) if missing_mib == 2 else None)
+
+
 async def test_the_end_of_a_file_is_read_on_the_loop_while_more_is_being_written(
     log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
