@@ -17,6 +17,8 @@ The file names are Kafka's, and so is what a start makes of them:
    rename; and its own rename is durable before X.log.swap loses its name. So a start that finds X.log.swap without
    X.txnindex.swap knows that X.txnindex belongs to it. A stale entry would be as bad as a missing one: if its marker is
    gone, readers would skip the producer's next transaction.
+5. A swap is Kafka's if X.index or X.timeindex is part of it. Kafka renames X.log first and then the indexes, so X.log.swap
+   is not ready while one of them still has the suffix .cleaned. Nothing of the old segments has gone by then.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -36,6 +38,9 @@ from common.storage.names import (
 )
 from common.storage.outstanding import Steps
 from common.storage.segment import Segment, SegmentFile
+
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+_SEGMENT_SUFFIXES = (LOG_SUFFIX, *_INDEX_SUFFIXES, TRANSACTION_INDEX_SUFFIX)
 
 
 async def open_cleaned(log_dir: LogDir, folder: str, base_offset: int) -> Segment:
@@ -77,59 +82,62 @@ async def finish_swaps(log_dir: LogDir, folder: str, names: Iterable[str]) -> bo
     """Completes the swaps that an earlier run began, and removes what it wrote for swaps that had not begun. Returns whether
     it changed anything. Raises LogDirError."""
     names = [*names]
-    cleaned = [base for name in names if (base := _base_offset(name, CLEANED_SUFFIX)) is not None]
-    swaps = sorted(base for name in names if (base := _base_offset(name, SWAP_SUFFIX)) is not None)
-    leftovers = [name for name in names if name.endswith(CLEANED_SUFFIX)]
-    # Kafka splits a segment that has grown too large into several, and renames the last one first. If one of them is not
-    # renamed yet, the old segment is still there.
-    leftovers += [segment_file(base) + SWAP_SUFFIX for base in swaps if cleaned and base > min(cleaned)]
-    swaps = [base for base in swaps if segment_file(base) + SWAP_SUFFIX not in leftovers]
-    new_files = {segment_file(base) + SWAP_SUFFIX for base in swaps} | {*_swapped_indexes(names, swaps)}
-    leftovers += [name for name in names if name.endswith(SWAP_SUFFIX) and name not in new_files]
-    new_indexes = {
-        base: name
-        for base in swaps
-        for suffix in (CLEANED_SUFFIX, SWAP_SUFFIX)
-        if (name := segment_file(base, TRANSACTION_INDEX_SUFFIX) + suffix) in names
+    cleaned = _bases(names, CLEANED_SUFFIX, *_SEGMENT_SUFFIXES)
+    by_kafka = {base for suffix in (CLEANED_SUFFIX, SWAP_SUFFIX) for base in _bases(names, suffix, *_INDEX_SUFFIXES)}
+    # Rule 5. If Kafka splits a segment that has grown too large, it renames the files of the last new segment first. So a
+    # .cleaned file of an earlier one shows as well that the old segment is still there.
+    swaps = [
+        base for base in _bases(names, SWAP_SUFFIX, LOG_SUFFIX) if not (base in by_kafka and cleaned and base >= cleaned[0])
+    ]
+    swapped_indexes = [*_swapped_indexes(names, swaps)]
+    new_indexes = {base for base in _bases(names, SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX) if base in swaps}
+    new_files = {
+        *(segment_file(base) + SWAP_SUFFIX for base in swaps),
+        *(segment_file(base, TRANSACTION_INDEX_SUFFIX) + SWAP_SUFFIX for base in new_indexes),
+        *swapped_indexes,
     }
-    for name in leftovers:
-        if name not in new_indexes.values():
+    # The .cleaned files go last: without them, the next start would complete the swap.
+    for suffix in (SWAP_SUFFIX, CLEANED_SUFFIX):
+        leftovers = [name for name in names if name.endswith(suffix) and name not in new_files]
+        for name in leftovers:
             await log_dir.remove(f"{folder}/{name}")
+        if leftovers:
+            await log_dir.fsync_dir(folder)
     bases = [parsed[0] for name in names if (parsed := parse_segment_file(name)) and parsed[1] == LOG_SUFFIX]
     for base in swaps:
         end_offset = await _end_offset(log_dir, f"{folder}/{segment_file(base)}{SWAP_SUFFIX}", base)
         for replaced in [base, *(each for each in bases if base < each < end_offset)]:
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES):
                 await log_dir.remove(f"{folder}/{segment_file(replaced, suffix)}")
-            if replaced != base or base in new_indexes:
+            # Rule 4 holds for our segments. Kafka gives a segment without aborted transactions no such file. A crash of this
+            # start may have given it its name; a compacted segment can do without, as it has no aborted records.
+            if replaced != base or base in new_indexes or base in by_kafka:
                 await log_dir.remove(f"{folder}/{segment_file(replaced, TRANSACTION_INDEX_SUFFIX)}")
         await log_dir.fsync_dir(folder)
         if base in new_indexes:
-            transactions = segment_file(base, TRANSACTION_INDEX_SUFFIX)
-            await log_dir.rename(f"{folder}/{new_indexes[base]}", f"{folder}/{transactions}")
+            transactions = f"{folder}/{segment_file(base, TRANSACTION_INDEX_SUFFIX)}"
+            await log_dir.rename(transactions + SWAP_SUFFIX, transactions)
             await log_dir.fsync_dir(folder)
         await log_dir.rename(f"{folder}/{segment_file(base)}{SWAP_SUFFIX}", f"{folder}/{segment_file(base)}")
         await log_dir.fsync_dir(folder)
-    for name in _swapped_indexes(names, swaps):
+    for name in swapped_indexes:
         await log_dir.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP_SUFFIX)}")
-    return bool(swaps or leftovers or new_files)
+    return any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names)
 
 
 def _swapped_indexes(names: Collection[str], swaps: Collection[int]) -> Iterator[str]:
     """Returns the index files that Kafka has written for compacted segments. It renames them after the segment. They show
     that the segment was complete (`common/storage/recovery.py`)."""
-    for name in names:
-        new_name = name.removesuffix(SWAP_SUFFIX)
-        parsed = parse_segment_file(new_name)
-        if new_name == name or parsed is None or parsed[1] not in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            continue
-        if parsed[0] in swaps or (segment_file(parsed[0]) in names and new_name not in names):
-            yield name
+    for suffix in _INDEX_SUFFIXES:
+        for base in _bases(names, SWAP_SUFFIX, suffix):
+            if base in swaps or (segment_file(base) in names and segment_file(base, suffix) not in names):
+                yield segment_file(base, suffix) + SWAP_SUFFIX
 
 
-def _base_offset(name: str, suffix: str) -> int | None:
-    parsed = parse_segment_file(name.removesuffix(suffix)) if name.endswith(suffix) else None
-    return parsed[0] if parsed is not None and parsed[1] == LOG_SUFFIX else None
+def _bases(names: Iterable[str], ending: str, *suffixes: str) -> list[int]:
+    """Returns the base offsets of the files with one of these suffixes and this ending, ascending."""
+    parsed = (parse_segment_file(name.removesuffix(ending)) for name in names if name.endswith(ending))
+    return sorted({each[0] for each in parsed if each is not None and each[1] in suffixes})
 
 
 async def _end_offset(log_dir: LogDir, path: str, base_offset: int) -> int:
