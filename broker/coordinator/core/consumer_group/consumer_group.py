@@ -71,6 +71,9 @@ class ConsumerGroup:
         self.needs_refresh = True
         # The regular expressions that match more topics than a record can name. They count as matching none.
         self.too_wide_regexes: set[str] = set()
+        # The epoch and the assignor whose target assignment was larger than a record; None if there is none. It is not
+        # computed again with each heartbeat.
+        self.refused_target: tuple[int, str] | None = None
         # The version of the set of topics to which the regular expressions were resolved, and when that was.
         self.resolved_version = -1
         self.resolved_ns: int | None = None

@@ -56,7 +56,10 @@ def assign(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> bool:
     """Computes the target assignment for the current epoch. Writes the targets that differ from those before.
 
     Returns False, and writes nothing, if a member would get more partitions than a record can name. The group keeps its
-    former target until its members or topics have changed."""
+    former target until its members or topics have changed, or the assignor."""
+    assignor = preferred_assignor(turn, group.members)
+    if group.refused_target == (group.epoch, assignor):
+        return False
     # A group of hundreds of members has as many subscriptions to the same topics, so look each topic up once.
     known = {name: topics.topic_ids[name] for name in group.subscribed_topics if name in topics.topic_ids}
     counts = {topic_id: len(topics.topics[topic_id].partitions) for topic_id in known.values()}
@@ -64,8 +67,9 @@ def assign(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> bool:
     for member in group.members:
         ids = frozenset([known[name] for name in group.topics_of(member) if name in known])
         specs[member.member_id] = MemberSpec(member.instance_id, ids, group.target(member.member_id))
-    assigned = ASSIGNORS[preferred_assignor(turn, group.members)](specs, counts)
+    assigned = ASSIGNORS[assignor](specs, counts)
     if not all(_fits_record(turn, group, member, assigned[member.member_id]) for member in group.members):
+        group.refused_target = group.epoch, assignor
         return False
     for member_id in sorted(assigned):
         if member_id not in group.targets() or assigned[member_id] != group.target(member_id):

@@ -1,9 +1,14 @@
 """ConsumerGroupHeartbeat from members that join and stay: answers, records and timers."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from broker.coordinator.core.consumer_group import target_assignment
+from broker.coordinator.core.consumer_group.assignment import Assignment
+from broker.coordinator.core.consumer_group.assignor import Assignor, MemberSpec
+from broker.coordinator.core.consumer_group.assignors import ASSIGNORS
 from broker.coordinator.core.consumer_group.target_assignment import metadata_hash
 from broker.coordinator.core.result import Caller, TimerChange
 from common.configuration.group import GroupConfig
@@ -451,6 +456,32 @@ def test_an_assignment_that_fits_no_record_is_not_made() -> None:
     assert epoch == 5
     assert assigned is not None
     assert world.consumer_group().target_epoch == 5
+
+
+def test_an_assignment_that_fits_no_record_is_not_computed_with_each_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only when something has changed: the members, their topics, or the assignor that most of them ask for."""
+    computed: list[str] = []
+
+    def counting(name: str) -> Assignor:
+        def assign(members: Mapping[str, MemberSpec], counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
+            computed.append(name)
+            return ASSIGNORS[name](members, counts)
+
+        return assign
+
+    world = ConsumerWorld(batch_bytes_max=1_000)
+    world.enter("a")
+    monkeypatch.setattr(target_assignment, "ASSIGNORS", {name: counting(name) for name in ASSIGNORS})
+    world.topics.add_partitions("t", 370)
+    world.change("t", has_other_names=False)
+    for _ in range(3):
+        world.beat("a", 1)
+    assert computed == ["uniform"]
+    for _ in range(2):
+        world.beat("a", 1, assignor="range")
+    assert computed == ["uniform", "range"]
+    assert world.refused(world.enter("b")) == "UNKNOWN_SERVER_ERROR"
+    assert len(computed) == 3
 
 
 def test_a_topic_of_many_members_is_looked_up_once_for_an_assignment() -> None:
