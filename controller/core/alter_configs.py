@@ -271,12 +271,18 @@ def _list_changed(
             message = f"Config value {operation.name.lower()} is not allowed for config key: {config.name}"
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
     elements = [each for each in before.get(config.name, _LIST_DEFAULTS.get(config.name, "")).split(",") if each]
-    for element in (config.value or "").split(","):
-        if operation is ConfigOperation.SUBTRACT:
-            elements = [each for each in elements if each != element]
-        elif element and element not in elements:
+    for element in _elements(config.value or ""):
+        if operation is ConfigOperation.APPEND and element not in elements:
             elements.append(element)
+        elif operation is ConfigOperation.SUBTRACT and element in elements:
+            elements.remove(element)
     return ",".join(elements)
+
+
+def _elements(value: str) -> list[str]:
+    """Returns the elements of a value as Kafka does: an empty value is an empty element, and otherwise empty elements count
+    unless they are the last ones."""
+    return [] if value and not value.strip(",") else value.rstrip(",").split(",")
 
 
 def _is_list(resource_type: int, key: str) -> bool:

@@ -81,6 +81,10 @@ def test_set_and_delete() -> None:
         ("0:1", APPEND, "0:1,1:1,0:2", "0:1,1:1,0:2"),
         ("0:1,1:1,0:2", SUBTRACT, "1:1,7:7", "0:1,0:2"),
         ("0:1", SUBTRACT, "0:1", ""),
+        ("0:1", APPEND, "", "0:1,"),
+        ("0:1,", APPEND, "1:1,", "0:1,1:1"),
+        (None, APPEND, ",", ""),
+        ("0:1,1:1,0:1", SUBTRACT, ",0:1", "1:1,0:1"),
     ],
 )
 def test_elements_of_a_list(before: str | None, operation: int, value: str, after: str) -> None:
@@ -96,6 +100,14 @@ def test_appending_to_a_list_begins_with_its_default() -> None:
     controller = cluster()
     assert controller.alter_configs(("cleanup.policy", APPEND, "compact")) == (ErrorCode.NONE, None)
     assert controller.records == [record("cleanup.policy", "delete,compact")]
+
+
+@pytest.mark.parametrize("value", ["", ",compact"])
+def test_an_empty_element_is_appended_as_well_and_refused_where_it_is_not_valid(value: str) -> None:
+    controller = cluster()
+    code, message = controller.alter_configs(("cleanup.policy", APPEND, value))
+    assert (code, controller.records) == (ErrorCode.INVALID_CONFIG, [])
+    assert message is not None
 
 
 @pytest.mark.parametrize("name", ["1", ""])
