@@ -16,6 +16,9 @@ directories contain:
 5. Otherwise at most one future log is promoted or resumed: the longest one that qualifies. A resumed one must not be in the
    directory of the current log. All others become strays.
 6. A -delete folder is kept while its replica has no log: it may be the only copy until the other disk returns.
+7. A copy that has got the partition's name is not served if the metadata names the directory that it was moving from, that
+   directory is offline, and the replica is in the ISR. Then the target failed before the move had ended, and the old log
+   may have taken records since. The disk with that log may return, so the copy stays as it is (`may_be_outdated`).
 """
 
 from collections.abc import Collection, Sequence
@@ -76,6 +79,19 @@ def decide_futures(situation: FuturesSituation) -> FuturesDecision:
         # If there are several future logs, the offline disk will show, once it is back, which of them is complete.
         return FuturesDecision(left=tuple(futures))
     return FuturesDecision(promoted=promoted, put_aside=_without(futures, promoted))
+
+
+def may_be_outdated(
+    *,
+    moved_from: DirectoryId,
+    named_by_metadata: DirectoryId | None,
+    is_origin_online: bool,
+    in_isr: bool,
+    any_offline: bool,
+) -> bool:
+    """Whether a current log that was moving from this directory may lack records that are there (rule 7). Without an offline
+    directory, that one was taken out of the configuration, and no better log will return."""
+    return named_by_metadata == moved_from and not is_origin_online and in_isr and any_offline
 
 
 def is_deletion_due(*, is_placed_here: bool, has_log: bool) -> bool:

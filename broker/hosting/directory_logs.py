@@ -35,6 +35,7 @@ from common.storage.copy_divergence import end_of_agreement
 from common.storage.empty_log import remove_empty_log
 from common.storage.errors import LogExists
 from common.storage.log import Log
+from common.storage.move_origin import load_move_origin, remove_move_origin
 from common.storage.names import (
     FolderKind,
     PartitionFolder,
@@ -68,6 +69,8 @@ class LoadedLog:
     high_watermark: Offset
     # Where compaction goes on, as far as the checkpoint knows.
     first_dirty_offset: Offset
+    # The directory that the log was moving from, if nothing has shown yet that the move ended.
+    moved_from: DirectoryId | None = None
     # The copy in another directory, if an earlier run was moving the replica.
     future: PlacedLog | None = None
 
@@ -203,7 +206,9 @@ class _Loading:
         )
         _report_recovery(self.env, log)
         high_watermark = Offset(checkpoints[HIGH_WATERMARK_CHECKPOINT_FILE].get(key, 0))
-        self.content.logs.append(LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark, first_dirty))
+        moved_from = await load_move_origin(self.log_dir, name)
+        loaded = LoadedLog(folder.topic, topic_id, folder.partition, log, high_watermark, first_dirty, moved_from)
+        self.content.logs.append(loaded)
 
 
 async def _lower_checkpoints(log_dir: LogDir, content: DirectoryContent) -> None:
@@ -364,6 +369,7 @@ async def promote(content: DirectoryContent, future: LoadedFuture, *, source: Di
     ):
         content.checkpoints[name] = {**content.checkpoints[name], key: offset}
         await store_offset_checkpoint(log.log_dir, name, content.checkpoints[name])
+    await remove_move_origin(log.log_dir, log.name)
     await log.rename(partition_folder(future.topic, future.index))
     return LoadedLog(future.topic, future.topic_id, future.index, log, high_watermark, first_dirty)
 

@@ -31,6 +31,7 @@ from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
 from common.storage.errors import LogClosed, LogExists, UnexpectedOffset
 from common.storage.log import Log
+from common.storage.move_origin import remove_move_origin
 from common.time_units import NS_PER_MS, NS_PER_S
 
 _RETRY_NS = NS_PER_S
@@ -534,6 +535,8 @@ class Moves:
             await old.close()
 
         copy.source.upkeep.submit(remove_old)
+        log = partition.log
+        copy.target.upkeep.submit(lambda: remove_move_origin(log.log_dir, log.name))
 
 
 def _bytes_to_go(partition: Partition) -> int:

@@ -8,8 +8,9 @@ current log, committed or not, so it can contain records that are later truncate
 2. Data that was read before a restructuring is discarded (`Partition.log_generation`).
 3. A swap holds the partition's appends back, completes and syncs the copy, renames the old folder to -delete, and then the
    copy's folder to the partition's name. Each rename is durable before the next step. Until the first rename the swap can be
-   given up at any time, so `complete` has a short deadline. If the second rename fails, the first one is undone. Work that
-   does not depend on the last records is done beforehand, in `prepare`.
+   given up at any time, so `complete` has a short deadline. If the second rename fails, the first one is undone. The copy
+   may then have the partition's name already, and `moved-from` in its folder shows that it can be outdated. Work that does
+   not depend on the last records is done beforehand, in `prepare`.
 4. The renames are not jobs of the directories' lanes: such a job would block one directory's lane while it waits for the
    other directory. The lock of each log is enough: a log that was deleted meanwhile cannot be renamed.
 5. The copy is synced while it grows, with `Log.write_back`, which does not hold up the clients' appends. Otherwise one sync
@@ -33,6 +34,7 @@ from common.storage.append_pipeline import AwaitedAppend
 from common.storage.copy_divergence import end_of_agreement
 from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log
+from common.storage.move_origin import store_move_origin
 from common.storage.names import FolderKind, marked_partition_folder, partition_folder
 from common.time_units import NS_PER_MS, NS_PER_S
 
@@ -221,13 +223,14 @@ class ReplicaCopy:
     # --- swapping ------------------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Syncs both logs and stores the checkpoints of the target directory, so that a swap has little left to do while it
-        holds appends back.
+        """Syncs both logs, and stores the origin of the copy and the checkpoints of the target directory, so that a swap has
+        little left to do while it holds appends back.
 
         When the swap comes, the offsets in the checkpoints may be too low. That is harmless, as for every log: after a
         crash, recovery starts there. They must not be beyond the end of the copy, so the caller must check `is_aligned`
         before the swap."""
         await self.flush()
+        await store_move_origin(self.target.log_dir, self._future.name, self.source.directory_id)
         partition = self.partition
         await self.target.files.expect(
             partition.topic_partition,

@@ -11,15 +11,17 @@ this last. Each of the looks at all logs has a step of the event loop for itself
 import asyncio
 from collections.abc import Callable, Mapping
 
-from broker.hosting.directory_logs import DirectoryContent, find_superfluous, load_directory, put_aside
+from broker.core.future_at_start import may_be_outdated
+from broker.hosting.directory_logs import DirectoryContent, LoadedLog, find_superfluous, load_directory, put_aside
 from broker.hosting.futures_at_start import FuturesAtStart
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.loading_progress import LoadingProgress
 from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDirError
-from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition
+from common.ids import BrokerId, DirectoryId, TopicId, TopicIdPartition, uuid_text
 from common.metadata.registrations import PartitionRegistration
 from common.slices import ELEMENTS_PER_SLICE, pause, result_in_slices
+from common.storage.move_origin import remove_move_origin
 
 
 class ReplicasNotLoaded(Exception):
@@ -61,6 +63,9 @@ class ReplicaLoading:
                 group.create_task(self._load_directory(directory))
         self._check_all_loaded()
         await self._put_superfluous_aside()
+        await pause()
+        self._check_all_loaded()
+        await self._judge_moved()
         await pause()
         self._check_all_loaded()
         futures = FuturesAtStart(
@@ -120,6 +125,39 @@ class ReplicaLoading:
             except LogDirError as error:
                 self._note_failure(directory, error)
             contents[directory_id].logs.remove(loaded)
+
+    async def _judge_moved(self) -> None:
+        """Leaves alone each log that may be outdated by the log in the directory that it was moving from."""
+        for directory in self._hosted.online_directories():
+            content = self._contents[directory.directory_id]
+            for loaded in [each for each in content.logs if each.moved_from is not None]:
+                try:
+                    await self._judge(directory, content, loaded)
+                except LogDirError as error:
+                    self._note_failure(directory, error)
+
+    async def _judge(self, directory: HostedDirectory, content: DirectoryContent, loaded: LoadedLog) -> None:
+        assert loaded.moved_from is not None
+        is_outdated = may_be_outdated(
+            moved_from=loaded.moved_from,
+            named_by_metadata=self._directory_named_by_metadata(loaded.key),
+            is_origin_online=self._hosted.online_directory(loaded.moved_from) is not None,
+            in_isr=self._is_in_isr(loaded.key),
+            any_offline=self._hosted.any_offline,
+        )
+        if is_outdated:
+            content.logs.remove(loaded)
+            self._env.log.warning(
+                "moved_replica_left_alone",
+                partition=f"{loaded.topic}-{loaded.index}",
+                log_dir=directory.log_dir.path,
+                directory_id=uuid_text(directory.directory_id),
+                source_directory_id=uuid_text(loaded.moved_from),
+                log_end_offset=loaded.log.log_end_offset,
+            )
+            await loaded.log.close()
+        else:
+            await remove_move_origin(directory.log_dir, loaded.log.name)
 
     def _is_placed_here(self, topic_id: TopicId, index: int) -> bool:
         return self._placed_here(TopicIdPartition(topic_id, index)) is not None

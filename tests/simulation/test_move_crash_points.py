@@ -25,6 +25,7 @@ from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from common.storage.names import MOVE_ORIGIN_FILE
 from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import NotAcknowledged, SimulatedClient, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
@@ -225,7 +226,7 @@ async def _case(world: SimulatedWorld, topic: str, point: str, end: Ending) -> N
                 await client.produce(name, 0, b"before %d" % number + bytes(VALUE_BYTES), acks=acks)
         writers = Writers(cluster, client, group)
         crash = Crash(cluster, broker_id, replicas[topic], point, end)
-        await _move(client, broker_id, replicas.values())
+        await move(client, broker_id, replicas.values())
         await world.until(lambda: crash.is_over and cluster.env(broker_id).is_dead)
         if end is Ending.POWER_CUT:
             # Records at or above the recovery point were only in the page cache, so the power cut may have lost them.
@@ -237,8 +238,8 @@ async def _case(world: SimulatedWorld, topic: str, point: str, end: Ending) -> N
             await writers.stop()
         else:
             await _live_without(cluster, broker_id, missing, client)
-            assert all(_current_logs(cluster, broker_id, each) <= 1 for each in replicas.values())
-        await _start(cluster, broker_id)
+            assert all(current_logs(cluster, broker_id, each) <= 1 for each in replicas.values())
+        await start(cluster, broker_id)
         for name in ACKS:
             await cluster.until_in_sync(name)
         await writers.stop()
@@ -250,13 +251,14 @@ async def _case(world: SimulatedWorld, topic: str, point: str, end: Ending) -> N
         client.close()
     assert not world.events_named("node_not_started")
     for replica in replicas.values():
-        assert _current_logs(cluster, broker_id, replica) == 1
+        assert current_logs(cluster, broker_id, replica) == 1
         disks = (replica.source, replica.target)
         await world.until(lambda: not any(replica.folders(disk, "-delete") for disk in disks))  # noqa: B023
         assert not any(replica.folders(disk, mark) for disk in disks for mark in ("-future", "-stray"))
+        await world.until(lambda: not any(name.endswith(MOVE_ORIGIN_FILE) for disk in disks for name in disk.files()))  # noqa: B023
 
 
-async def _move(client: SimulatedClient, broker_id: BrokerId, replicas: Collection[Replica]) -> None:
+async def move(client: SimulatedClient, broker_id: BrokerId, replicas: Collection[Replica]) -> None:
     dirs = [
         AlterReplicaLogDir(path=each.target.path, topics=[AlterReplicaLogDirTopic(name=each.topic, partitions=[0])])
         for each in replicas
@@ -270,7 +272,7 @@ async def _move(client: SimulatedClient, broker_id: BrokerId, replicas: Collecti
     assert codes == [ErrorCode.NONE] * len(dirs), response
 
 
-async def _start(cluster: SimulatedCluster, broker_id: BrokerId) -> None:
+async def start(cluster: SimulatedCluster, broker_id: BrokerId) -> None:
     cluster.start_node(broker_id)
     await cluster.until_registered_again(broker_id)
     await cluster.until_running()
@@ -281,7 +283,7 @@ async def _live_without(
 ) -> None:
     """Runs the broker without one of its disks while clients write. Then kills it again."""
     missing.fail_with(errno.EIO)
-    await _start(cluster, broker_id)
+    await start(cluster, broker_id)
     written = len(client.acknowledged[REPLICATED, 0])
     await cluster.world.until(lambda: len(client.acknowledged[REPLICATED, 0]) >= written + RECORDS_MEANWHILE)
     assert not cluster.env(broker_id).is_dead
@@ -289,7 +291,7 @@ async def _live_without(
     missing.heal()
 
 
-def _current_logs(cluster: SimulatedCluster, broker_id: BrokerId, replica: Replica) -> int:
+def current_logs(cluster: SimulatedCluster, broker_id: BrokerId, replica: Replica) -> int:
     return len([folder for disk in (replica.source, replica.target) for folder in replica.folders(disk)])
 
 
@@ -304,5 +306,5 @@ CASES = [
 @pytest.mark.parametrize(("point", "end", "topic"), CASES)
 def test_one_replica_is_current_after_a_crash(point: str, end: Ending, topic: str) -> None:
     """The broker starts and serves the replica from one of the two directories, with every acknowledged record. The move
-    finishes, and no -future, -delete or -stray folder remains."""
+    finishes, and no -future, -delete or -stray folder remains, nor a note of the move's origin."""
     SimulatedWorld(seed=1).run(lambda world: _case(world, topic, point, end))

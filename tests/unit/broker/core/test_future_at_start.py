@@ -12,6 +12,7 @@ from broker.core.future_at_start import (
     FuturesSituation,
     decide_futures,
     is_deletion_due,
+    may_be_outdated,
 )
 from common.ids import DirectoryId, Offset, Uuid
 
@@ -94,6 +95,28 @@ def test_what_becomes_of_future_logs(found: FuturesSituation, expected: FuturesD
 )
 def test_a_folder_that_may_be_the_only_copy_is_not_deleted(is_placed_here: bool, has_log: bool, expected: bool) -> None:
     assert is_deletion_due(is_placed_here=is_placed_here, has_log=has_log) is expected
+
+
+@pytest.mark.parametrize(
+    ("named", "is_origin_online", "in_isr", "any_offline", "expected"),
+    [
+        (A, False, True, True, True),
+        # The move had ended, or no better log will return, or the leader has one.
+        (B, False, True, True, False),
+        (None, False, True, True, False),
+        (A, True, True, True, False),
+        (A, False, False, True, False),
+        (A, False, True, False, False),
+    ],
+)
+def test_a_copy_whose_move_was_undone_may_be_outdated(
+    named: DirectoryId | None, is_origin_online: bool, in_isr: bool, any_offline: bool, expected: bool
+) -> None:
+    """It was moving from A to B."""
+    is_outdated = may_be_outdated(
+        moved_from=A, named_by_metadata=named, is_origin_online=is_origin_online, in_isr=in_isr, any_offline=any_offline
+    )
+    assert is_outdated == expected
 
 
 def test_in_every_situation_at_most_one_future_log_is_used_and_none_is_forgotten() -> None:

@@ -65,8 +65,8 @@ def test_each_look_at_all_logs_has_a_step_of_the_loop_for_itself() -> None:
         )
         found = await loading.load()
         assert [each.directory_id for each, _ in found] == [directory(1, "a")]
-        load, superfluous, futures, *attached = hosted.looks
-        assert load < superfluous < futures < attached[0]
+        load, superfluous, moved, futures, *attached = hosted.looks
+        assert load < superfluous < moved < futures < attached[0]
         assert set(attached) == {hosted.step}
 
     SimulatedWorld(1).run(scenario)

@@ -3,7 +3,7 @@
 import pytest
 
 from common import slices
-from common.ids import BrokerEpoch, TopicId, Uuid
+from common.ids import BrokerEpoch, DirectoryId, TopicId, Uuid
 from common.slices import ELEMENTS_PER_SLICE
 from common.storage.checkpoints import (
     RECOVERY_POINT_CHECKPOINT_FILE,
@@ -21,6 +21,7 @@ from common.storage.clean_shutdown import (
 from common.storage.log import Log
 from common.storage.meta_properties import MetaProperties
 from common.storage.meta_properties_file import load_meta_properties, store_meta_properties
+from common.storage.move_origin import load_move_origin, remove_move_origin, store_move_origin
 from common.storage.partition_metadata import (
     MalformedPartitionMetadata,
     load_partition_metadata,
@@ -121,6 +122,23 @@ def test_partition_metadata_of_kafka_with_a_trailing_newline_is_read() -> None:
 def test_malformed_partition_metadata_is_refused(content: bytes) -> None:
     with pytest.raises(MalformedPartitionMetadata):
         parse_partition_metadata(content)
+
+
+def test_the_origin_of_a_move_is_stored_and_a_damaged_file_names_none() -> None:
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        await log_dir.mkdir("t-0")
+        assert await load_move_origin(log_dir, "t-0") is None
+        await remove_move_origin(log_dir, "t-0")
+        origin = DirectoryId(TOPIC_ID)
+        await store_move_origin(log_dir, "t-0", origin)
+        assert await load_move_origin(log_dir, "t-0") == origin
+        world.disk(PATH).write("t-0/moved-from", b"\xff")
+        assert await load_move_origin(log_dir, "t-0") is None
+        await remove_move_origin(log_dir, "t-0")
+        assert not world.disk(PATH).files()
+
+    SimulatedWorld(1).run(scenario)
 
 
 def test_meta_properties_are_stored_and_a_missing_file_is_no_error() -> None:
