@@ -21,6 +21,7 @@ from broker.core.hosted_replicas import HostedReplicas
 from broker.core.rate_limit import RateLimit
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.log_deletion import LogDeletion
+from broker.hosting.move_totals import MoveTotals
 from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import Partition, PlacedLog
 from broker.hosting.replica_copy import CHUNK_BYTES_BUSY, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, MoveEnded, ReplicaCopy
@@ -43,8 +44,6 @@ _BUSY_NS = 100 * NS_PER_MS
 _REST_MAX_NS = 20 * NS_PER_MS
 # A move that waits for the rate limit checks the rate again after at most this time, so that a change takes effect soon.
 _PACE_STEP_NS = NS_PER_S
-# How long the sum of what the moves into a directory still have to copy is used for new moves, which are added to it.
-_SUM_NS = NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +135,7 @@ class Moves:
         self._queue: deque[_Move] = deque()
         # The number of turns under way. Invariant: at most `threads()`, unless `threads()` was lowered meanwhile.
         self._turns = 0
-        # What the moves into a directory still had to copy when that was last added up, and that time. Moves that have begun
-        # since are added, and those that were given up are taken off.
-        self._to_go: dict[DirectoryId, tuple[int, int]] = {}
+        self._totals = MoveTotals()
         self._is_stopped = False
         self._idle_waiters: list[asyncio.Future[None]] = []
 
@@ -212,7 +209,7 @@ class Moves:
             await waiter
 
     def _add(self, partition: Partition, source: HostedDirectory, target: HostedDirectory, unique: bytes) -> _Move:
-        self._note_to_go(target.directory_id, _bytes_to_go(partition))
+        self._totals.add(partition, target.directory_id)
         move = _Move(ReplicaCopy(self._env, partition, source, target, unique), asyncio.Event())
         self._moves[partition.key] = move
         self._known.movement.begin(partition.key, target.directory_id)
@@ -223,6 +220,7 @@ class Moves:
         """Removes the move from the tables. Returns the copy, if there is one."""
         partition = move.copy.partition
         del self._moves[partition.key]
+        self._totals.remove(partition)
         self._known.movement.end(partition.key)
         move.copy.target.files.expect_no_more(partition.topic_partition)
         partition.on_log_changed = None
@@ -232,7 +230,6 @@ class Moves:
 
     def _end_and_delete(self, move: _Move) -> None:
         partition, target = move.copy.partition, move.copy.target
-        self._note_to_go(target.directory_id, -_bytes_to_go(partition))
         placed = self._end(move)
         target.replicas.remove(partition.key)
         if placed is not None:
@@ -275,35 +272,19 @@ class Moves:
 
     def count_into(self, directory_id: DirectoryId) -> int:
         """Returns how many replicas are moving into this directory, including those that are waiting for a turn."""
-        return sum(move.copy.target.directory_id == directory_id for move in self._moves.values())
+        return self._totals.count_into(directory_id)
 
     def bytes_to_go(self, directory_id: DirectoryId) -> int:
         """Returns how many bytes the moves into this directory still have to copy, judging by the sizes of the logs."""
-        return sum(
-            _bytes_to_go(move.copy.partition)
-            for move in self._moves.values()
-            if move.copy.target.directory_id == directory_id
-        )
+        self._totals.measure_some()
+        return self._totals.bytes_into(directory_id)
 
     def has_room(self, directory_id: DirectoryId, size_bytes: int) -> bool:
         """Whether the directory has room for a copy of this size in addition to the moves under way."""
         space = self._space(directory_id)
         if space is None:
             return True
-        return space.usable_bytes >= size_bytes + self._recent_bytes_to_go(directory_id) + self._settings.free_bytes_min
-
-    def _recent_bytes_to_go(self, directory_id: DirectoryId) -> int:
-        """Returns `bytes_to_go`, which is not added up for each of the thousands of moves that may begin at once."""
-        now_ns = self._env.now_ns()
-        recent = self._to_go.get(directory_id)
-        if recent is None or now_ns - recent[0] > _SUM_NS:
-            recent = self._to_go[directory_id] = now_ns, self.bytes_to_go(directory_id)
-        return recent[1]
-
-    def _note_to_go(self, directory_id: DirectoryId, change: int) -> None:
-        if directory_id in self._to_go:
-            summed_ns, bytes_to_go = self._to_go[directory_id]
-            self._to_go[directory_id] = summed_ns, bytes_to_go + change
+        return space.usable_bytes >= size_bytes + self._totals.bytes_into(directory_id) + self._settings.free_bytes_min
 
     # --- turns ---------------------------------------------------------------------------------------------------
 
@@ -389,6 +370,7 @@ class Moves:
         before = self._size(move)
         copied = await move.copy.copy_chunk(self._chunk_bytes(), lambda size: self._pace(move, size))
         self._counts(move).bytes_copied += max(self._size(move) - before, 0)
+        self._totals.measure(move.copy.partition)
         return copied
 
     @staticmethod
@@ -537,7 +519,3 @@ class Moves:
         copy.source.upkeep.submit(remove_old)
         log = partition.log
         copy.target.upkeep.submit(lambda: remove_move_origin(log.log_dir, log.name))
-
-
-def _bytes_to_go(partition: Partition) -> int:
-    return max(partition.log.size_bytes - (0 if partition.future is None else partition.future.log.size_bytes), 0)
