@@ -28,6 +28,7 @@ from broker.requests.find_coordinator import InternalTopicCreation
 from broker.requests.groups import response_of, waiting_for
 from common.metadata.metadata_version import EPOCH_BUMP_TRANSACTION_VERSION
 from common.metadata.state import MetadataState
+from common.metadata.topic_names import is_internal_topic
 from common.net.request_context import Handler, RequestContext
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ApiError, ErrorCode
@@ -132,9 +133,9 @@ class TransactionRequests:
             self._coordinator.perform(
                 asked.transactional_id, waiting, lambda shard, now: [shard.verify_partitions(now, waiting, asked)]
             )
-        elif unknown := self._unknown(asked):
-            # All or nothing: the partitions that exist are not added either.
-            waiting.answer(partition_results(asked, lambda each: unknown.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED)))
+        elif refused := self._refused(asked, is_client=version < EPOCH_BUMP_TRANSACTION_VERSION):
+            # All or nothing: the other partitions are not added either.
+            waiting.answer(partition_results(asked, lambda each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED)))
         else:
             self._coordinator.perform(
                 asked.transactional_id,
@@ -145,15 +146,19 @@ class TransactionRequests:
             )
         return waiting
 
-    def _unknown(self, asked: AddPartitionsToTxnTransaction) -> dict[tuple[str, int], ErrorCode]:
-        unknown = {}
+    def _refused(self, asked: AddPartitionsToTxnTransaction, *, is_client: bool) -> dict[tuple[str, int], ErrorCode]:
+        """Returns the errors of the partitions that do not exist, and of those that a client may not write to."""
+        refused = {}
         for each in asked.topics:
             topic = self._state.topic_named(each.name)
             exists = () if topic is None else topic.partitions
+            is_forbidden = is_client and is_internal_topic(each.name)
             for index in each.partitions:
-                if index not in exists:
-                    unknown[each.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return unknown
+                if is_forbidden:
+                    refused[each.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                elif index not in exists:
+                    refused[each.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return refused
 
     def handle_add_offsets(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> Any:
         """Adds the partition of `__consumer_offsets` that holds the group's offsets."""

@@ -472,6 +472,19 @@ def test_partitions_are_added_all_or_none(version: int) -> None:
     assert broker.stored == 1
 
 
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_a_client_cannot_add_the_brokers_own_topics(version: int) -> None:
+    """The end of the transaction would write a marker into them. Only a coordinator adds `__consumer_offsets`: for
+    AddOffsetsToTxn, and for the leader that takes the offsets of a producer of transaction.version 2."""
+    broker = with_producer()
+    forbidden, skipped = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OPERATION_NOT_ATTEMPTED
+    asked = [("__consumer_offsets", 0), A0, ("__transaction_state", 9)]
+    expected = dict(zip(asked, [forbidden, skipped, forbidden], strict=True))
+    assert broker.add(FIRST, *asked, version=version) == expected
+    assert broker.stored == 1
+    assert broker.add_batched(of_transaction(FIRST, asked[0])) == {"t": {asked[0]: OK}}
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.ADD_OFFSETS_TO_TXN))
 @pytest.mark.parametrize(
     ("transactional_id", "group_id", "error", "created"),
