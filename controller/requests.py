@@ -150,7 +150,7 @@ class ControllerRequests:
             ApiKey.CREATE_PARTITIONS: self.handle_timed_operation,
             ApiKey.ELECT_LEADERS: self.handle_timed_operation,
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.handle_timed_operation,
-            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.handle_timed_operation,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.handle_operation,
             ApiKey.DESCRIBE_QUORUM: quorum.handle_describe_quorum,
             ApiKey.ALTER_PARTITION: self.handle_alter_partition,
             ApiKey.ENVELOPE: self.handle_envelope,
@@ -159,7 +159,7 @@ class ControllerRequests:
             ApiKey.BROKER_REGISTRATION: self.handle_broker_registration,
             ApiKey.BROKER_HEARTBEAT: self.handle_broker_heartbeat,
             ApiKey.UNREGISTER_BROKER: self.handle_operation,
-            ApiKey.UPDATE_FEATURES: self.handle_timed_operation,
+            ApiKey.UPDATE_FEATURES: self.handle_operation,
             ApiKey.ALLOCATE_PRODUCER_IDS: self.handle_operation,
             ApiKey.CONTROLLER_REGISTRATION: self.handle_operation,
             ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.handle_operation,
@@ -181,9 +181,9 @@ class ControllerRequests:
         return self._submit(context, request)
 
     async def handle_timed_operation(self, context: RequestContext, request: TimedRequest) -> Any:
-        """Like `handle_operation`, but raises REQUEST_TIMED_OUT after the client's timeout. The operation itself is not
-        undone, as in Kafka."""
-        deadline_ns = context.received_ns + max(request.timeout_ms, 1) * NS_PER_MS
+        """Like `handle_operation`, but raises REQUEST_TIMED_OUT after the client's timeout. An operation that has begun by
+        then is not undone, and one that has not is not carried out, as in Kafka: never with a timeout of 0 or less."""
+        deadline_ns = context.received_ns + max(request.timeout_ms, 0) * NS_PER_MS
         try:
             async with self._env.timeout_at(deadline_ns):
                 return await self._submit(context, request, deadline_ns=deadline_ns)

@@ -57,6 +57,7 @@ from common.protocol.messages.describe_cluster import DescribeClusterRequest
 from common.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from common.protocol.messages.envelope import EnvelopeRequest
 from common.protocol.messages.headers import RequestHeader
+from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from common.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -605,6 +606,25 @@ def test_a_topic_that_is_not_committed_in_time() -> None:
         disk.thaw()
         assert not (await client.heartbeat(1)).is_fenced
         assert "t" in node.daemon.controller.state.topic_ids
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_what_a_client_gives_no_time_is_not_carried_out(timeout_ms: int) -> None:
+    """Apache Kafka drops such an operation too. It lists reassignments and updates features whatever the timeout."""
+
+    async def scenario(_world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        response = await client.send(create("t", [1], timeout_ms=timeout_ms))
+        assert response.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        listed = await client.send(ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=None))
+        assert listed.error_code == ErrorCode.NONE
+        update = FeatureUpdateKey(feature=METADATA_VERSION_FEATURE, max_version_level=22)
+        updated = await client.send(UpdateFeaturesRequest(timeout_ms=timeout_ms, feature_updates=[update]))
+        assert updated.error_code == ErrorCode.NONE
+        assert node.daemon.controller.state.metadata_version == 22
+        assert "t" not in node.daemon.controller.state.topic_ids
 
     run(scenario)
 
