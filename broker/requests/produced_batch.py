@@ -20,13 +20,12 @@ from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import BatchIndexAndErrorMessage
 from common.records.batch import (
     COMPRESSION_MASK,
-    LOG_OVERHEAD,
     TIMESTAMP_TYPE_BIT,
     BatchError,
     BatchHeader,
-    CorruptBatch,
     InvalidRecordBatch,
-    WrongMagic,
+    OldFormat,
+    TruncatedBatch,
     read_header,
     split_batches,
     validate_produced_batch,
@@ -120,7 +119,8 @@ class RecordsLookedAt:
 
 
 def validated(records: object, partition: Partition, *, api_version: int) -> Batch:
-    """Validates the single batch of a partition, without looking at its records. Raises Refused."""
+    """Validates the single batch of a partition, without looking at its records. Bytes behind it that are too few for
+    another batch are dropped, as in Apache Kafka. Raises Refused."""
     if not isinstance(records, memoryview) or not len(records):
         raise Refused(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch, there is none")
     if records.readonly:
@@ -128,16 +128,18 @@ def validated(records: object, partition: Partition, *, api_version: int) -> Bat
         records = memoryview(bytearray(records))
     try:
         header, view = read_header(records), records
-        size = len(records)
-        if header.batch_length + LOG_OVERHEAD != size:
-            batches = split_batches(records)
-            raise Refused(ErrorCode.INVALID_RECORD, f"a partition takes exactly one record batch, not {len(batches)}")
+        if header.size < len(records):
+            batches = split_batches(records, allow_partial_tail=True)
+            if len(batches) > 1:
+                raise Refused(ErrorCode.INVALID_RECORD, f"a partition takes exactly one record batch, not {len(batches)}")
+            header, view = batches[0]
         validate_produced_batch(header, view)
-    except (WrongMagic, InvalidRecordBatch) as error:
+    except (OldFormat, TruncatedBatch, InvalidRecordBatch) as error:
+        # To Apache Kafka, a batch that is cut short is none.
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
-    except (CorruptBatch, BatchError) as error:
+    except BatchError as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    _validate_served(header, size, partition, api_version=api_version)
+    _validate_served(header, header.size, partition, api_version=api_version)
     return header, view
 
 

@@ -68,8 +68,8 @@ class TruncatedBatch(CorruptBatch):
     """The batch claims a size that differs from the bytes present."""
 
 
-class WrongMagic(BatchError):
-    """The batch is of a format other than v2."""
+class OldFormat(BatchError):
+    """The batch is of the format v0 or v1."""
 
 
 class InvalidRecordBatch(BatchError):
@@ -156,12 +156,12 @@ class Record:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Reads the header at `position`. Raises TruncatedBatch, WrongMagic, or CorruptBatch for an impossible length."""
+    """Reads the header at `position`. Raises OldFormat, TruncatedBatch, or CorruptBatch for an impossible magic or size."""
     available = len(buffer) - position
     # Check the magic first: it is at the same place in every format, and a whole message of an old format can be shorter
     # than our header. The client then gets the error for an old format, not the one for damaged bytes.
     if available > _MAGIC_POSITION and buffer[position + _MAGIC_POSITION] != CURRENT_MAGIC:
-        raise WrongMagic(f"record batch has magic {buffer[position + _MAGIC_POSITION]}, only {CURRENT_MAGIC} is served")
+        raise _wrong_magic(buffer[position + _MAGIC_POSITION])
     if available < BATCH_OVERHEAD:
         raise TruncatedBatch(f"a record batch header needs {BATCH_OVERHEAD} bytes, {available} are left")
     header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
@@ -198,14 +198,19 @@ def split_batches(buffer: Buffer, *, allow_partial_tail: bool = False) -> list[t
 
 
 def validate_integrity(header: BatchHeader, view: Buffer) -> None:
-    """Checks magic, size and checksum, as recovery and followers do. Raises WrongMagic, TruncatedBatch or CorruptBatch."""
+    """Checks magic, size and checksum, as recovery and followers do. Raises OldFormat, TruncatedBatch or CorruptBatch."""
     if header.magic != CURRENT_MAGIC:
-        raise WrongMagic(f"record batch has magic {header.magic}, only {CURRENT_MAGIC} is served")
+        raise _wrong_magic(header.magic)
     if len(view) != header.size:
         raise TruncatedBatch(f"record batch claims {header.size} bytes and has {len(view)}")
     computed = crc32c(memoryview(view)[_ATTRIBUTES_POSITION:])
     if computed != header.crc:
         raise CorruptBatch(f"record batch has CRC {header.crc:#010x}, its bytes give {computed:#010x}")
+
+
+def _wrong_magic(magic: int) -> BatchError:
+    error = OldFormat if 0 <= magic < CURRENT_MAGIC else CorruptBatch
+    return error(f"record batch has magic {magic}, only {CURRENT_MAGIC} is served")
 
 
 def split_intact_batches(buffer: Buffer) -> list[tuple[BatchHeader, memoryview]]:

@@ -47,9 +47,9 @@ def wrong_crc() -> bytearray:
     return records
 
 
-def wrong_magic() -> bytearray:
+def of_magic(magic: int) -> bytearray:
     records = batch("a")
-    records[16] = 1
+    records[16] = magic
     return records
 
 
@@ -81,10 +81,12 @@ def resealed(records: bytearray, position: int, value: int) -> bytearray:
     ("make", "expected"),
     [
         (wrong_crc, ErrorCode.CORRUPT_MESSAGE),
-        (lambda: batch("a")[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (lambda: batch("a")[:-1], ErrorCode.INVALID_RECORD),
         (lambda: bytearray(b"\0" * 30), ErrorCode.INVALID_RECORD),
-        (lambda: bytearray(b"\0" * 10), ErrorCode.CORRUPT_MESSAGE),
-        (wrong_magic, ErrorCode.INVALID_RECORD),
+        (lambda: bytearray(b"\0" * 10), ErrorCode.INVALID_RECORD),
+        (lambda: of_magic(1), ErrorCode.INVALID_RECORD),
+        (lambda: of_magic(3), ErrorCode.CORRUPT_MESSAGE),
+        (lambda: batch("a") + of_magic(3), ErrorCode.CORRUPT_MESSAGE),
         (wrong_count, ErrorCode.INVALID_RECORD),
         (negative_count, ErrorCode.INVALID_RECORD),
         (too_many_counted, ErrorCode.INVALID_RECORD),
@@ -112,6 +114,22 @@ def test_a_refused_batch_has_its_error_and_leaves_the_log_empty(make: Callable[[
         assert (answer.error_code, answer.base_offset) == (expected, -1)
         assert cluster[1].partition().log.log_end_offset == 0
         assert (await cluster.produce(1, "fine")).error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("size", [1, 60, 61, -1])
+def test_a_batch_that_is_cut_short_behind_a_whole_one_is_dropped(size: int) -> None:
+    """Apache Kafka accepts the whole one too."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1])
+        await cluster.started()
+        whole, cut = batch("a"), batch("b")[:size]
+        assert (await cluster.produce(1, records=whole + cut)).error_code == ErrorCode.NONE
+        log = cluster[1].partition().log
+        assert (log.log_end_offset, log.size_bytes) == (1, len(whole))
 
     run(scenario)
 

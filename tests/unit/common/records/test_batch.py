@@ -17,9 +17,9 @@ from common.records.batch import (
     CompressedBatch,
     CorruptBatch,
     InvalidRecordBatch,
+    OldFormat,
     Record,
     TruncatedBatch,
-    WrongMagic,
     append_varint,
     encode_batch,
     encode_values_batch,
@@ -148,15 +148,20 @@ def test_a_flipped_bit_is_a_wrong_checksum(position: int) -> None:
 
 
 def test_wrong_magic_is_told_apart() -> None:
-    """Old formats raise WrongMagic even if a whole message of theirs is shorter than the header of a v2 batch."""
+    """Old formats raise OldFormat even if a whole message of theirs is shorter than the header of a v2 batch. No other magic
+    is known."""
     old = bytearray(GOLDEN)
     old[16] = 1
-    with pytest.raises(WrongMagic):
+    with pytest.raises(OldFormat):
         read_header(old)
-    with pytest.raises(WrongMagic):
+    with pytest.raises(OldFormat):
         split_batches(old[:34])
-    with pytest.raises(WrongMagic):
+    with pytest.raises(OldFormat):
         validate_batch(read_header(GOLDEN)._replace(magic=0), GOLDEN)
+    for unknown in (3, 0xFF):
+        old[16] = unknown
+        with pytest.raises(CorruptBatch, match="magic"):
+            read_header(old)
 
 
 @pytest.mark.parametrize("size", [1, 16, 17, 60, 61, 82])
