@@ -138,7 +138,7 @@ def transaction_state_topic(name: str, config: ServerConfig) -> CreatableTopic:
     """Returns what the topic of the transactional ids is created with."""
     overrides = {
         "cleanup.policy": "compact",
-        "compression.type": "producer",
+        "compression.type": "uncompressed",
         # A coordinator that starts without this state would let fenced producers in again.
         "unclean.leader.election.enable": "false",
         "min.insync.replicas": str(config.transaction_state_log_min_isr),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.controller_link.auto_topics import AutoTopics, offsets_topic
+from broker.controller_link.auto_topics import AutoTopics, offsets_topic, transaction_state_topic
 from common.configuration.server import load_server_config
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -203,6 +203,19 @@ def test_an_internal_topic_has_settings_of_its_own_and_is_created_in_any_case() 
         assert configs["compression.type"] == "producer"
 
     run(scenario, is_enabled=False)
+
+
+def test_the_topic_of_the_transactional_ids_is_created_as_by_apache_kafka() -> None:
+    """Tools show these settings."""
+    topic = transaction_state_topic("__transaction_state", load_server_config(PROPERTIES))
+    assert {each.name: each.value for each in topic.configs} == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "2",
+        "segment.bytes": str(100 << 20),
+        "unclean.leader.election.enable": "false",
+    }
+    assert (topic.num_partitions, topic.replication_factor) == (50, 3)
 
 
 def test_a_client_that_asks_for_an_internal_topic_gets_the_same_one() -> None:
