@@ -24,7 +24,12 @@ from common.protocol.messages.add_partitions_to_txn import (
 from common.protocol.messages.add_raft_voter import AddRaftVoterResponse
 from common.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from common.protocol.messages.alter_partition import AlterPartitionResponse
-from common.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+from common.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
 from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -298,6 +303,28 @@ def _elect_leaders(request: ElectLeadersRequest, code: ErrorCode, message: str |
                 ],
             )
             for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+def _alter_partition_reassignments(
+    request: AlterPartitionReassignmentsRequest, code: ErrorCode, message: str | None
+) -> AlterPartitionReassignmentsResponse:
+    # Without an entry for every partition, Java's admin client reports UNKNOWN_SERVER_ERROR in the place of the error.
+    return AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=partition.partition_index, error_code=code, error_message=message
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
         ],
     )
 
@@ -606,7 +633,7 @@ _BUILDERS: Mapping[ApiKey, Build] = MappingProxyType(
         ApiKey.DESCRIBE_LOG_DIRS: _top_level(DescribeLogDirsResponse),
         ApiKey.CREATE_PARTITIONS: _create_partitions,
         ApiKey.ELECT_LEADERS: _elect_leaders,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _top_level_with_text(AlterPartitionReassignmentsResponse),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _top_level_with_text(ListPartitionReassignmentsResponse),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _top_level_with_text(DescribeUserScramCredentialsResponse),

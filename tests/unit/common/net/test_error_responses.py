@@ -10,6 +10,11 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode, encode
 from common.protocol.errors import ErrorCode
 from common.protocol.messages import alter_configs, incremental_alter_configs
+from common.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from common.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -230,6 +235,17 @@ def test_a_failed_election_is_reported_where_every_version_looks() -> None:
     (topic,) = response.replica_election_results
     assert (response.error_code, topic.topic) == (CODE, "t")
     assert topic.partition_result == [PartitionResult(partition_id=3, error_code=CODE, error_message="because")]
+
+
+def test_failed_reassignments_are_reported_for_every_partition() -> None:
+    # Java's admin client counts the entries although there is a top-level error code.
+    partitions = [ReassignablePartition(partition_index=3, replicas=[1])]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=partitions)])
+    response = error_response(request, ApiKey.ALTER_PARTITION_REASSIGNMENTS, CODE, "because")
+    (topic,) = response.responses
+    assert (response.error_code, topic.name) == (CODE, "t")
+    (partition,) = topic.partitions
+    assert (partition.partition_index, partition.error_code, partition.error_message) == (3, CODE, "because")
 
 
 def test_a_failed_description_of_all_topics_is_reported_at_the_cursor() -> None:
