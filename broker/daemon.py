@@ -646,6 +646,7 @@ def _lifecycle_settings(config: ServerConfig) -> LifecycleSettings:
         heartbeat_interval_ns=config.broker_heartbeat_interval_ms * NS_PER_MS,
         registration_timeout_ns=config.initial_broker_registration_timeout_ms * NS_PER_MS,
         log_dir_failure_timeout_ns=config.log_dir_failure_timeout_ms * NS_PER_MS,
+        session_timeout_ns=config.broker_session_timeout_ms * NS_PER_MS,
         controlled_shutdown_timeout_ns=config.diskraft_controlled_shutdown_timeout_ms * NS_PER_MS,
         controlled_shutdown_enable=config.controlled_shutdown_enable,
     )

@@ -111,7 +111,11 @@ class LifecycleLoop:
                 for directory_id in directory_ids:
                     self._env.log.info("log_dir_failure_acknowledged", directory_id=directory_id)
                 self._on_effect(effect)
-            case ShutDownNow() | LastWordsHeard():
+            case ShutDownNow(reason):
+                if reason is not None:
+                    self._env.log.warning("controlled_shutdown_failed", reason=reason)
+                self._on_effect(effect)
+            case LastWordsHeard():
                 self._on_effect(effect)
             case Halt(reason):
                 self._halt(reason)

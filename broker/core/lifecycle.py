@@ -6,6 +6,7 @@ Counterpart of Kafka's BrokerLifecycleManager, with the rules of docs/DESIGN.md,
 
     NOT_RUNNING -- Start --> STARTING -- caught up --> RECOVERY -- unfenced --> RUNNING
     RUNNING -- ShutdownAsked --> PENDING_CONTROLLED_SHUTDOWN -- should_shut_down --> SHUTTING_DOWN
+    PENDING_CONTROLLED_SHUTDOWN -- timeout, or the session has ended --> SHUTTING_DOWN (rule 6)
     NOT_RUNNING, STARTING, RECOVERY -- ShutdownAsked --> SHUTTING_DOWN, and RUNNING too without controlled.shutdown.enable
     any state -- a reason to Halt --> SHUTTING_DOWN, which ignores all events
 
@@ -22,6 +23,9 @@ Counterpart of Kafka's BrokerLifecycleManager, with the rules of docs/DESIGN.md,
    request only later, as a registration at another offset.
 5. A broker that was unregistered stays out. If its next request is a registration, the controller takes it for a new broker
    and gives it another epoch, and the broker halts.
+6. A controlled shutdown that the controller does not approve ends in order all the same, as in Kafka: the logs are closed
+   and marked clean. Once no heartbeat has been accepted for the session timeout, there is nothing to wait for: a controller
+   that is alive has fenced this broker and moved its leaderships, and one that is not can move nothing.
 """
 
 from __future__ import annotations
@@ -90,6 +94,7 @@ class LifecycleSettings:
     heartbeat_interval_ns: int
     registration_timeout_ns: int
     log_dir_failure_timeout_ns: int
+    session_timeout_ns: int
     controlled_shutdown_timeout_ns: int
     controlled_shutdown_enable: bool = True
 
@@ -218,7 +223,10 @@ class FailuresAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class ShutDownNow:
-    """Begin the orderly shutdown: the controller has moved all leaderships away, or there were none to move."""
+    """Begin the orderly shutdown: the controller has moved all leaderships away, or there were none to move. Otherwise
+    `reason` is a line for the operator."""
+
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +301,10 @@ class BrokerLifecycle:
         self._registration_deadline_ns: int | None = None
         # The error of the last registration request; None if it was not answered. Cleared by Registered.
         self._registration_error: int | None = None
-        # When the broker halts if its controlled shutdown has not ended by then. Set when the shutdown begins.
+        # When the controller last accepted a registration or a heartbeat. The session cannot end before the session timeout
+        # has passed since then.
+        self._accepted_ns = -1
+        # When a controlled shutdown stops waiting for the controller. Set when the shutdown begins.
         self._shutdown_deadline_ns: int | None = None
         # Whether heartbeats may ask to be unfenced. Set by ReadyToUnfence, never cleared.
         self._ready_to_unfence = False
@@ -315,6 +326,8 @@ class BrokerLifecycle:
     def next_deadline_ns(self) -> int | None:
         """Returns when to step with Tick; None if only another event can change anything."""
         candidates = [self._registration_deadline_ns, self._shutdown_deadline_ns]
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN and self._request_failures:
+            candidates.append(self._session_end_ns())
         if not self._in_flight:
             candidates.append(self._next_request_ns)
         if self.state not in (BrokerState.NOT_RUNNING, BrokerState.SHUTTING_DOWN):
@@ -385,6 +398,7 @@ class BrokerLifecycle:
     def _handle_registered(self, event: Registered, now_ns: int) -> list[Effect]:
         self._in_flight = False
         self._amended = self._asked_to_amend
+        self._accepted_ns = now_ns
         self._request_failures = 0
         self._registration_deadline_ns = None
         self._registration_error = None
@@ -439,6 +453,7 @@ class BrokerLifecycle:
         if event.error_code != ErrorCode.NONE:
             self._retry_later(now_ns)
             return []
+        self._accepted_ns = now_ns
         self._request_failures = 0
         effects = self._acknowledge(event.offline_directories)
         self.is_fenced = event.is_fenced
@@ -505,14 +520,30 @@ class BrokerLifecycle:
     def _check_deadlines(self, now_ns: int) -> list[Effect]:
         if self._registration_deadline_ns is not None and now_ns >= self._registration_deadline_ns:
             return [Halt(self._why_not_registered())]
-        if self._shutdown_deadline_ns is not None and now_ns >= self._shutdown_deadline_ns:
-            return [Halt("the controlled shutdown did not end in time (diskraft.controlled.shutdown.timeout.ms)")]
+        if (reason := self._why_shutdown_fails(now_ns)) is not None:
+            text = f"{reason}; the leaders of this broker move when its session has ended and a controller is active"
+            return [ShutDownNow(text)]
         for directory_id, failure in self._failures.items():
             if now_ns < failure.deadline_ns or not self._leads_in(directory_id):
                 continue
             if not failure.acknowledged or self._has_pending_assignment_into(directory_id):
                 return [Halt(self._failure_untold(directory_id))]
         return []
+
+    def _why_shutdown_fails(self, now_ns: int) -> str | None:
+        if self._shutdown_deadline_ns is None:
+            return None
+        # A session that seems to have ended although no request failed: this process was stopped, and has yet to ask.
+        if self._request_failures and now_ns >= self._session_end_ns():
+            seconds = self._settings.session_timeout_ns / 1e9
+            return f"no controller has accepted a heartbeat for {seconds:g} s (broker.session.timeout.ms)"
+        if now_ns >= self._shutdown_deadline_ns:
+            seconds = self._settings.controlled_shutdown_timeout_ns / 1e9
+            return f"the controller did not approve it within {seconds:g} s (diskraft.controlled.shutdown.timeout.ms)"
+        return None
+
+    def _session_end_ns(self) -> int:
+        return self._accepted_ns + self._settings.session_timeout_ns
 
     def _failure_untold(self, directory_id: DirectoryId) -> str:
         seconds = self._settings.log_dir_failure_timeout_ns / 1e9

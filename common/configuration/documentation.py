@@ -90,7 +90,7 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "cordoned.log.dirs": "The directories of log.dirs that get no new replicas, or * for all of them (KIP-1066).",
         "default.replication.factor": "The replication factor of topics that are created without one.",
         "delete.topic.enable": "Whether topics can be deleted.",
-        "diskraft.controlled.shutdown.timeout.ms": "After this time a controlled shutdown gives up. In milliseconds.",
+        "diskraft.controlled.shutdown.timeout.ms": "How long a broker's end waits until its leaders have moved, in ms.",
         "diskraft.log.dir.free.bytes.floor": "New replicas are not placed in a directory with less free space.",
         "diskraft.log.dir.operation.timeout.ms": (
             "A disk operation that takes longer, in milliseconds, takes its directory offline if nothing finished meanwhile."

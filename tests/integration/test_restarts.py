@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -175,18 +176,25 @@ def test_a_second_signal_ends_a_shutdown_that_hangs(tmp_path: Path) -> None:
         assert_nothing_lost(cluster.bootstrap, TOPIC, promises, partitions=range(6))
 
 
-def test_a_shutdown_without_a_controller_gives_up_at_its_timeout(tmp_path: Path) -> None:
-    """The broker waits no longer than diskraft.controlled.shutdown.timeout.ms, then exits with status 1 and logs why."""
-    overrides = FAST | {"diskraft.controlled.shutdown.timeout.ms": "1500"}
-    with watched_cluster(tmp_path, brokers=1, disks=1, loop=False, overrides=overrides) as cluster:
+@pytest.mark.parametrize(
+    ("key", "timeout_ms"), [("diskraft.controlled.shutdown.timeout.ms", 1500), ("broker.session.timeout.ms", 3000)]
+)
+def test_a_shutdown_without_a_controller_ends_in_order(tmp_path: Path, key: str, timeout_ms: int) -> None:
+    """The broker waits no longer than its timeout and the session allow, logs why, and ends in order: no log needs recovery
+    at the next start."""
+    with watched_cluster(tmp_path, brokers=1, disks=1, loop=False, overrides=FAST | {key: str(timeout_ms)}) as cluster:
         broker = cluster.broker(1)
-        cluster.expect_end(broker, "^the controlled shutdown did not end in time")
         cluster.controller.kill()
+        asked = time.monotonic()
         broker.signal(signal.SIGTERM)
-        assert broker.wait_until_ended() == 1
-        halts = [event for event in broker.events() if event["event"] == "node_halted"]
-        assert len(halts) == 1
-        assert "diskraft.controlled.shutdown.timeout.ms" in halts[0]["reason"]
+        assert broker.wait_until_ended() == 0
+        assert time.monotonic() - asked < timeout_ms / 1000 + 4
+        failed, last = [
+            each for each in broker.events() if each["event"] in ("controlled_shutdown_failed", "broker_stopped")
+        ]
+        assert key in failed["reason"]
+        assert last["event"] == "broker_stopped"
+        assert (Path(broker.files.data_dirs[0]) / ".kafka_cleanshutdown").exists()
 
 
 # --- the controller ----------------------------------------------------------------------------------------------------

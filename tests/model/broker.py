@@ -59,6 +59,7 @@ _SETTINGS = LifecycleSettings(
     heartbeat_interval_ns=LATER_NS,
     registration_timeout_ns=FOREVER_NS,
     log_dir_failure_timeout_ns=FOREVER_NS,
+    session_timeout_ns=FOREVER_NS,
     controlled_shutdown_timeout_ns=FOREVER_NS,
 )
 

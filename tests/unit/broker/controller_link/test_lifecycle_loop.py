@@ -43,6 +43,7 @@ SETTINGS = LifecycleSettings(
     heartbeat_interval_ns=2000 * NS_PER_MS,
     registration_timeout_ns=60_000 * NS_PER_MS,
     log_dir_failure_timeout_ns=30_000 * NS_PER_MS,
+    session_timeout_ns=9_000 * NS_PER_MS,
     controlled_shutdown_timeout_ns=30_000 * NS_PER_MS,
 )
 

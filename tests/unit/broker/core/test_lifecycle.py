@@ -42,6 +42,7 @@ SETTINGS = LifecycleSettings(
     heartbeat_interval_ns=2000 * NS_PER_MS,
     registration_timeout_ns=60_000 * NS_PER_MS,
     log_dir_failure_timeout_ns=30_000 * NS_PER_MS,
+    session_timeout_ns=9_000 * NS_PER_MS,
     controlled_shutdown_timeout_ns=30_000 * NS_PER_MS,
 )
 
@@ -288,14 +289,60 @@ def test_controlled_shutdown() -> None:
     assert context.step(Tick()) == []
 
 
+ITS_LEADERS = "the leaders of this broker move when its session has ended and a controller is active"
+NO_HEARTBEAT_ACCEPTED = f"no controller has accepted a heartbeat for 9 s (broker.session.timeout.ms); {ITS_LEADERS}"
+
+
 def test_controlled_shutdown_has_a_deadline() -> None:
-    """Without a controller, the broker does not wait forever."""
+    """A controller that answers but does not approve the shutdown cannot keep the broker from ending in order."""
     context = Context()
     context.run_until_unfenced()
     context.step(ShutdownAsked())
+    for _ in range(28):
+        assert context.answer(after_ms=1000) == []
+        assert context.step(Tick(), after_ms=50) == [heartbeat(shut_down=True)]
+    reason = f"the controller did not approve it within 30 s (diskraft.controlled.shutdown.timeout.ms); {ITS_LEADERS}"
+    assert context.lifecycle.next_deadline_ns() == 30_000 * NS_PER_MS
+    assert context.step(Tick(), after_ms=600) == [ShutDownNow(reason), StateChanged(BrokerState.SHUTTING_DOWN)]
+
+
+def test_controlled_shutdown_without_a_controller_ends_with_the_session() -> None:
+    """The broker ends in order once its session must have ended, counted from the last heartbeat that was accepted. A
+    refused heartbeat does not count as one."""
+    context = Context()
+    context.run_until_unfenced()
+    context.step(Tick(), after_ms=2000)
     context.step(RequestFailed("no controller"))
-    effects = context.step(Tick(), after_ms=30_000)
-    assert isinstance(effects[0], Halt)
+    context.step(ShutdownAsked(), after_ms=1000)
+    context.step(HeartbeatAnswered(ErrorCode.NOT_CONTROLLER, False, False, False, ()))
+    assert context.step(Tick(), after_ms=2000) == [heartbeat(shut_down=True)]
+    assert context.lifecycle.next_deadline_ns() == 9_000 * NS_PER_MS
+    assert context.step(Tick(), after_ms=3999) == []
+    assert context.step(Tick(), after_ms=1) == [
+        ShutDownNow(NO_HEARTBEAT_ACCEPTED),
+        StateChanged(BrokerState.SHUTTING_DOWN),
+    ]
+    assert context.lifecycle.next_deadline_ns() is None
+
+
+def test_controlled_shutdown_after_the_end_of_the_session_is_immediate() -> None:
+    """While no controller has been there for long, the broker does not wait. A broker that was stopped meanwhile asks first,
+    because it does not know."""
+    context = Context()
+    context.run_until_unfenced()
+    context.step(Tick(), after_ms=2000)
+    context.step(RequestFailed("no controller"))
+    effects = context.step(ShutdownAsked(), after_ms=60_000)
+    assert effects == [
+        StateChanged(BrokerState.PENDING_CONTROLLED_SHUTDOWN),
+        ShutDownNow(NO_HEARTBEAT_ACCEPTED),
+        StateChanged(BrokerState.SHUTTING_DOWN),
+    ]
+    stopped = Context()
+    stopped.run_until_unfenced()
+    effects = stopped.step(ShutdownAsked(), after_ms=60_000)
+    assert effects == [StateChanged(BrokerState.PENDING_CONTROLLED_SHUTDOWN), heartbeat(shut_down=True)]
+    assert stopped.answer(shut_down=True) == [ShutDownNow(), StateChanged(BrokerState.SHUTTING_DOWN)]
 
 
 def test_shutdown_before_running_is_immediate() -> None:
