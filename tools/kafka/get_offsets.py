@@ -130,7 +130,7 @@ def _filter(arguments: argparse.Namespace) -> Filter:
             raise ToolError("Error occurred: --topic-partitions cannot be used with --topic or --partitions")
         rules = [_rule(text.strip()) for text in arguments.topic_partitions.split(",")]
         return lambda partition: any(rule(partition) for rule in rules)
-    pattern = _pattern(arguments.topic or ".*")
+    pattern = _pattern(".*" if arguments.topic is None else arguments.topic)
     wanted: set[int] | None = None
     if arguments.partitions is not None:
         try:

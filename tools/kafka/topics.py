@@ -129,7 +129,7 @@ def _check(arguments: argparse.Namespace) -> None:
     for option in _REPORTS:
         if arguments.topics_with_overrides and getattr(arguments, option):
             raise ToolError(f"{_flag(option)} cannot be used with --topics-with-overrides")
-    if arguments.action == "describe" and arguments.if_exists and not arguments.topic and not arguments.topic_id:
+    if arguments.action == "describe" and arguments.if_exists and arguments.topic is None and not arguments.topic_id:
         raise ToolError("--describe --if-exists needs --topic or --topic-id")
     if arguments.action in ("create", "alter", "delete") and not arguments.topic:
         raise ToolError(f"--{arguments.action} needs --topic")
@@ -203,7 +203,10 @@ def _broker_ids(text: str) -> list[int]:
 async def _matching(admin: AdminClient, arguments: argparse.Namespace) -> list[TopicListing]:
     try:
         # As in Kafka: spaces and outer quotes are ignored, a comma separates alternatives.
-        pattern = re.compile((arguments.topic or ".*").replace(",", "|").replace(" ", "").strip("\"'"))
+        # An empty name matches nothing, as in Kafka: a script whose variable is not set must not get all topics.
+        pattern = re.compile(
+            (".*" if arguments.topic is None else arguments.topic).replace(",", "|").replace(" ", "").strip("\"'")
+        )
     except re.error as error:
         raise ToolError(f"--topic {arguments.topic} is not a regular expression: {error}") from None
     topics = [topic for topic in await admin.list_topics() if pattern.fullmatch(topic.name)]

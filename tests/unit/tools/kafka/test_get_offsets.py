@@ -115,6 +115,7 @@ def test_some_partitions_at_some_time(tool: Tool, flags: list[str], lines: list[
     ("flags", "text"),
     [
         (["--topic", "unknown"], "Could not match any topic-partitions"),
+        (["--topic", ""], "Could not match any topic-partitions"),
         (["--time", "yesterday"], "Malformed time argument yesterday; it takes -1 or latest"),
         (["--time", "-6"], "Malformed time argument -6"),
         (["--time", "9223372036854775808"], "Malformed time argument"),

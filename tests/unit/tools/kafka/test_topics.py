@@ -244,6 +244,7 @@ def test_a_wrong_command_line_is_refused_and_changes_nothing(tool: Tool, flags: 
         (["--exclude-internal"], ["order-lines", "orders"]),
         (["--topic", "order.*"], ["order-lines", "orders"]),
         (["--topic", "order"], []),
+        (["--topic", ""], []),
         (["--topic", "orders,__consumer_offsets"], ["__consumer_offsets", "orders"]),
         (["--topic", "'orders, order-lines'"], ["order-lines", "orders"]),
     ],
@@ -374,6 +375,12 @@ def test_a_topic_that_does_not_exist(tool: Tool, action: str) -> None:
     )
     assert tool(action, "--topic", "unknown", "--if-exists") == (0, [], [])
     assert tool.sent(DeleteTopicsRequest) == []
+
+
+@pytest.mark.parametrize("flags", [[], ["--if-exists"]])
+def test_an_empty_name_is_not_every_topic(tool: Tool, flags: list[str]) -> None:
+    """As in Kafka, it matches no topic, and that is no error."""
+    assert tool("--describe", "--topic", "", *flags) == (0, [], [])
 
 
 # --- delete ----------------------------------------------------------------------------------------------------------
