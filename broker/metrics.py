@@ -1,7 +1,8 @@
 """A broker's metrics for Prometheus, named as in the stock jmx_exporter KRaft rules (shell without I/O).
 
 The event loop calls `broker_samples` once a second; the metrics thread serves the result. The series of a directory have the
-directory's path as `logDirectory` and its id as `directoryId`. An offline directory must keep its logdirectoryoffline
+directory's path as `logDirectory` and its id as `directoryId`; what a controller's directory has as well is in
+`common/log_dirs/directory_metrics.py`. An offline directory must keep its logdirectoryoffline
 series, with the value 1. Otherwise an alert would resolve itself the moment the disk dies.
 """
 
@@ -15,7 +16,7 @@ from broker.hosting.moves import MoveCounts
 from broker.hosting.partition import IsrCounts
 from broker.hosting.replica_descriptions import ReplicaGauges
 from common.ids import DirectoryId, uuid_text
-from common.log_dirs.directories import NodeDirectories
+from common.log_dirs.log_directories import LogDirectories
 from common.metrics_exposition import Sample, counter, gauge
 
 
@@ -31,12 +32,6 @@ class CountedMoves(Protocol):
     def count_into(self, directory_id: DirectoryId) -> int: ...
 
     def bytes_to_go(self, directory_id: DirectoryId) -> int: ...
-
-
-class Suspected(Protocol):
-    """The part of `SuspectedDirectories` that is used here."""
-
-    def __contains__(self, directory_id: object, /) -> bool: ...
 
 
 class Loading(Protocol):
@@ -62,9 +57,6 @@ class CountedReplicas(Protocol):
     @property
     def moves(self) -> CountedMoves: ...
 
-    @property
-    def suspected(self) -> Suspected: ...
-
     def is_cordoned(self, path: str) -> bool: ...
 
     @property
@@ -83,16 +75,15 @@ class CountedReplicas(Protocol):
 def broker_samples(
     *,
     state: BrokerState,
-    directories: NodeDirectories,
+    known: LogDirectories,
     replicas: CountedReplicas,
     queued_assignments: int,
     applied_offset: int,
     lag_ms: int,
-    io_errors: Mapping[tuple[str, str], int],
 ) -> Iterator[Sample]:
     """Yields the current value of every metric."""
     yield gauge("kafka_server_kafkaserver_brokerstate", "State of the broker (3 is running).", state.value)
-    yield from _directory_samples(directories, replicas)
+    yield from _directory_samples(known, replicas)
     yield from _replica_samples(replicas)
     yield from _isr_samples(replicas.isr_counts)
     yield from _throttle_samples(replicas)
@@ -109,14 +100,9 @@ def broker_samples(
     yield gauge(
         "kafka_server_broker_metadata_metrics_last_applied_record_lag_ms", "Age of the newest metadata record.", lag_ms
     )
-    for (log_dir, operation), count in io_errors.items():
-        yield counter(
-            "kafka_log_logdir_io_errors", "Failed operations on a directory.", count, logDirectory=log_dir, op=operation
-        )
 
 
-def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) -> Iterator[Sample]:
-    known = directories.known
+def _directory_samples(known: LogDirectories, replicas: CountedReplicas) -> Iterator[Sample]:
     for path, remaining in replicas.loading_progress.remaining_logs().items():
         yield gauge("kafka_log_logmanager_remaininglogstorecover", "Logs still to be loaded.", remaining, dir=path)
     yield gauge("kafka_log_logmanager_offlinelogdirectorycount", "Directories that are offline.", len(known.offline))
@@ -156,19 +142,6 @@ def _directory_samples(directories: NodeDirectories, replicas: CountedReplicas) 
             "kafka_log_logdir_move_bytes_to_go",
             "Bytes that the moves into the directory still have to copy.",
             replicas.moves.bytes_to_go(directory_id),
-            **labels,
-        )
-        oldest_ns = directories.log_dirs[directory_id].oldest_operation_age_ns
-        yield gauge(
-            "kafka_log_logdir_oldest_operation_age_seconds",
-            "How long the oldest unfinished operation has waited.",
-            oldest_ns / 1e9,
-            **labels,
-        )
-        yield gauge(
-            "kafka_log_logdir_suspected",
-            "1 while nothing finishes in the directory.",
-            int(directory_id in replicas.suspected),
             **labels,
         )
 

@@ -51,13 +51,13 @@ from broker.hosting.replica_creation import ReplicaCreation
 from broker.hosting.replica_descriptions import ReplicaDescriptions
 from broker.hosting.replica_fetcher import Channel, FetcherSettings
 from broker.hosting.replica_loading import ReplicaLoading
-from broker.hosting.suspected_directories import SuspectedDirectories
 from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
 from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, LogDir, LogDirError
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition
 from common.log_dirs.log_directories import LogDirectories
+from common.log_dirs.suspected_directories import SuspectedDirectories
 from common.metadata.delta import MetadataDelta
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState

@@ -13,11 +13,11 @@ from functools import partial
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import Partition
-from broker.hosting.suspected_directories import SuspectedDirectories
 from common.configuration.server import ServerConfig
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
+from common.log_dirs.suspected_directories import SuspectedDirectories
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
 from common.slices import in_slices, pause_before

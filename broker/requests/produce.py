@@ -14,8 +14,8 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
    batch that would begin a transaction is held back until the coordinator has confirmed the transaction, or, from version
    12 on, has added the partition to it (KIP-890).
 6. A batch of an idempotent producer that comes after a refused one is refused with the same error (`RefusedSequences`).
-7. While a directory is suspected of hanging (`broker/core/directory_suspicion.py`), nothing waits for it: what already does
-   is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused.
+7. While a directory is suspected of hanging (`common/log_dirs/directory_suspicion.py`), nothing waits for it: what already
+   does is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused.
 8. A request counts as memory of the directories that it waits for. A directory with too much of it takes no further batches
    (`common/net/request_memory.py`, rule 6), so requests for a slow disk leave memory for those of the others.
 """

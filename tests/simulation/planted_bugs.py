@@ -19,7 +19,6 @@ from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.open_shard import OpenShard
 from broker.core import alter_log_dir, compaction, directory_support, future_at_start, placement, reconcile
 from broker.core.directory_assignments import DirectoryAssignments
-from broker.core.directory_suspicion import DirectorySuspicion
 from broker.core.hosted_replicas import HostedReplicas
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
@@ -40,6 +39,7 @@ from broker.requests.groups import GroupRequests
 from common.configuration import description
 from common.environment import disk_errors
 from common.log_dirs import probe
+from common.log_dirs.directory_suspicion import DirectorySuspicion
 from common.metadata.state import MetadataState
 from common.net.request_memory import RequestMemory
 from common.raft.commit_queue import CommitQueue

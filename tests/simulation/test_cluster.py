@@ -267,6 +267,37 @@ def test_the_metadata_directory_takes_the_broker_with_it(hangs: bool) -> None:
     run(scenario)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("node_id", [2, CONTROLLER_ID])
+def test_a_metadata_directory_that_hangs_for_a_while_is_seen(node_id: int) -> None:
+    """The metadata disk of a broker or of the controller hangs, but not until the deadline. The node suspects the directory,
+    then trusts it again, and its metrics show that and the age of the oldest operation."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        path = f"{cluster.home(node_id)}/metadata"
+        (collector,) = cluster.env(node_id).collectors.values()
+
+        def value(name: str) -> float:
+            (found,) = [
+                sample.value
+                for family in collector.collect()
+                for sample in family.samples
+                if sample.name == f"kafka_log_logdir_{name}" and sample.labels["logDirectory"] == path
+            ]
+            return found
+
+        cluster.world.disk(path).hang()
+        await cluster.world.until(lambda: bool(value("suspected")), within_seconds=3)
+        assert value("oldest_operation_age_seconds") > 0.5
+        cluster.world.disk(path).thaw()
+        await cluster.world.until(lambda: not value("suspected"), within_seconds=3)
+        assert value("oldest_operation_age_seconds") < 0.5
+        for name in ("log_dir_suspected", "log_dir_trusted"):
+            assert [event.fields["log_dir"] for event in cluster.world.events_named(name)] == [path]
+
+    run(scenario, diskraft_prometheus_listener="0.0.0.0:9404")
+
+
 def test_a_halt_waits_half_a_second_at_most_for_a_controller_that_does_not_answer() -> None:
     """The controller cannot be reached when the last disk dies. The broker exits soon all the same, and is fenced at the end
     of its session."""

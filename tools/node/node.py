@@ -22,11 +22,12 @@ from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, ListenFailed, LogDirError, SpaceStat
 from common.ids import BrokerId, DirectoryId
 from common.log_dirs.directories import NodeDirectories
+from common.log_dirs.directory_metrics import directory_samples
 from common.log_dirs.failure_channel import FailureChannel
 from common.log_dirs.log_directories import SpaceSeen, WentOffline
 from common.log_dirs.probe import probe_log_dir
-from common.log_dirs.space_metrics import space_samples
 from common.log_dirs.startup_scan import scan_directories
+from common.log_dirs.suspected_directories import SuspectedDirectories
 from common.metrics_exposition import Sample, SnapshotCollector
 from common.net.node_channel import NodeChannel
 from common.raft.driver import QuorumDriver, QuorumFailure
@@ -158,7 +159,8 @@ class Node:
                 halt_for_disk=partial(self._halt_for_disk, group),
                 on_running=partial(self._role_is_ready, "broker"),
             )
-        stop_metrics = self._start_metrics(group, directories, channel, driver)
+        suspected = self._start_suspicion(group, directories)
+        stop_metrics = self._start_metrics(group, directories, suspected, channel, driver)
         await self._serve_until_asked(group, asked_to_end)
         stop_metrics()
         if self.controller is not None:
@@ -207,6 +209,25 @@ class Node:
                 )
             )
 
+    def _start_suspicion(self, group: asyncio.TaskGroup, directories: NodeDirectories) -> SuspectedDirectories:
+        """Returns the suspected directories of this node. A broker looks for them itself, because its clients wait."""
+        if self.broker is not None:
+            return self.broker.replicas.suspected
+        suspected = SuspectedDirectories(
+            self._env,
+            suspect_after_ns=self._config.diskraft_log_dir_suspect_ms * NS_PER_MS,
+            directories=directories.known,
+            log_dirs=directories.log_dirs,
+        )
+
+        async def look() -> None:
+            while True:
+                suspected.look()
+                await self._env.sleep_until(self._env.now_ns() + suspected.look_interval_ns)
+
+        group.create_task(look())
+        return suspected
+
     async def _open_driver(self, group: asyncio.TaskGroup, directories: NodeDirectories) -> QuorumDriver:
         def open_channel(host: str, port: int) -> NodeChannel:
             client_id = f"raft-client-{self._config.node_id}"
@@ -234,7 +255,12 @@ class Node:
             self.halt(f"the metadata log cannot be followed: {error}")
 
     def _start_metrics(
-        self, group: asyncio.TaskGroup, directories: NodeDirectories, channel: FailureChannel, driver: QuorumDriver
+        self,
+        group: asyncio.TaskGroup,
+        directories: NodeDirectories,
+        suspected: SuspectedDirectories,
+        channel: FailureChannel,
+        driver: QuorumDriver,
     ) -> Callable[[], None]:
         address = self._config.diskraft_prometheus_listener
         if address is None:
@@ -245,19 +271,18 @@ class Node:
         def samples() -> list[Sample]:
             voters = [voter.node_id for voter in self._config.controller_quorum_voters]
             found = list(raft_samples(driver, node_id=self._config.node_id, voters=voters))
-            found.extend(space_samples(directories.known))
+            found.extend(directory_samples(directories, suspected, channel.io_errors))
             if self.controller is not None:
                 found.extend(self.controller.metrics())
             if self.broker is not None:
                 found.extend(
                     broker_samples(
                         state=self.broker.lifecycle.state,
-                        directories=directories,
+                        known=directories.known,
                         replicas=self.broker.replicas,
                         queued_assignments=self.broker.directory_assignments.size,
                         applied_offset=self.broker.follower.applied_offset,
                         lag_ms=self.broker.follower.lag_ms,
-                        io_errors=channel.io_errors,
                     )
                 )
                 found.extend(fetch_session_samples(self.broker.fetch_sessions))

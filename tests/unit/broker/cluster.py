@@ -84,8 +84,6 @@ from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 
 LISTENER = "PLAINTEXT"
 PORT = 9092
-# The disk of the metadata directory is separate, because no test here is about that directory.
-METADATA_PATH = "/disks/metadata"
 TOPIC = TopicId(Uuid(b"T" * 16))
 DEFAULTS = {
     "process.roles": "broker",
@@ -151,10 +149,11 @@ class TestBroker:
         for offset, record in enumerate(self.cluster.controller.records):
             self.state.replay(record, offset=Offset(offset), delta=delta)
         found = [await self._open(letter) for letter in self.letters]
+        metadata = await self._open("metadata")
         self.directories = LogDirectories(
-            [*found, LogDirectory(path=METADATA_PATH, directory_id=directory(self.broker_id, "metadata"))],
+            [*found, metadata],
             data_dirs=[each.path for each in found],
-            metadata_dir=METADATA_PATH,
+            metadata_dir=metadata.path,
         )
         self.failures = FailureChannel(
             env,

@@ -13,7 +13,6 @@ from broker.hosting.replica_descriptions import ReplicaGauges
 from broker.metrics import broker_samples
 from common.environment.interface import LogDirError
 from common.ids import DirectoryId, uuid_text
-from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.log_directories import LogDirectories, LogDirectory
 from common.metrics_exposition import Sample, SnapshotCollector
 from tests.simulation.environment import SimulatedWorld
@@ -42,7 +41,6 @@ class Replicas:
 
     def __init__(self) -> None:
         self.moves = Moves()
-        self.suspected = {D2}
         self.cordoned = {"/d2"}
         self.loading_progress = LoadingProgress(SimulatedWorld(seed=1).node("broker-1"))
         self.isr_counts = IsrCounts()
@@ -81,12 +79,7 @@ class Broker:
     """A broker with /d1 and /d2 online and /d3 offline since its start."""
 
     def __init__(self) -> None:
-        env = SimulatedWorld(seed=1).node("broker-1")
         self.replicas = Replicas()
-        self._log_dirs = {
-            directory_id: env.log_dir(path, operation_timeout_ns=10**9)
-            for path, directory_id in (("/d1", D1), ("/d2", D2), ("/m", directory(9)))
-        }
         self.directories = LogDirectories(
             [
                 LogDirectory(path="/d1", directory_id=D1),
@@ -102,17 +95,11 @@ class Broker:
         return list(
             broker_samples(
                 state=BrokerState.RUNNING,
-                directories=NodeDirectories(
-                    cluster_id="c",
-                    known=self.directories,
-                    log_dirs=self._log_dirs,
-                    metadata_directory_id=directory(9),
-                ),
+                known=self.directories,
                 replicas=self.replicas,
                 queued_assignments=11,
                 applied_offset=12,
                 lag_ms=13,
-                io_errors={("/d1", "append"): 14},
             )
         )
 
@@ -157,9 +144,6 @@ def test_directories_show_their_id_and_what_they_hold() -> None:
     assert broker.values("kafka_log_logmanager_logdirectoryoffline") == {"/d1": 0, "/d2": 0, "/d3": 1}
     assert broker.values("kafka_log_logmanager_logdirectorycordoned") == {"/d1": 0, "/d2": 1, "/d3": 0}
     assert broker.values("kafka_log_logdir_partitions") == {"/d1": 2, "/d2": 0}
-    assert broker.values("kafka_log_logdir_oldest_operation_age_seconds") == {"/d1": 0, "/d2": 0}
-    assert broker.values("kafka_log_logdir_suspected") == {"/d1": 0, "/d2": 1}
-    assert broker.values("kafka_log_logdir_io_errors") == {"/d1": 14}
     labels = [dict(each.labels) for each in broker.samples() if each.name == "kafka_log_logdir_partitions"]
     assert labels == [
         {"logDirectory": "/d1", "directoryId": uuid_text(D1)},
@@ -207,7 +191,8 @@ def test_all_of_it_can_be_exposed() -> None:
     collector = SnapshotCollector(lambda: 0)
     collector.publish(Broker().samples())
     families = {family.name: family for family in collector.collect()}
-    assert {sample.name for sample in families["kafka_log_logdir_io_errors"].samples} == {"kafka_log_logdir_io_errors_total"}
+    (moves,) = {sample.name for sample in families["kafka_log_logdir_moves_failed"].samples}
+    assert moves == "kafka_log_logdir_moves_failed_total"
     assert len(families["kafka_log_logdir_partitions"].samples) == 2
 
 

@@ -13,7 +13,7 @@ from common.ids import BrokerId, Offset, TopicIdPartition
 from common.log_dirs.log_directories import LogDirectories, LogDirectory
 from common.storage.log import Log
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.broker.cluster import METADATA_PATH, TOPIC, directory, path
+from tests.unit.broker.cluster import TOPIC, directory, path
 from tests.unit.common.storage.batches import append
 
 
@@ -44,10 +44,10 @@ def test_each_look_at_all_logs_has_a_step_of_the_loop_for_itself() -> None:
             LogDirectories(
                 [
                     LogDirectory(path=path(1, "a"), directory_id=directory(1, "a")),
-                    LogDirectory(path=METADATA_PATH, directory_id=directory(1, "metadata")),
+                    LogDirectory(path=path(1, "metadata"), directory_id=directory(1, "metadata")),
                 ],
                 data_dirs=[path(1, "a")],
-                metadata_dir=METADATA_PATH,
+                metadata_dir=path(1, "metadata"),
             )
         )
         world.disk(path(1, "a"))

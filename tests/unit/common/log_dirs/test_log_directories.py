@@ -1,12 +1,11 @@
 """The state of a node's directories: the effects that each event returns, and the state after it."""
 
 import errno
-from dataclasses import replace
 
 import pytest
 
 from common.environment.interface import LogDirError, SpaceStat
-from common.ids import DirectoryId, uuid_text
+from common.ids import DirectoryId
 from common.log_dirs.log_directories import (
     CameOnline,
     DirectoryGained,
@@ -17,7 +16,6 @@ from common.log_dirs.log_directories import (
     Trouble,
     WentOffline,
 )
-from common.log_dirs.space_metrics import space_samples
 from tests.unit.common.metadata.builders import directory
 
 D1, D2, D3, META = directory(1), directory(2), directory(3), directory(9)
@@ -119,24 +117,6 @@ def test_space_is_what_the_last_look_said() -> None:
     known.step(LogDirError("/d2", "append", errno.EIO))
     assert known.step(SpaceSeen(D2, SPACE)) == []
     assert known.at("/d2").space is None
-
-
-def test_metrics_show_the_space_of_each_online_directory_that_is_measured() -> None:
-    """The metadata directory is among them, because a node ends when that is full."""
-    known = directories()
-    known.step(SpaceSeen(D1, SPACE))
-    known.step(SpaceSeen(D2, SPACE))
-    known.step(SpaceSeen(META, replace(SPACE, usable_bytes=7)))
-    known.step(LogDirError("/d1", "append", errno.EIO))
-    found = [(each.name.removeprefix("kafka_log_logdir_"), dict(each.labels), each.value) for each in space_samples(known)]
-    second = {"logDirectory": "/d2", "directoryId": uuid_text(D2)}
-    metadata = {"logDirectory": "/m", "directoryId": uuid_text(META)}
-    assert found == [
-        ("total_bytes", second, SPACE.total_bytes),
-        ("usable_bytes", second, SPACE.usable_bytes),
-        ("total_bytes", metadata, SPACE.total_bytes),
-        ("usable_bytes", metadata, 7),
-    ]
 
 
 @pytest.mark.parametrize("path", ["/d1", "/d3"])

@@ -1,10 +1,13 @@
-"""Looks for silent directories among the online ones (shell). `broker/core/directory_suspicion.py` decides."""
+"""Looks for silent directories among the online ones, the metadata directory included (shell).
+
+`common/log_dirs/directory_suspicion.py` decides.
+"""
 
 from collections.abc import Callable, Mapping
 
-from broker.core.directory_suspicion import DirectorySuspicion
 from common.environment.interface import Environment, LogDir
 from common.ids import DirectoryId
+from common.log_dirs.directory_suspicion import DirectorySuspicion
 from common.log_dirs.log_directories import LogDirectories
 
 
@@ -38,7 +41,11 @@ class SuspectedDirectories:
 
     def look(self) -> None:
         """Finds out which directories are suspected now, and notifies the subscribers of each new one."""
-        online = self._directories.online
+        online = {
+            directory.directory_id: directory.path
+            for directory in self._directories.configured
+            if directory.directory_id is not None and directory.is_online
+        }
         changes = self._suspicion.look(
             self._env.now_ns(), {directory_id: self._log_dirs[directory_id].silence_ns for directory_id in online}
         )

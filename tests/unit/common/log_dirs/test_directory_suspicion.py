@@ -1,7 +1,7 @@
 """When a directory is suspected of hanging, and when it is trusted again."""
 
-from broker.core.directory_suspicion import Changes, DirectorySuspicion
 from common.ids import DirectoryId, Uuid
+from common.log_dirs.directory_suspicion import Changes, DirectorySuspicion
 from common.time_units import NS_PER_MS, NS_PER_S
 
 A, B = DirectoryId(Uuid(b"a" * 16)), DirectoryId(Uuid(b"b" * 16))
