@@ -50,6 +50,7 @@ class _Pending:
     owner: Owner
     due: MarkersDue
     left: set[TopicPartition]
+    since_ns: int
     is_dropped: bool = False
 
 
@@ -96,6 +97,12 @@ class MarkerSender:
         """How many markers wait for another attempt."""
         return len(self._retries)
 
+    @property
+    def oldest_age_ns(self) -> int:
+        """How long the transaction has waited that has waited longest. 0 if none waits."""
+        now_ns = self._env.now_ns()
+        return max((now_ns - pending.since_ns for pending in self._pending.values()), default=0)
+
     def send(self, owner: Owner, due: MarkersDue) -> None:
         """Starts to write the markers. Calls `markers_written` of the owner's shard once they all are."""
         key = (owner.partition.key, due.transactional_id)
@@ -106,7 +113,7 @@ class MarkerSender:
             return
         if known is not None:
             known.is_dropped = True
-        pending = self._pending[key] = _Pending(owner, due, set(due.partitions))
+        pending = self._pending[key] = _Pending(owner, due, set(due.partitions), self._env.now_ns())
         self._place((pending, each) for each in sorted(due.partitions))
         self._maybe_complete(pending)
 

@@ -1,7 +1,7 @@
 """The metrics of the transaction coordinator, named as in the stock jmx_exporter rules (shell without I/O).
 
 Counterpart of the metrics of Kafka's TransactionMarkerChannelManager and AddPartitionsToTxnManager, and of
-transaction-coordinator-metrics. Kafka does not count transactional ids by state; that metric has this project's prefix.
+transaction-coordinator-metrics. What Kafka does not measure, such as the ids by state, has this project's prefix.
 There is no LogAppendRetryQueueSize: a coordinator whose append fails loads its partition again, and that is counted.
 """
 
@@ -36,6 +36,11 @@ def transaction_samples(
         sender.retries,
     )
     yield gauge("diskraft_transactions_awaiting_markers", "Ended transactions that lack markers.", len(sender))
+    yield gauge(
+        "diskraft_transaction_markers_oldest_age_seconds",
+        "How long the oldest ended transaction has lacked markers.",
+        sender.oldest_age_ns / 1e9,
+    )
     yield from load_samples(coordinator, _LOADS, TRANSACTION_STATE_TOPIC)
     yield from _verification_samples(verifications)
 

@@ -24,6 +24,7 @@ from common.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from common.records.metadata_records import BrokerEndpoint, PartitionChangeRecord
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.metadata.builders import partition, register, replay, topic, topic_id
 
@@ -174,8 +175,10 @@ def test_a_partition_without_a_leader_waits_for_one() -> None:
     async def elect(world: SimulatedWorld, sender: MarkerSender, owner: FakeOwner) -> None:
         await send_and_wait(world, sender, owner)
         assert (owner.completed, len(sender), sender.retries) == (0, 1, 1)
+        assert sender.oldest_age_ns == NS_PER_S
         replay(PartitionChangeRecord(partition_id=1, topic_id=topic_id(1), leader=2), into=state)
         await world.sleep(1)
+        assert sender.oldest_age_ns == 0
 
     brokers, owner = run(elect, state)
     assert brokers.asked == [("here", EPOCH, [0]), ("host-2", EPOCH, [1])]

@@ -43,6 +43,7 @@ class Coordinator:
 
 class Sender:
     retries = 4
+    oldest_age_ns = 2500 * MS
 
     def __len__(self) -> int:
         return 3
@@ -68,6 +69,7 @@ def test_every_metric_has_its_name_and_its_value() -> None:
     }
     assert {name: value for name, value in found.items() if name[0] != "diskraft_transactional_ids"} == {
         ("diskraft_transactions_awaiting_markers",): (3, False),
+        ("diskraft_transaction_markers_oldest_age_seconds",): (2.5, False),
         (f"{MARKERS}_unknowndestinationqueuesize",): (4, False),
         (f"{LOADS}_num_partitions", "active"): (1, False),
         (f"{LOADS}_num_partitions", "loading"): (1, False),
