@@ -22,6 +22,7 @@ from common.raft.core.fetch_validation import (
     AppendFetched,
     FetchAgain,
     FetchTheSnapshot,
+    LeaderLostRecords,
     TruncateTo,
     TruncationBelowHighWatermark,
     judge_answer,
@@ -129,9 +130,10 @@ class Follower:
                 view,
                 facts_of(partition),
                 leader_changed=leader_changed,
+                epoch=self._quorum.epoch,
                 high_watermark=self._quorum.high_watermark,
             )
-        except TruncationBelowHighWatermark as error:
+        except (TruncationBelowHighWatermark, LeaderLostRecords) as error:
             raise QuorumFailure(str(error)) from error
         match step:
             case AppendFetched(high_watermark):

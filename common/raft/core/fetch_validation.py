@@ -19,6 +19,11 @@ class TruncationBelowHighWatermark(Exception):
     """The leader asks us to truncate committed records. Fatal: one of the two logs belongs to another cluster."""
 
 
+class LeaderLostRecords(Exception):
+    """The leader has less of its own epoch than we fetched from it. Fatal: a leader only appends in its epoch, so this one
+    has another log than before, and ours may be the only copy left."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogView:
     """The facts about the local log that this module's functions need.
@@ -137,11 +142,14 @@ class FetchedPartition:
     snapshot_id: OffsetAndEpoch | None
 
 
-def judge_answer(log: LogView, answer: FetchedPartition, *, leader_changed: bool, high_watermark: Offset) -> FollowerStep:
+def judge_answer(
+    log: LogView, answer: FetchedPartition, *, leader_changed: bool, epoch: LeaderEpoch, high_watermark: Offset
+) -> FollowerStep:
     """Decides what a follower does with a Fetch response.
 
-    `log` and `high_watermark` are the follower's own. `leader_changed` means that this response names a leader or epoch that
-    is new to the follower. Raises TruncationBelowHighWatermark.
+    `log` and `high_watermark` are the follower's own. `epoch` is the leader's. `leader_changed` means that this response
+    names a leader or epoch that is new to the follower. Raises TruncationBelowHighWatermark and LeaderLostRecords. After a
+    start the high watermark is not known yet, and only the latter keeps a node from following a leader with an empty disk.
     """
     if answer.error_code != ErrorCode.NONE or leader_changed:
         return FetchAgain(at_once=leader_changed)
@@ -150,6 +158,11 @@ def judge_answer(log: LogView, answer: FetchedPartition, *, leader_changed: bool
         if offset < high_watermark:
             raise TruncationBelowHighWatermark(
                 f"the leader asks to truncate to offset {offset}, and all before {high_watermark} is committed"
+            )
+        if answer.diverging.epoch == epoch and offset < log.end_offset:
+            raise LeaderLostRecords(
+                f"the controller has lost its metadata log: its log ends at offset {offset}, this node's copy of the same "
+                f"epoch at {log.end_offset}; stop it, and start it with the copy of a broker (docs/operations.md says how)"
             )
         return TruncateTo(offset)
     if answer.snapshot_id is not None:

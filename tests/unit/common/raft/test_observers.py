@@ -239,6 +239,29 @@ def test_observer_diverged_tail_truncated() -> None:
     run(scenario)
 
 
+def test_a_leader_that_lost_its_disk_is_not_followed_by_a_node_that_starts_then() -> None:
+    """The observer knows no high watermark yet. The new log of the leader is in the same epoch and shorter, so the observer
+    stops and keeps its copy, which is the only one left."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("committed")
+        other = await observer(world)
+        await other.has("committed")
+        kept = content_of(other, SEGMENT)
+        one.crash()
+        other.crash()
+        one.disk.delete("__cluster_metadata-0")
+        await one.start()
+        await one.leads()
+        await other.start()
+        await world.until(lambda: other.failure is not None)
+        assert "the controller has lost its metadata log" in str(other.failure)
+        assert content_of(other, SEGMENT) == kept
+
+    run(scenario)
+
+
 def test_a_leader_that_lost_committed_records_is_not_followed() -> None:
     """After the controller's disk was replaced, an observer with more committed records stops instead of truncating."""
 

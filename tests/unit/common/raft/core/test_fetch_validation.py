@@ -12,6 +12,7 @@ from common.raft.core.fetch_validation import (
     FetchedPartition,
     FetchTheSnapshot,
     FetchVerdict,
+    LeaderLostRecords,
     LogView,
     NeedsSnapshot,
     ReadFrom,
@@ -140,7 +141,7 @@ def test_what_a_follower_does_with_an_answer() -> None:
     """A follower appends records, truncates on divergence, fetches a snapshot, or retries after an error."""
 
     def judge(fetched: FetchedPartition, *, leader_changed: bool = False) -> object:
-        return judge_answer(WHOLE, fetched, leader_changed=leader_changed, high_watermark=Offset(15))
+        return judge_answer(WHOLE, fetched, leader_changed=leader_changed, epoch=LeaderEpoch(9), high_watermark=Offset(15))
 
     assert judge(answer()) == AppendFetched(Offset(25))
     assert judge(answer(diverging=at(18, 3))) == TruncateTo(Offset(18))
@@ -152,4 +153,21 @@ def test_what_a_follower_does_with_an_answer() -> None:
 def test_committed_records_are_never_dropped() -> None:
     """A leader that lacks committed records is in another cluster or has lost its disk. The follower's daemon must stop."""
     with pytest.raises(TruncationBelowHighWatermark):
-        judge_answer(WHOLE, answer(diverging=at(14, 3)), leader_changed=False, high_watermark=Offset(15))
+        judge_answer(
+            WHOLE, answer(diverging=at(14, 3)), leader_changed=False, epoch=LeaderEpoch(9), high_watermark=Offset(15)
+        )
+
+
+def test_a_leader_that_has_lost_records_of_its_own_epoch_is_not_followed() -> None:
+    """A leader only appends in its epoch. The follower has just started, so it knows no high watermark. An equal end is no
+    loss: then only the follower's idea of the last epoch was wrong."""
+
+    def judge(end: OffsetAndEpoch) -> object:
+        return judge_answer(
+            WHOLE, answer(diverging=end), leader_changed=False, epoch=WHOLE.last_epoch, high_watermark=Offset(0)
+        )
+
+    with pytest.raises(LeaderLostRecords, match="the controller has lost its metadata log"):
+        judge(at(WHOLE.end_offset - 1, WHOLE.last_epoch))
+    assert judge(at(WHOLE.end_offset, WHOLE.last_epoch)) == TruncateTo(WHOLE.end_offset)
+    assert judge(at(18, 3)) == TruncateTo(Offset(18))
