@@ -16,7 +16,7 @@ from common.protocol.errors import BufferUnderflow, EncodeError, RemoteProtocolE
 from common.protocol.messages.headers import RequestHeader, ResponseHeader
 from common.protocol.numbering import Numbering
 from common.protocol.registry import APIS, Api
-from common.protocol.schema import AnyStruct, Struct, message_schema
+from common.protocol.schema import AnyStruct, Kind, Struct, message, message_schema
 
 LENGTH_SIZE: Final = 4
 # The start of the request header, the same in every version: api key, api version, correlation id.
@@ -28,6 +28,11 @@ _REQUEST = struct.Struct(">ihhih")
 _CORRELATION_ID = struct.Struct(">i")
 # The length of a frame and the response header. Header version 1 ends with the number of its tagged fields.
 _RESPONSE_STARTS = (struct.Struct(">ii"), struct.Struct(">iix"))
+
+
+@message(kind=Kind.HEADER, versions="0", flexible="0+")
+class TaggedFields(Struct):
+    """The end of a flexible header."""
 
 
 class UnsupportedRequest(RemoteProtocolError):
@@ -74,18 +79,19 @@ def request_body(frame: memoryview, *, is_flexible: bool) -> tuple[str | None, m
         end = _CLIENT_ID_START + max(length, 0)
         if length >= -1 and end <= len(frame):
             client_id = None if length < 0 else _client_id(frame[_CLIENT_ID_START:end])
-            if not is_flexible:
-                return client_id, frame[end:]
-            # Nearly every header is like this, without tagged fields.
-            if end < len(frame) and frame[end] == 0:
-                return client_id, frame[end + 1 :]
-            # The header of a response is four bytes and tagged fields, so it can stand for the end of this one.
-            start = end - _CORRELATION_ID.size
-            _, position = decode_prefix(ResponseHeader, frame[start:], 1)
-            return client_id, frame[start + position :]
+            return client_id, _after_tagged_fields(frame, end) if is_flexible else frame[end:]
     # The generated decoder says what is wrong.
     header, position = decode_prefix(RequestHeader, frame, 2 if is_flexible else 1)
     return header.client_id, frame[position:]
+
+
+def _after_tagged_fields(frame: memoryview, start: int) -> memoryview:
+    """Returns what follows the tagged fields at `start`, with which every flexible header ends."""
+    if start < len(frame) and frame[start] == 0:
+        # Nearly every header is like this, without tagged fields.
+        return frame[start + 1 :]
+    _, position = decode_prefix(TaggedFields, frame[start:], 0)
+    return frame[start + position :]
 
 
 def _client_id(text: memoryview) -> str:
@@ -110,13 +116,7 @@ def response_correlation_id(frame: bytes | memoryview) -> int:
 def response_body(message_class: type[Struct], frame: memoryview, version: int) -> memoryview:
     """Returns the bytes of a response's message. The caller has read the correlation id. Raises RemoteProtocolError."""
     start = _CORRELATION_ID.size
-    if response_header_version(message_class, version) == 0:
-        return frame[start:]
-    if len(frame) > start and frame[start] == 0:
-        # Nearly every header is like this, without tagged fields.
-        return frame[start + 1 :]
-    _, position = decode_prefix(ResponseHeader, frame, 1)
-    return frame[position:]
+    return frame[start:] if response_header_version(message_class, version) == 0 else _after_tagged_fields(frame, start)
 
 
 def parse_response(
