@@ -31,7 +31,7 @@ from common.environment.page_cache import PageCache
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir, RealLogFile
 from tests.benchmarks.measuring import is_optimized_build
-from tools.lab.disk_faults import frozen
+from tests.hanging_disks import frozen
 from tools.lab.disk_lab import make_disk, remove_disk, why_no_loop_disks
 
 LAG_INTERVAL_NS = 2_000_000

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.hanging_disks import frozen, hanging
 from tests.integration.cluster import WatchedCluster, is_listening, remake_disk, until, watched_cluster
 from tests.integration.endings import assert_gone_while_stuck, can_lock, connected
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools.lab.disk_faults import frozen, hanging
 from tools.lab.disk_lab import kill_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("loop_disks")]

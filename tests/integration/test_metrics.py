@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.hanging_disks import frozen
 from tests.integration.cluster import WatchedCluster, directory_id, until, watched_cluster
 from tests.integration.traffic import Writer
 from tests.interop.topics import create_topic
-from tools.lab.disk_faults import frozen
 from tools.lab.disk_lab import kill_disk
 from tools.lab.local_cluster import free_ports
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hanging_disks import frozen
 from tests.integration.cluster import (
     WatchedCluster,
     continue_process,
@@ -21,7 +22,6 @@ from tests.integration.event_tail import EventTail
 from tests.integration.faults.network import Network, network, spread_over
 from tests.integration.traffic import IMPATIENT, Writer, assert_nothing_lost
 from tests.interop.topics import create_topic
-from tools.lab.disk_faults import frozen
 from tools.lab.disk_lab import kill_disk, revive_disk
 from tools.lab.local_cluster import LocalNode
 

@@ -17,9 +17,9 @@ from common.environment.interface import Connection, LogDirError, Receiver
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir
 from common.time_units import NS_PER_S
+from tests.hanging_disks import frozen
 from tests.integration.loop_disks import unmount_lazily
 from tests.integration.standstills import Standstills
-from tools.lab.disk_faults import frozen
 from tools.lab.disk_lab import Disk, kill_disk, make_disk, remove_disk, revive_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

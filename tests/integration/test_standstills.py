@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.hanging_disks import frozen
 from tests.integration.cluster import disks_taken_away, until
 from tests.integration.standstills import Standstills
-from tools.lab.disk_faults import frozen
 from tools.lab.disk_lab import make_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.usefixtures("loop_disks")]

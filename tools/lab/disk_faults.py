@@ -16,7 +16,7 @@ from typing import Final
 
 from tools.errors import ToolError
 from tools.lab import faulty_image
-from tools.lab.disk_lab import explained, heal_disk, kill_disk, mounted_disk, program, put_empty_image, run, thaw
+from tools.lab.disk_lab import explained, kill_disk, mounted_disk, program, put_empty_image, run, thaw
 
 SECONDS: Final = 30.0
 """How long a hang lasts unless the disk is healed earlier."""
@@ -216,26 +216,6 @@ def make_happen(how: str, paths: list[Path], *, seconds: float) -> None:
             way.makes(path, seconds)
         else:
             way.makes(path)
-
-
-@contextlib.contextmanager
-def frozen(path: Path, seconds: float = SECONDS) -> Iterator[None]:
-    """Freezes the file system for the duration of the block, but no longer than `seconds`."""
-    freeze(path, seconds)
-    try:
-        yield
-    finally:
-        heal_disk(path)
-
-
-@contextlib.contextmanager
-def hanging(path: Path, seconds: float = SECONDS) -> Iterator[None]:
-    """Makes the blocks of a faulty disk hang for the duration of the block, but no longer than `seconds`."""
-    hang_blocks(path, seconds)
-    try:
-        yield
-    finally:
-        heal_disk(path)
 
 
 def _set_blocks(path: Path, mode: str, *, seconds: float = 0.0, delay_ms: float = 0.0) -> None:
