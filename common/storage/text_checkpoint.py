@@ -52,14 +52,6 @@ def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
     return content.encode()
 
 
-def parse_offset_checkpoint(content: bytes) -> dict[TopicPartition, int]:
-    """Parses the content of an offset checkpoint file. Raises MalformedCheckpoint."""
-    offsets: dict[TopicPartition, int] = {}
-    for _ in offset_checkpoint_parsing(content, offsets):
-        pass
-    return offsets
-
-
 def offset_checkpoint_parsing(content: bytes, offsets: dict[TopicPartition, int]) -> Generator[None, None, None]:
     """Parses the content of an offset checkpoint file into `offsets`, and yields after each entry. Raises
     MalformedCheckpoint; then the entries so far must not be used."""

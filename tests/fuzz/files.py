@@ -54,11 +54,11 @@ from common.storage.text_checkpoint import (
     format_epoch_checkpoint,
     format_offset_checkpoint,
     parse_epoch_checkpoint,
-    parse_offset_checkpoint,
 )
 from common.storage.time_index import TimeIndex
 from common.storage.transaction_index import AbortedTransaction, CorruptTransactionIndex, TransactionIndex
 from tests.fuzz.target import Target
+from tests.offset_checkpoints import parse_offset_checkpoint
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

@@ -24,7 +24,7 @@ from common.records.batch import (
     split_batches,
 )
 from common.storage.names import CLEANER_CHECKPOINT_FILE
-from common.storage.text_checkpoint import parse_offset_checkpoint
+from tests.offset_checkpoints import parse_offset_checkpoint
 from tests.unit.broker.cluster import Cluster, directory, path, run
 from tests.unit.broker.test_moves import KEY, alter, assign_directories, finished
 

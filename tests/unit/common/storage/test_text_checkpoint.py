@@ -10,8 +10,8 @@ from common.storage.text_checkpoint import (
     format_epoch_checkpoint,
     format_offset_checkpoint,
     parse_epoch_checkpoint,
-    parse_offset_checkpoint,
 )
+from tests.offset_checkpoints import parse_offset_checkpoint
 
 
 def test_offsets_are_written_as_kafka_does_and_sorted() -> None:
