@@ -15,7 +15,6 @@ from typing import Any
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
-from common.protocol.framing import parse_response
 from common.protocol.messages.api_versions import ApiVersionsRequest
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -26,6 +25,7 @@ from common.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReque
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct, message_schema
 from tests.request_frames import encode_request_frame
+from tests.response_frames import parse_response
 
 SECONDS_MAX = 60.0
 _VERSIONS: dict[type[Struct], int] = {

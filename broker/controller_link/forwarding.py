@@ -14,9 +14,9 @@ from broker.controller_link.controller_channel import ControllerChannel, Control
 from broker.controller_link.metadata_follower import MetadataFollower
 from common.environment.interface import Environment
 from common.net.request_context import ConnectAgain, RequestContext
-from common.protocol.codec import encode
+from common.protocol.codec import decode_in_slices, encode
 from common.protocol.errors import ApiError, ErrorCode, RemoteProtocolError, error_name
-from common.protocol.framing import parse_response_in_slices
+from common.protocol.framing import response_body
 from common.protocol.messages.default_principal_data import DefaultPrincipalData
 from common.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from common.protocol.registry import APIS
@@ -79,8 +79,10 @@ async def _opened(context: RequestContext, answer: EnvelopeResponse) -> Any:
         reason = f"the controller refused to take a forwarded request ({error_name(answer.error_code)})"
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
     try:
-        parsing = parse_response_in_slices(APIS[context.api_key].response, answer.response_data, context.api_version)
-        return (await result_in_slices(parsing, items=ELEMENTS_PER_SLICE))[1]
+        response = APIS[context.api_key].response
+        body = response_body(response, memoryview(answer.response_data), context.api_version)
+        decoding = decode_in_slices(response, body, context.api_version)
+        return await result_in_slices(decoding, items=ELEMENTS_PER_SLICE)
     except RemoteProtocolError as error:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer cannot be read: {error}") from error
 

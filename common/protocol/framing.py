@@ -11,12 +11,12 @@ from typing import Final
 
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
-from common.protocol.codec import decode, decode_in_slices, decode_prefix, encode_in_slices, encode_parts
+from common.protocol.codec import decode_prefix, encode_in_slices, encode_parts
 from common.protocol.errors import BufferUnderflow, EncodeError, RemoteProtocolError
-from common.protocol.messages.headers import RequestHeader, ResponseHeader
+from common.protocol.messages.headers import RequestHeader
 from common.protocol.numbering import Numbering
 from common.protocol.registry import APIS, Api
-from common.protocol.schema import AnyStruct, Kind, Struct, message, message_schema
+from common.protocol.schema import Kind, Struct, message, message_schema
 
 LENGTH_SIZE: Final = 4
 # The start of the request header, the same in every version: api key, api version, correlation id.
@@ -119,14 +119,6 @@ def response_body(message_class: type[Struct], frame: memoryview, version: int) 
     return frame[start:] if response_header_version(message_class, version) == 0 else _after_tagged_fields(frame, start)
 
 
-def parse_response(
-    message_class: type[AnyStruct], frame: bytes | memoryview, version: int, *, numbering: Numbering = Numbering.KIP858
-) -> tuple[ResponseHeader, AnyStruct]:
-    """Parses a whole response into its header and message."""
-    header, position = decode_prefix(ResponseHeader, frame, response_header_version(message_class, version))
-    return header, decode(message_class, memoryview(frame)[position:], version, numbering=numbering)
-
-
 def encode_request(
     api: Api,
     version: int,
@@ -161,15 +153,6 @@ def encode_response_frame_in_slices(
     """`encode_response_frame` for a response that may have very many elements: yields after each element."""
     parts = yield from encode_in_slices(message, version, numbering=numbering)
     return _response_frame(correlation_id, parts, type(message), version)
-
-
-def parse_response_in_slices(
-    message_class: type[AnyStruct], frame: bytes | memoryview, version: int
-) -> Generator[None, None, tuple[ResponseHeader, AnyStruct]]:
-    """`parse_response` for a response that may have very many elements: yields after each element."""
-    header, position = decode_prefix(ResponseHeader, frame, response_header_version(message_class, version))
-    message = yield from decode_in_slices(message_class, memoryview(frame)[position:], version)
-    return header, message
 
 
 def _response_frame(correlation_id: int, parts: list[Part], message_class: type[Struct], version: int) -> list[Part]:

@@ -27,7 +27,6 @@ from typing import Any
 from common.ids import Uuid
 from common.parts import FileRegion
 from common.protocol.api_keys import ApiKey
-from common.protocol.framing import parse_response
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -39,6 +38,7 @@ from tests.benchmarks.baseline import COMMIT, baseline_cluster, comparison
 from tests.benchmarks.measuring import percentile, print_result, spread
 from tests.interop.topics import create_topic
 from tests.request_frames import encode_request_frame
+from tests.response_frames import parse_response
 from tools.lab.local_cluster import LocalCluster
 
 VALUE_BYTES = 100

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from common.ids import METADATA_TOPIC_ID, DirectoryId, IncarnationId, TopicId, Uuid
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
-from common.protocol.framing import LENGTH_SIZE, parse_response
+from common.protocol.framing import LENGTH_SIZE
 from common.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from common.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -48,6 +48,7 @@ from common.protocol.registry import APIS
 from common.protocol.schema import Struct
 from common.records.batch import read_header
 from tests.request_frames import encode_request_frame
+from tests.response_frames import parse_response
 
 # The versions that both our controller and Apache Kafka 4.1 serve.
 VERSIONS: Final[Mapping[ApiKey, int]] = {

@@ -11,7 +11,6 @@ from common.protocol.errors import ProtocolError, RemoteProtocolError
 from common.protocol.framing import (
     LENGTH_SIZE,
     parse_request,
-    parse_response,
     request_body,
     response_header_version,
 )
@@ -20,6 +19,7 @@ from common.protocol.registry import APIS
 from common.protocol.schema import Struct
 from tests.fuzz.messages import Vocabulary, filled, request_frame
 from tests.fuzz.target import Target
+from tests.response_frames import parse_response
 
 _FRAME_MIN = 1
 FRAME_MAX = 300_000

@@ -13,11 +13,11 @@ import pytest
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import joined
 from common.protocol.errors import ErrorCode
-from common.protocol.framing import parse_response
 from common.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from common.protocol.messages.headers import RequestHeader
 from tests.integration.cluster import until
 from tests.request_frames import encode_request_frame
+from tests.response_frames import parse_response
 from tools.lab.local_cluster import LocalCluster
 
 VERSION = 6

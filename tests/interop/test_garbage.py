@@ -18,9 +18,9 @@ import pytest
 
 from common.configuration.endpoints import HostPort
 from common.protocol.api_keys import ApiKey
-from common.protocol.framing import parse_response
 from common.protocol.messages.metadata import MetadataResponse
 from tests.interop.waiting import until_equal
+from tests.response_frames import parse_response
 from tools.lab.local_cluster import LocalCluster
 
 SECONDS_MAX = 60.0

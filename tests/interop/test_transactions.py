@@ -25,7 +25,6 @@ from common.configuration.endpoints import HostPort
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import joined
 from common.protocol.errors import ErrorCode
-from common.protocol.framing import parse_response
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from common.records.batch import TRANSACTIONAL_BIT, Record, encode_batch
@@ -34,6 +33,7 @@ from tests.integration.cluster import until
 from tests.interop.apache_kafka_tools import Kafka
 from tests.interop.topics import create_topic
 from tests.request_frames import encode_request_frame
+from tests.response_frames import parse_response
 from tools.lab.local_cluster import LocalCluster
 
 SECONDS_MAX = 60

@@ -11,11 +11,12 @@ from common.environment.interface import Connection, Receiver
 from common.parts import FileRegion, Part
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode
-from common.protocol.framing import parse_request, parse_response, response_correlation_id
+from common.protocol.framing import parse_request, response_correlation_id
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct
 from tests.frames import Frames
+from tests.response_frames import parse_response
 from tests.simulation.network import Peer, SimulatedListener, SimulatedNetwork
 
 SHOWN_APIS = (

@@ -21,7 +21,7 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.authorized_operations import NOT_ASKED
 from common.protocol.codec import encode, encode_with_version
 from common.protocol.errors import ErrorCode
-from common.protocol.framing import parse_response, request_header_version
+from common.protocol.framing import request_header_version
 from common.protocol.messages import alter_configs, incremental_alter_configs
 from common.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from common.protocol.messages.alter_partition import (
@@ -77,6 +77,7 @@ from controller import requests
 from controller.core.result import ControllerResult
 from controller.core.turn import Turn
 from controller.requests import REFUSALS_MAX
+from tests.response_frames import parse_response
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.controller.nodes import CLUSTER_ID, Client, ControllerNode, directory
 

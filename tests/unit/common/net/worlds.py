@@ -18,7 +18,7 @@ from common.net.request_context import Handler, RequestContext
 from common.net.request_server import RequestServer
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
-from common.protocol.framing import encode_response_frame, parse_response
+from common.protocol.framing import encode_response_frame
 from common.protocol.messages.api_versions import ApiVersionsResponse
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -27,6 +27,7 @@ from common.protocol.schema import Struct, message_schema
 from common.time_units import NS_PER_S
 from tests.frames import Frames
 from tests.request_frames import encode_request_frame
+from tests.response_frames import parse_response
 from tests.simulation.environment import SimulatedWorld
 
 HOST = "127.0.0.1"

@@ -15,7 +15,6 @@ from common.protocol.framing import (
     encode_response_frame,
     encode_response_frame_in_slices,
     parse_request,
-    parse_response,
     request_body,
     request_header_version,
     response_body,
@@ -41,6 +40,7 @@ from common.protocol.registry import APIS
 from common.protocol.schema import Struct
 from tests.counted import counted
 from tests.request_frames import encode_request_frame
+from tests.response_frames import parse_response
 
 Result = TypeVar("Result")
 
