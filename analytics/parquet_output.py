@@ -24,7 +24,6 @@ from common.protocol.numbering import Numbering
 
 ROWS_PER_GROUP: Final = 131_072
 ROWS_PER_CHUNK: Final = 32_768
-PATTERN: Final = "records-*.parquet"
 
 _NAME: Final = re.compile(r"records-([0-9]{20})-([0-9]{20})\.parquet")
 _LOCK_FILE: Final = ".export.lock"

@@ -13,9 +13,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
-
-ConfigurationClass = TypeVar("ConfigurationClass")
+from typing import Any
 
 SHORT_MAX = 2**15 - 1
 INT_MAX = 2**31 - 1

@@ -89,7 +89,6 @@ class VersionRange:
         return f"{self.first}-{self.last}"
 
 
-ALL_VERSIONS = VersionRange(0, _LAST_VERSION_EVER)
 NO_VERSIONS = VersionRange(0, -1)
 
 
@@ -351,7 +350,6 @@ def _default_maker(where: str, declared: "dataclasses.Field[Any]") -> Callable[[
 
 
 __all__ = [
-    "ALL_VERSIONS",
     "NO_TAGGED_FIELDS",
     "NO_VERSIONS",
     "ZERO_UUID",

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 SERVED_NAME: Final = "disk"
-MODES: Final = ("ok", "read-errors", "write-errors", "io-errors", "hang", "slow", "out-of-blocks")
 # The interval at which a hung request rereads the control file. Each hung request waits in a thread of its own.
 _LOOK_SECONDS: Final = 0.01
 
