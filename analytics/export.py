@@ -45,7 +45,7 @@ def export_metadata(
     with open_folder(out) as folder, _without_collector():
         cluster_id = _checked_cluster(folder, files, out)
         summary = Summary(folder.progress.next_offset, folder.progress.next_offset)
-        export = _Export(files, folder, replace(folder.progress, cluster_id=cluster_id))
+        export = _Export(files, replace(folder.progress, cluster_id=cluster_id))
         while export.has_more:
             with folder.new_file() as writer:
                 for rows, progress in export.one_file(rows_per_file):
@@ -84,7 +84,7 @@ class _Export:
     """One pass over the log. A snapshot gets its own file, because its rows together stand for one range of offsets and
     cannot be split."""
 
-    def __init__(self, files: MetadataFiles, folder: ParquetFolder, progress: Progress) -> None:
+    def __init__(self, files: MetadataFiles, progress: Progress) -> None:
         self._progress = progress
         self._rows = RecordRows(progress.numbering, progress.transaction_offset)
         self._entries = files.read(progress.next_offset, progress.last_epoch)

@@ -176,7 +176,7 @@ def generate_records_before(state: MetadataState, losses: Losses) -> Sliced[list
     return records
 
 
-def generate_records_after(state: MetadataState, losses: Losses) -> list[ApiMessageAndVersion]:
+def generate_records_after(losses: Losses) -> list[ApiMessageAndVersion]:
     """Returns the records that must follow the record of the lower level: registrations as that level can express them."""
     affected = (
         *losses.brokers_with_directories,

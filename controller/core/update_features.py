@@ -79,7 +79,7 @@ def update_features(turn: Turn, request: UpdateFeaturesRequest) -> Sliced[Contro
         ApiMessageAndVersion(FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level), 0)
         for update in changed
     ]
-    records += generate_records_after(state, losses)
+    records += generate_records_after(losses)
     events = [
         ControllerEvent(
             "feature_updated",
