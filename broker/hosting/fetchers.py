@@ -7,6 +7,7 @@ restarted leader may have a new address; then all partitions of its fetchers mus
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
@@ -41,17 +42,21 @@ class Fetchers:
         task_group: asyncio.TaskGroup,
         upkeep: Upkeep,
     ) -> None:
-        self._env = env
         self._state = state
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
         self._listener_name = listener_name
         self._connect = connect
-        self._settings = settings
-        self._quota = quota
-        self._traffic = traffic
         self._task_group = task_group
-        self._upkeep = upkeep
+        self._new_fetcher = partial(
+            ReplicaFetcher,
+            env,
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            settings=settings,
+            quota=quota,
+            traffic=traffic,
+            task_group=task_group,
+            upkeep=upkeep,
+        )
         # The running fetchers and the addresses they connect to. Invariant: between calls, every fetcher has at least one
         # partition.
         self._fetchers: dict[_FetcherKey, tuple[Address, ReplicaFetcher]] = {}
@@ -111,18 +116,7 @@ class Fetchers:
 
     def _start(self, key: _FetcherKey, address: Address) -> ReplicaFetcher:
         leader, _ = key
-        fetcher = ReplicaFetcher(
-            self._env,
-            broker_id=self._broker_id,
-            broker_epoch=self._broker_epoch,
-            leader_id=leader,
-            connect=lambda: self._connect(*address),
-            settings=self._settings,
-            quota=self._quota,
-            traffic=self._traffic,
-            task_group=self._task_group,
-            upkeep=self._upkeep,
-        )
+        fetcher = self._new_fetcher(leader_id=leader, connect=lambda: self._connect(*address))
         self._task_group.create_task(fetcher.run(), name=f"replica-fetcher-{leader}")
         return fetcher
 
