@@ -85,8 +85,8 @@ class GroupShard:
         self._config_of = config_of
         # The classic groups by id. A group comes with its first JoinGroup or commit, or from the log.
         self._groups: dict[str, ClassicGroup] = {}
-        # The groups of the consumer protocol. Invariant: no id is in both.
         self._topics = topics or NoTopics()
+        # The groups of the consumer protocol. Invariant: none of them has the id of a classic group.
         self._consumer_groups = ConsumerGroups(self._topics, self._groups)
         self._offsets = CommittedOffsets()
         self._pending = TransactionalOffsets()
