@@ -9,12 +9,13 @@ SECONDS ?= 60
 MINUTES ?= 10
 TARGET ?=
 SUITES ?=
-RERUNS ?= 0
-# Not "--reruns 0": with xdist the plugin asks another process about each test, which takes as long as the tests themselves.
-RERUN := $(if $(filter-out 0,$(RERUNS)),--reruns $(RERUNS))
+RERUN ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# With RERUN=1, tests that fail are run once more, when all others are over.
+PYTEST = $(BIN)/pytest $(1) $(if $(RERUN),|| { echo "What failed at first is run once more:"; $(BIN)/pytest --last-failed --last-failed-no-failures none $(1); })
 
 .PHONY: help demo demo-report analytics test check integration fault-lab history interop client-stories client-suites scenarios simulate simulate-mutants fuzz bench clean
 
@@ -68,7 +69,7 @@ demo-report: $(VENV)/.analytics
 
 # Without xdist's own order, which leaves the files with few tests for the end: the longest ones (tests/conftest.py).
 test: $(VENV)/.dev
-	$(BIN)/pytest tests/architecture tests/unit tests/property tests/model tests/simulation $(RERUN) --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(call PYTEST,tests/architecture tests/unit tests/property tests/model tests/simulation --numprocesses 2 --dist loadfile --no-loadscope-reorder)
 	@$(BIN)/python -m analytics.requirements | sed 's/^/make test SKIPPED tests of the export and the reports: /' >&2
 
 check: $(VENV)/.dev
@@ -78,8 +79,8 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 integration: $(VENV)/.dev
-	$(BIN)/pytest tests/integration -m "not lab" $(RERUN) --timeout 600 --numprocesses 2 --dist loadfile
-	$(BIN)/pytest tests/integration -m "lab and brief" $(RERUN) --timeout 600
+	$(call PYTEST,tests/integration -m "not lab" --timeout 600 --numprocesses 2 --dist loadfile)
+	$(call PYTEST,tests/integration -m "lab and brief" --timeout 600)
 
 fault-lab: $(VENV)/.dev
 	$(BIN)/pytest tests/integration -m lab --timeout 600
@@ -88,7 +89,7 @@ history: $(VENV)/.dev
 	DISKRAFT_HISTORY_MINUTES=$(MINUTES) DISKRAFT_HISTORY_SEED=$(SEED) $(BIN)/pytest tests/integration/test_history.py -s
 
 interop: $(VENV)/.dev
-	$(BIN)/pytest tests/interop -m "not stories" $(RERUN) --timeout 300 --numprocesses 2 --dist worksteal
+	$(call PYTEST,tests/interop -m "not stories" --timeout 300 --numprocesses 2 --dist worksteal)
 
 client-stories: $(VENV)/.dev
 	$(BIN)/pytest tests/interop -m stories

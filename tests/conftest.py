@@ -1,4 +1,4 @@
-"""Loads the hypothesis profiles before any property test is collected, and lists tests that are slow or unsteady."""
+"""Loads the hypothesis profiles before any property test is collected, and lists tests that are slow."""
 
 import signal
 
@@ -26,11 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    _list_slow_tests(terminalreporter)
-    _list_unsteady_tests(terminalreporter)
-
-
-def _list_slow_tests(terminalreporter: pytest.TerminalReporter) -> None:
     """Lists the tests that took long and are not marked `slow`. They do not fail: a busy machine also makes tests slow."""
     unmarked = [
         report
@@ -41,10 +36,3 @@ def _list_slow_tests(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("slow, and not marked so")
         for report in sorted(unmarked, key=lambda report: report.duration, reverse=True):
             terminalreporter.line(f"{report.duration:.2f}s {report.nodeid}")
-
-
-def _list_unsteady_tests(terminalreporter: pytest.TerminalReporter) -> None:
-    """Shows how tests failed that then passed when they were run once more (`--reruns`): each of them is a defect."""
-    for report in terminalreporter.getreports("rerun"):
-        terminalreporter.section(f"failed at first: {report.nodeid}")
-        terminalreporter.line(report.longreprtext)
