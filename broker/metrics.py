@@ -1,9 +1,9 @@
 """A broker's metrics for Prometheus, named as in the stock jmx_exporter KRaft rules (shell without I/O).
 
 The event loop calls `broker_samples` once a second; the metrics thread serves the result. The series of a directory have the
-directory's path as `logDirectory` and its id as `directoryId`; what a controller's directory has as well is in
-`common/log_dirs/directory_metrics.py`. An offline directory must keep its logdirectoryoffline
-series, with the value 1. Otherwise an alert would resolve itself the moment the disk dies.
+directory's path as `logDirectory` and its id as `directoryId`. The series that controllers have too are in
+`common/log_dirs/directory_metrics.py`. An offline directory must keep its logdirectoryoffline series, with the value 1.
+Otherwise an alert would resolve itself the moment the disk dies.
 """
 
 from collections.abc import Iterator, Mapping

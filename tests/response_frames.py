@@ -9,6 +9,6 @@ from common.protocol.schema import AnyStruct
 def parse_response(
     message_class: type[AnyStruct], frame: bytes | memoryview, version: int
 ) -> tuple[ResponseHeader, AnyStruct]:
-    """Returns the header and the message of the response in `frame`, which begins behind the length."""
+    """Returns the header and the message of the response in `frame`, without its length prefix."""
     header, position = decode_prefix(ResponseHeader, frame, response_header_version(message_class, version))
     return header, decode(message_class, memoryview(frame)[position:], version)

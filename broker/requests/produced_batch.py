@@ -119,7 +119,7 @@ class RecordsLookedAt:
 
 
 def validated(records: object, partition: Partition, *, api_version: int) -> Batch:
-    """Validates the single batch of a partition, without looking at its records. Bytes behind it that are too few for
+    """Validates the single batch of a partition, without looking at its records. Bytes after it that are too few for
     another batch are dropped, as in Apache Kafka. Raises Refused."""
     if not isinstance(records, memoryview) or not len(records):
         raise Refused(ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch, there is none")

@@ -61,8 +61,8 @@ _SUSPICIOUS_AGE_NS: Final = 100_000_000
 # For how long pages that were found in the page cache count as cached. Counting those of a long readahead takes as long as a
 # whole small fetch.
 _CACHED_NS: Final = 10_000_000
-# Under memory pressure the kernel drops single pages of a file. As long as one is missing in the readahead of a read, the
-# reader thread has to do it. Few missing pages are worth reading, many belong to a file that hardly anyone reads.
+# Under memory pressure the kernel drops single pages of a file. As long as one is missing in the readahead of a range, only
+# the reader thread can read that range. A few missing pages are worth reading in; a file that lacks many is hardly read.
 _GAP_SHARE_MAX: Final = 1 / 16
 
 

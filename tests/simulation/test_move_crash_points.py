@@ -148,18 +148,18 @@ POINTS: Mapping[str, Callable[[Replica, Step], bool]] = {
 }
 
 
-class Crash:
-    """Ends the broker when the move reaches the crash point."""
+class AtPoint:
+    """Calls `strike` when the move reaches the point."""
 
-    def __init__(self, cluster: SimulatedCluster, broker_id: BrokerId, replica: Replica, point: str, end: Ending) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, broker_id: BrokerId, replica: Replica, point: str, strike: Callable[[], object]
+    ) -> None:
         self.is_over = False
-        self.promised = 0
-        """The offset below which the only replica was synced when the broker ended."""
         self._cluster = cluster
         self._broker_id = broker_id
         self._replica = replica
         self._is_reached = POINTS[point]
-        self._end = end
+        self._strike = strike
         cluster.world.operation_watchers.append(self._operation)
         cluster.world.event_watchers.append(self._event)
 
@@ -177,7 +177,17 @@ class Crash:
             self.is_over = True
             strike()
 
-    def _strike(self) -> None:
+
+class Crash(AtPoint):
+    """Ends the broker when the move reaches the crash point."""
+
+    def __init__(self, cluster: SimulatedCluster, broker_id: BrokerId, replica: Replica, point: str, end: Ending) -> None:
+        super().__init__(cluster, broker_id, replica, point, self._end_broker)
+        self.promised = 0
+        """The offset below which the only replica was synced when the broker ended."""
+        self._end = end
+
+    def _end_broker(self) -> None:
         single = next(each for each in self._replica.broker.replicas._partitions.values() if each.topic == SINGLE)
         self.promised = single.log.recovery_point
         if self._end is Ending.POWER_CUT:

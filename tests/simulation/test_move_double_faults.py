@@ -6,27 +6,24 @@ and so is every acknowledged record, whichever of the two logs was served in bet
 
 import asyncio
 import errno
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
 
 import pytest
 
-from common.ids import BrokerId
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.environment import SimulatedEvent, SimulatedWorld
-from tests.simulation.process import NO_PROCESS
+from tests.simulation.environment import SimulatedWorld
 from tests.simulation.test_move_crash_points import (
     ACKS,
     OVERRIDES,
-    POINTS,
     RECORDS_BEFORE,
     REPLICATED,
     SEGMENT_BYTES,
     SINGLE,
     VALUE_BYTES,
+    AtPoint,
     Replica,
-    Step,
     Writers,
     current_logs,
     move,
@@ -36,38 +33,9 @@ from tests.simulation.test_move_crash_points import (
 pytestmark = pytest.mark.slow
 
 
-class Failure:
-    """Lets disks fail when the move reaches the point."""
-
-    def __init__(
-        self, cluster: SimulatedCluster, broker_id: BrokerId, replica: Replica, point: str, disks: Collection[SimulatedDisk]
-    ) -> None:
-        self.is_over = False
-        self._cluster = cluster
-        self._broker_id = broker_id
-        self._replica = replica
-        self._is_reached = POINTS[point]
-        self._disks = disks
-        cluster.world.operation_watchers.append(self._operation)
-        cluster.world.event_watchers.append(self._event)
-
-    def _operation(self, path: str, kind: str, name: str) -> None:
-        self._step(Step(path, kind, name), self._strike)
-
-    def _event(self, event: SimulatedEvent) -> None:
-        if event.node == self._cluster.name(self._broker_id):
-            # Events are logged in the middle of a step of the broker. Let the step finish first.
-            strike = partial(self._cluster.world.loop.call_soon, self._strike, context=NO_PROCESS.copy())
-            self._step(Step("", "", f"{event.name} {event.fields.get('partition', '')}"), strike)
-
-    def _step(self, step: Step, strike: Callable[[], object]) -> None:
-        if not self.is_over and self._is_reached(self._replica, step):
-            self.is_over = True
-            strike()
-
-    def _strike(self) -> None:
-        for disk in self._disks:
-            disk.fail_with(errno.EIO)
+def fail(disks: Collection[SimulatedDisk]) -> None:
+    for disk in disks:
+        disk.fail_with(errno.EIO)
 
 
 async def _case(world: SimulatedWorld, point: str, failing: str, missing: str) -> None:
@@ -82,7 +50,8 @@ async def _case(world: SimulatedWorld, point: str, failing: str, missing: str) -
         for number in range(RECORDS_BEFORE):
             await client.produce(SINGLE, 0, b"before %d" % number + bytes(VALUE_BYTES), acks=1)
         disks = {"source": replica.source, "target": replica.target}
-        failure = Failure(cluster, broker_id, replica, point, [disks[each] for each in failing.split("+")])
+        struck = [disks[each] for each in failing.split("+")]
+        failure = AtPoint(cluster, broker_id, replica, point, partial(fail, struck))
         writers = Writers(cluster, client, group)
         await move(client, broker_id, [replica])
         await world.until(lambda: failure.is_over)

@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from broker.hosting import move_totals
 from broker.hosting.move_totals import MoveTotals
 from broker.hosting.partition import Partition
@@ -47,7 +49,7 @@ def test_a_move_counts_in_its_directory_from_its_beginning_to_its_end() -> None:
     assert (shown(totals, A), shown(totals, B)) == ((0, 0), (1, 7))
 
 
-def test_each_look_measures_some_and_all_get_their_turn(monkeypatch: Any) -> None:
+def test_each_look_measures_some_and_all_get_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The logs grow without a chunk being copied."""
     monkeypatch.setattr(move_totals, "_MEASURED_AT_ONCE", 2)
     totals = MoveTotals()

@@ -119,7 +119,7 @@ def test_a_refused_batch_has_its_error_and_leaves_the_log_empty(make: Callable[[
 
 
 @pytest.mark.parametrize("size", [1, 60, 61, -1])
-def test_a_batch_that_is_cut_short_behind_a_whole_one_is_dropped(size: int) -> None:
+def test_a_batch_that_is_cut_short_after_a_whole_one_is_dropped(size: int) -> None:
     """Apache Kafka accepts the whole one too."""
 
     async def scenario(cluster: Cluster) -> None:

@@ -498,7 +498,7 @@ def test_offsets_without_their_topic(
     version: int, transactional_id: str, group_id: str, error: ErrorCode, created: list[str]
 ) -> None:
     """aiokafka adds a group's offsets before it looks for the group's coordinator. So this request creates the topic too;
-    otherwise the client would retry for ever. The empty group id is valid here, as in Apache Kafka."""
+    otherwise the client would retry forever. The empty group id is valid here, as in Apache Kafka."""
     broker = Broker(has_offsets_topic=False)
     answered = broker.add_offsets(FIRST, version=version, transactional_id=transactional_id, group_id=group_id)
     assert (answered, broker.topics.asked, broker.stored) == (error, created, 0)

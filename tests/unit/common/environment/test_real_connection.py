@@ -590,8 +590,9 @@ async def test_a_read_on_the_loop_starts_no_readahead(log_dir: RealLogDir) -> No
 async def test_the_reader_thread_brings_in_the_few_pages_that_keep_reads_off_the_loop(
     log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch, missing_mib: int
 ) -> None:
-    """Under memory pressure the kernel drops single pages. Nobody reads those ahead of an old record that many ask for, so
-    each of these reads would take the way through the reader thread. Many missing pages stay where they are."""
+    """Under memory pressure the kernel drops single pages. A missing page in the readahead of a record would send
+    every read of that record to the reader thread, so the first of these reads brings it in. If many are missing, it does
+    not."""
     if not page_cache_is_answered():
         pytest.skip("this kernel or file system does not answer cachestat and RWF_NOWAIT")
     monkeypatch.setattr(log_dir._directory, "readahead_bytes", 64 << 20)
