@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ POLL_MAX = 200
 POLL_SECONDS = 0.1
 
 
-class Client:
+class Client(ABC):
     """What all clients share: the arguments, the history, and the wish to end."""
 
     def __init__(self, arguments: argparse.Namespace, stopped: threading.Event) -> None:
@@ -70,8 +71,9 @@ class Client:
         self.recorder = Recorder(arguments.folder, arguments.name)
         self.stopped = stopped
 
+    @abstractmethod
     def run(self) -> None:
-        raise NotImplementedError
+        """Works until it is told to stop."""
 
 
 # --- producers -------------------------------------------------------------------------------------------------------
