@@ -17,7 +17,7 @@ from common.metadata.metadata_version import UnknownMetadataVersion
 from common.metadata.record_reader import MetadataRecordReader
 from common.protocol.errors import ProtocolError
 from common.protocol.numbering import Numbering
-from common.records.batch import BatchHeader, Record, iterate_records, iterate_values
+from common.records.batch import BatchHeader
 from common.records.control import ControlRecordType, UnknownControlRecord, decode_control_message
 from common.records.metadata_frame import UnknownRecord, UnknownRecordType, decode_any_record, read_frame_head
 from common.records.metadata_records import (
@@ -39,6 +39,7 @@ from common.records.metadata_records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from common.records.record import Record, iterate_records, iterate_values
 
 
 class Kind(Enum):

@@ -14,9 +14,10 @@ from broker.hosting.partition import Partition
 from common.environment.interface import LogDirError
 from common.ids import Offset
 from common.protocol.errors import ProtocolError
-from common.records.batch import BatchError, Record, iterate_records, split_batches, validate_integrity
+from common.records.batch import BatchError, split_batches, validate_integrity
 from common.records.decompression import NotDecompressed, decompress
 from common.records.end_transaction import decode_end_transaction
+from common.records.record import Record, iterate_records
 from common.storage.errors import LogClosed, OffsetOutOfRange
 
 _CHUNK_BYTES = 1024 * 1024

@@ -25,7 +25,8 @@ from broker.hosting.partition import Partition
 from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
-from common.records.batch import TRANSACTIONAL_BIT, BatchHeader, Record, encode_batch, read_header
+from common.records.batch import TRANSACTIONAL_BIT, BatchHeader, read_header
+from common.records.record import Record, encode_batch
 from common.storage.errors import LogClosed
 from common.storage.producers.state import ProducerRefused
 

@@ -7,16 +7,9 @@ future. Where compression.type is not producer, a batch of another codec is comp
 """
 
 from common.protocol.messages.produce import BatchIndexAndErrorMessage
-from common.records.batch import (
-    COMPRESSION_MASK,
-    NO_TIMESTAMP,
-    BatchHeader,
-    InvalidRecordBatch,
-    read_header,
-    replace_records,
-    timestamp_sum,
-)
+from common.records.batch import COMPRESSION_MASK, NO_TIMESTAMP, BatchHeader, InvalidRecordBatch, assemble_batch, read_header
 from common.records.compression import compress
+from common.records.record import timestamp_sum
 from common.storage.compaction.record_spans import record_spans
 
 _SHOWN_MAX = 3
@@ -40,7 +33,7 @@ def recompressed(header: BatchHeader, payload: memoryview, code: int, level: int
     """Returns the batch with its records, of which `payload` is the plain form, compressed by another codec, and everything
     else as it was."""
     compressed = compress(code, payload, level)
-    batch = replace_records(header._replace(attributes=header.attributes & ~COMPRESSION_MASK | code), compressed)
+    batch = assemble_batch(header._replace(attributes=header.attributes & ~COMPRESSION_MASK | code), compressed)
     return read_header(batch), memoryview(batch)
 
 

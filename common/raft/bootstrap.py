@@ -21,9 +21,9 @@ from common.metadata.record_reader import MetadataRecordReader
 from common.protocol.numbering import Numbering
 from common.raft.core.record_batches import decode_values
 from common.raft.core.snapshot_content import SnapshotEncoder, parse_snapshot
-from common.records.batch import iterate_values
 from common.records.metadata_frame import ApiMessageAndVersion, read_frame_head
 from common.records.metadata_records import FeatureLevelRecord
+from common.records.record import iterate_values
 
 _BOOTSTRAP_EPOCH = LeaderEpoch(0)
 

@@ -1,7 +1,7 @@
 """Record batch v2: Kafka's unit of appending, replicating and reading (core).
 
-Counterpart of Kafka's DefaultRecordBatch and DefaultRecord. The hot paths read the 61-byte header with one struct, check the
-CRC-32C over a memoryview and pass the records through as bytes. Only the metadata log and the tools look at single records.
+Counterpart of Kafka's DefaultRecordBatch. The hot paths read the 61-byte header with one struct, check the CRC-32C over a
+memoryview and pass the records through as bytes. `common/records/record.py` reads and writes single records.
 
 The base offset and the partition leader epoch lie *before* the range covered by the CRC, which starts at the attributes. A
 leader can therefore stamp both in place without invalidating the producer's checksum. Changing the timestamp type or the
@@ -10,8 +10,6 @@ bytes longer.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -48,9 +46,11 @@ _OFFSET = struct.Struct(">q")
 # Attributes, last offset delta, base timestamp and maximum timestamp, which follow each other.
 _TIMED = struct.Struct(">hiqq")
 _UNSIGNED = struct.Struct(">I")
+_LENGTH = struct.Struct(">i")
 _EPOCH = struct.Struct(">i")
 
 _MAGIC_POSITION = 16
+_LENGTH_POSITION = 8
 _EPOCH_POSITION = 12
 _CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21
@@ -139,17 +139,6 @@ class BatchHeader(NamedTuple):
     def has_log_append_time(self) -> bool:
         """Whether the broker set the timestamp. If so, the timestamp of every record is `max_timestamp`."""
         return bool(self.attributes & TIMESTAMP_TYPE_BIT)
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record. A decoded key or value is a view into the batch; `offset` is ignored when a batch is encoded."""
-
-    key: Buffer | None
-    value: Buffer | None
-    timestamp_ms: int = NO_TIMESTAMP
-    headers: tuple[tuple[str, Buffer | None], ...] = ()
-    offset: int = -1
 
 
 # --- headers -----------------------------------------------------------------------------------------------------
@@ -277,7 +266,7 @@ def validate_produced_batch(header: BatchHeader, view: Buffer) -> None:
         raise InvalidRecordBatch(f"producer {header.producer_id} sent base sequence {header.base_sequence}")
 
 
-# --- changes in place --------------------------------------------------------------------------------------------
+# --- changes -----------------------------------------------------------------------------------------------------
 
 
 def set_base_offset_and_epoch(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
@@ -303,331 +292,43 @@ def set_log_append_time(buffer: bytearray | memoryview, timestamp_ms: int) -> Ba
     return read_header(buffer)
 
 
-def replace_records(header: BatchHeader, payload: Buffer) -> bytearray:
-    """Returns a batch with the fields of `header` and with these encoded records. Computes length and checksum."""
-    out = bytearray(BATCH_OVERHEAD)
-    out += payload
-    _HEADER.pack_into(out, 0, *header._replace(batch_length=len(out) - LOG_OVERHEAD, crc=0))
-    with memoryview(out) as view:
-        _UNSIGNED.pack_into(out, _CRC_POSITION, crc32c(view[_ATTRIBUTES_POSITION:]))
-    return out
-
-
-# --- varints -----------------------------------------------------------------------------------------------------
-
-
-def timestamp_sum(base: int, delta: int) -> int:
-    """Adds two signed 64-bit numbers as Kafka does: a sum out of range wraps around. Both come from a client, which may have
-    sent anything, and no field of a batch or of a response can hold more."""
-    return (base + delta + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def append_varint(out: bytearray, value: int) -> None:
-    """Appends a signed number of up to 64 bits as a zigzag varint."""
-    rest = (value << 1) ^ (value >> 63)
-    while rest > 0x7F:
-        out.append((rest & 0x7F) | 0x80)
-        rest >>= 7
-    out.append(rest)
-
-
-def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Returns the zigzag varint at `position` and the position after it. Raises InvalidRecordBatch."""
-    rest = 0
-    shift = 0
-    try:
-        while True:
-            byte = buffer[position]
-            position += 1
-            rest |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift > 63:
-                raise InvalidRecordBatch("a varint has more than ten bytes")
-    except IndexError:
-        raise InvalidRecordBatch("the records end within a varint") from None
-    if rest >> 64:
-        raise InvalidRecordBatch("a varint holds more than 64 bits")
-    return (rest >> 1) ^ -(rest & 1), position
-
-
-# --- encoding ----------------------------------------------------------------------------------------------------
-
-
-def encode_batch(
-    records: Sequence[Record],
+def new_header(
+    record_count: int,
     *,
-    base_offset: int = 0,
-    leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    base_offset: int,
+    leader_epoch: int,
+    base_timestamp: int,
+    max_timestamp: int,
     attributes: int = 0,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
-    compress: Callable[[bytearray], bytes] | None = None,
-) -> bytearray:
-    """Encodes at least one record as a batch with consecutive offsets from `base_offset`.
-
-    `attributes` must name the compression that `compress` performs.
-    """
-    if not records:
-        raise ValueError("a record batch holds at least one record")
-    base_timestamp = records[0].timestamp_ms
-    payload = bytearray()
-    for offset_delta, record in enumerate(records):
-        _append_record(payload, record, offset_delta, record.timestamp_ms - base_timestamp)
-    out = bytearray(BATCH_OVERHEAD)
-    out += compress(payload) if compress is not None else payload
-    _fill_header(
-        out,
+) -> BatchHeader:
+    """Returns the header of a batch with consecutive offsets, for `assemble_batch`."""
+    return BatchHeader(
         base_offset=base_offset,
-        leader_epoch=leader_epoch,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=CURRENT_MAGIC,
+        crc=0,
         attributes=attributes,
-        record_count=len(records),
+        last_offset_delta=record_count - 1,
         base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp_ms for record in records),
+        max_timestamp=max_timestamp,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
+        record_count=record_count,
     )
-    return out
 
 
-def encode_values_batch(values: Sequence[Buffer], *, base_offset: int, leader_epoch: int, timestamp_ms: int) -> bytearray:
-    """Encodes records that have no keys or headers and share one timestamp, like those of the metadata log."""
-    if not values:
-        raise ValueError("a record batch holds at least one record")
+def assemble_batch(header: BatchHeader, payload: Buffer) -> bytearray:
+    """Returns the batch with these encoded records and the fields of `header`, except its length and checksum, which are
+    computed."""
     out = bytearray(BATCH_OVERHEAD)
-    head = bytearray()
-    for offset_delta, value in enumerate(values):
-        head.clear()
-        head += b"\x00\x00"  # attributes, and a timestamp delta of zero
-        append_varint(head, offset_delta)
-        head.append(1)  # the varint of -1: the record has no key
-        append_varint(head, len(value))
-        append_varint(out, len(head) + len(value) + 1)
-        out += head
-        out += value
-        out.append(0)  # no headers
-    _fill_header(
-        out,
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        attributes=0,
-        record_count=len(values),
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=NO_SEQUENCE,
-    )
-    return out
-
-
-def value_record_size_max(value_size: int) -> int:
-    """Returns an upper bound on the bytes that a value of this size adds to a batch of `encode_values_batch`."""
-    # Record length, offset delta and value length take up to five bytes each, the other fields one byte each (four of them).
-    return value_size + 19
-
-
-def _fill_header(
-    out: bytearray,
-    *,
-    base_offset: int,
-    leader_epoch: int,
-    attributes: int,
-    record_count: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-) -> None:
-    _HEADER.pack_into(
-        out,
-        0,
-        base_offset,
-        len(out) - LOG_OVERHEAD,
-        leader_epoch,
-        CURRENT_MAGIC,
-        0,
-        attributes,
-        record_count - 1,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        record_count,
-    )
+    out += payload
+    _HEADER.pack_into(out, 0, *header)
+    _LENGTH.pack_into(out, _LENGTH_POSITION, len(out) - LOG_OVERHEAD)
     with memoryview(out) as view:
         _UNSIGNED.pack_into(out, _CRC_POSITION, crc32c(view[_ATTRIBUTES_POSITION:]))
-
-
-def _append_record(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
-    body = bytearray(1)  # attributes, unused in v2
-    append_varint(body, timestamp_delta)
-    append_varint(body, offset_delta)
-    _append_nullable_bytes(body, record.key)
-    _append_nullable_bytes(body, record.value)
-    append_varint(body, len(record.headers))
-    for name, value in record.headers:
-        encoded_name = name.encode("utf-8")
-        append_varint(body, len(encoded_name))
-        body += encoded_name
-        _append_nullable_bytes(body, value)
-    append_varint(out, len(body))
-    out += body
-
-
-def _append_nullable_bytes(out: bytearray, value: Buffer | None) -> None:
-    if value is None:
-        out.append(1)  # the varint of -1
-    else:
-        append_varint(out, len(value))
-        out += value
-
-
-# --- decoding ----------------------------------------------------------------------------------------------------
-
-
-def iterate_records(batch: Buffer, *, decompress: Callable[[int, memoryview], Buffer] | None = None) -> Iterator[Record]:
-    """Iterates over the records of one whole batch. Offsets and timestamps are absolute, keys and values are views.
-
-    `decompress(code, view)` is called for a compressed batch; without it, such a batch raises CompressedBatch. Raises
-    InvalidRecordBatch for malformed records. The caller verifies the checksum.
-    """
-    view = memoryview(batch)
-    header = read_header(view)
-    if header.size != len(view):
-        raise TruncatedBatch(f"record batch claims {header.size} bytes and has {len(view)}")
-    payload = view[BATCH_OVERHEAD:]
-    if header.compression:
-        if decompress is None:
-            raise CompressedBatch(f"record batch is compressed with code {header.compression}")
-        payload = memoryview(decompress(header.compression, payload))
-    if header.record_count < 0:
-        raise InvalidRecordBatch(f"record batch holds {header.record_count} records")
-    return _iterate_payload(header, payload)
-
-
-def iterate_values(batch: Buffer) -> Iterator[tuple[int, memoryview]]:
-    """Yields (offset, value) for each record of an uncompressed batch. This is the fast path for the metadata log.
-
-    Raises what `iterate_records` raises, and InvalidRecordBatch for a record without a value.
-    """
-    view = memoryview(batch)
-    header = read_header(view)
-    base_offset = header.base_offset
-    if header.size != len(view) or header.compression or header.record_count < 0:
-        # The fast path cannot read this batch, so leave it to `iterate_records`, which raises the specific error.
-        for record in iterate_records(view):
-            yield record.offset, _value_of(record)
-        return
-    end = len(view)
-    position = BATCH_OVERHEAD
-    for _ in range(header.record_count):
-        size, start = read_varint(view, position)
-        if size <= 0 or size > end - start:
-            raise InvalidRecordBatch(f"a record claims {size} bytes, {end - start} are left")
-        position = start + size
-        plain = _plain_value(view, start, position)
-        if plain is not None:
-            offset_delta, value_start = plain
-            yield base_offset + offset_delta, view[value_start : position - 1]
-        else:
-            record = _read_record(header, view[start:position])
-            yield record.offset, _value_of(record)
-    if position != end:
-        raise InvalidRecordBatch(f"{end - position} bytes follow the last record of a batch")
-
-
-def _plain_value(view: memoryview, start: int, end: int) -> tuple[int, int] | None:
-    """Returns the offset delta and the value's start for a record as written by `encode_values_batch`, None for any other.
-
-    The fast path accepts a record only if its timestamp delta takes one byte, its offset delta and its value length take one
-    or two bytes each, and it has no key and no headers.
-    """
-    if end - start < 7 or view[start + 1] >= 0x80 or view[end - 1]:
-        return None
-    offset_delta = view[start + 2]
-    position = start + 3
-    if offset_delta >= 0x80:
-        offset_delta = (offset_delta & 0x7F) | (view[position] << 7)
-        position += 1
-    length = view[position + 1]
-    key_position = position
-    position += 2
-    if length >= 0x80:
-        length = (length & 0x7F) | (view[position] << 7)
-        position += 1
-    # Return None for longer varints and for negative numbers. If the continuation bit of the second byte is set, the number
-    # is 0x4000 or more; an odd number is the zigzag form of a negative one.
-    if (offset_delta | length) & ~0x3FFE or view[key_position] != 1 or position + (length >> 1) + 1 != end:
-        return None
-    return offset_delta >> 1, position
-
-
-def _value_of(record: Record) -> memoryview:
-    if record.value is None:
-        raise InvalidRecordBatch("a record of the metadata log has no value")
-    return memoryview(record.value)
-
-
-def _iterate_payload(header: BatchHeader, payload: memoryview) -> Iterator[Record]:
-    position = 0
-    end = len(payload)
-    for _ in range(header.record_count):
-        size, position = read_varint(payload, position)
-        if size < 0 or size > end - position:
-            raise InvalidRecordBatch(f"a record claims {size} bytes, {end - position} are left")
-        yield _read_record(header, payload[position : position + size])
-        position += size
-    if position != end:
-        raise InvalidRecordBatch(f"{end - position} bytes follow the last record of a batch")
-
-
-def _read_record(header: BatchHeader, body: memoryview) -> Record:
-    if not body:
-        raise InvalidRecordBatch("a record has no bytes")
-    timestamp_delta, position = read_varint(body, 1)
-    offset_delta, position = read_varint(body, position)
-    key, position = _read_nullable_bytes(body, position)
-    value, position = _read_nullable_bytes(body, position)
-    header_count, position = read_varint(body, position)
-    headers: tuple[tuple[str, Buffer | None], ...] = ()
-    if header_count:
-        headers, position = _read_headers(body, position, header_count)
-    if position != len(body):
-        raise InvalidRecordBatch(f"{len(body) - position} bytes follow the fields of a record")
-    timestamp_ms = (
-        header.max_timestamp if header.has_log_append_time else timestamp_sum(header.base_timestamp, timestamp_delta)
-    )
-    return Record(key, value, timestamp_ms, headers, header.base_offset + offset_delta)
-
-
-def _read_headers(body: memoryview, position: int, count: int) -> tuple[tuple[tuple[str, Buffer | None], ...], int]:
-    # A header takes at least two bytes, so a count above half the remaining bytes is bogus. Refuse it before the loop.
-    if count < 0 or count > (len(body) - position) // 2:
-        raise InvalidRecordBatch(f"a record claims {count} headers")
-    headers: list[tuple[str, Buffer | None]] = []
-    for _ in range(count):
-        name, position = _read_nullable_bytes(body, position)
-        if name is None:
-            raise InvalidRecordBatch("a record header has no name")
-        value, position = _read_nullable_bytes(body, position)
-        try:
-            headers.append((str(name, "utf-8"), value))
-        except UnicodeDecodeError:
-            raise InvalidRecordBatch("the name of a record header is not UTF-8") from None
-    return tuple(headers), position
-
-
-def _read_nullable_bytes(body: memoryview, position: int) -> tuple[memoryview | None, int]:
-    size, position = read_varint(body, position)
-    if size == -1:
-        return None, position
-    end = position + size
-    if size < 0 or end > len(body):
-        raise InvalidRecordBatch(f"a field claims {size} bytes, {len(body) - position} are left")
-    return body[position:end], end
+    return out

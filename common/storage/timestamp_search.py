@@ -13,8 +13,9 @@ from functools import partial
 from typing import NamedTuple
 
 from common.ids import LeaderEpoch, Offset
-from common.records.batch import NO_TIMESTAMP, BatchHeader, Record, iterate_records
+from common.records.batch import NO_TIMESTAMP, BatchHeader
 from common.records.decompression import NotDecompressed, decompress
+from common.records.record import Record, iterate_records
 from common.storage.log_segments import LogSegments
 from common.storage.segment import Segment
 

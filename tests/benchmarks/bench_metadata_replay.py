@@ -20,7 +20,7 @@ from common.metadata.record_reader import MetadataRecordReader
 from common.metadata.snapshot import generate_snapshot_records
 from common.metadata.state import MetadataState
 from common.protocol.numbering import Numbering
-from common.records.batch import encode_values_batch, iterate_values, split_batches
+from common.records.batch import split_batches
 from common.records.metadata_frame import encode_record
 from common.records.metadata_records import (
     FeatureLevelRecord,
@@ -30,6 +30,7 @@ from common.records.metadata_records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from common.records.record import encode_values_batch, iterate_values
 from tests.benchmarks.measuring import is_optimized_build
 
 PARTITIONS_PER_TOPIC = 30

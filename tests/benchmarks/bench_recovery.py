@@ -25,7 +25,8 @@ from crc32c import crc32c
 from common.environment.interface import LogDir
 from common.environment.real import RealEnvironment
 from common.ids import LeaderEpoch, TopicId
-from common.records.batch import BATCH_OVERHEAD, Record, encode_batch, split_batches
+from common.records.batch import BATCH_OVERHEAD, split_batches
+from common.records.record import Record, encode_batch
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Log
 from common.storage.log_config import LogConfig

@@ -22,7 +22,6 @@ from analytics.spark import spark_session
 from common.ids import Uuid
 from common.metadata.state import MetadataState
 from common.protocol.numbering import Numbering
-from common.records.batch import encode_values_batch
 from common.records.metadata_frame import encode_record
 from common.records.metadata_records import (
     BeginTransactionRecord,
@@ -32,6 +31,7 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
 )
+from common.records.record import encode_values_batch
 from tests.benchmarks.bench_metadata_replay import directory, make_failures, make_records, replay
 from tests.unit.analytics.metadata_dirs import newest_version
 

@@ -25,7 +25,8 @@ import uvloop
 from common.environment.interface import LogDir
 from common.environment.real import RealEnvironment
 from common.ids import LeaderEpoch, TopicId
-from common.records.batch import Record, encode_batch, split_batches
+from common.records.batch import split_batches
+from common.records.record import Record, encode_batch
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Log
 from common.storage.log_config import LogConfig

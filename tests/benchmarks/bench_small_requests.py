@@ -33,7 +33,7 @@ from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.protocol.registry import APIS
 from common.protocol.schema import Struct
-from common.records.batch import Record, encode_batch
+from common.records.record import Record, encode_batch
 from tests.benchmarks.baseline import COMMIT, baseline_cluster, comparison
 from tests.benchmarks.measuring import percentile, print_result, spread
 from tests.interop.topics import create_topic

@@ -14,7 +14,8 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.codec import encode_with_version
 from common.protocol.messages.default_principal_data import DefaultPrincipalData
 from common.protocol.registry import APIS
-from common.records.batch import Record, encode_batch, set_base_offset_and_epoch
+from common.records.batch import set_base_offset_and_epoch
+from common.records.record import Record, encode_batch
 from tests.fuzz.messages import Vocabulary, filled, request_frame
 from tests.fuzz.records import put_right
 

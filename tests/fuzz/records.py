@@ -23,17 +23,7 @@ from common.protocol.schema import message_schema
 from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint, read_bootstrap_checkpoint
 from common.raft.core.record_batches import UnreadableBatch
 from common.raft.core.snapshot_content import InvalidSnapshot, SnapshotEncoder, parse_snapshot
-from common.records.batch import (
-    BATCH_OVERHEAD,
-    BatchError,
-    Record,
-    encode_batch,
-    encode_values_batch,
-    iterate_records,
-    iterate_values,
-    split_batches,
-    validate_produced_batch,
-)
+from common.records.batch import BATCH_OVERHEAD, BatchError, split_batches, validate_produced_batch
 from common.records.control import (
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -47,6 +37,7 @@ from common.records.control import (
 from common.records.end_transaction import EndTransactionMarker, decode_end_transaction, encode_marker_batch
 from common.records.metadata_frame import ApiMessageAndVersion, UnknownRecord, decode_any_record, encode_record
 from common.records.metadata_records import RECORD_CLASSES, KnownRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from common.records.record import Record, encode_batch, encode_values_batch, iterate_records, iterate_values
 from tests.fuzz.messages import Vocabulary, filled
 from tests.fuzz.target import Target
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import cramjam
 
-from common.records.batch import Record, encode_batch
+from common.records.record import Record, encode_batch
 from tests.fuzz import records
 from tests.fuzz.files import TARGETS as FILE_TARGETS
 from tests.fuzz.records import put_right

@@ -28,9 +28,9 @@ from common.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from common.protocol.numbering import Numbering
-from common.records.batch import encode_values_batch
 from common.records.metadata_frame import encode_record
 from common.records.metadata_records import ProducerIdsRecord
+from common.records.record import encode_values_batch
 from common.storage.producers.snapshot import encode_producer_snapshot
 from common.storage.producers.state import ProducedBatch, ProducerEntry
 from tests.blocking_admin import BlockingAdmin

@@ -27,7 +27,8 @@ from common.protocol.codec import joined
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.headers import RequestHeader
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from common.records.batch import TRANSACTIONAL_BIT, Record, encode_batch
+from common.records.batch import TRANSACTIONAL_BIT
+from common.records.record import Record, encode_batch
 from tests.blocking_admin import BlockingAdmin
 from tests.integration.cluster import until
 from tests.interop.apache_kafka_tools import Kafka

@@ -11,21 +11,10 @@ from common.metadata.record_reader import MetadataRecordReader
 from common.protocol.errors import ProtocolError
 from common.protocol.numbering import Numbering
 from common.protocol.schema import ArrayOf, Primitive, Struct, StructSchema, message_schema
-from common.records.batch import (
-    BatchError,
-    Record,
-    append_varint,
-    encode_batch,
-    encode_values_batch,
-    iterate_records,
-    read_header,
-    read_varint,
-    set_base_offset_and_epoch,
-    split_batches,
-    validate_batch,
-)
+from common.records.batch import BatchError, read_header, set_base_offset_and_epoch, split_batches, validate_batch
 from common.records.metadata_frame import decode_any_record, decode_record, encode_record
 from common.records.metadata_records import RECORD_CLASSES, KnownRecord, PartitionRecord
+from common.records.record import Record, append_varint, encode_batch, encode_values_batch, iterate_records, read_varint
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python has deprecated.

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.ids import Offset
-from common.records.batch import TRANSACTIONAL_BIT, Record, encode_batch, iterate_records, read_header, split_batches
+from common.records.batch import TRANSACTIONAL_BIT, read_header, split_batches
 from common.records.end_transaction import EndTransactionMarker, decode_end_transaction, encode_marker_batch
+from common.records.record import Record, encode_batch, iterate_records
 from common.storage.compaction.log_compaction import CompactionSettings
 from common.storage.log import Log
 from common.storage.names import FolderKind, marked_partition_folder

@@ -26,9 +26,10 @@ from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTo
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.protocol.numbering import Numbering
 from common.raft.driver import QuorumFailure
-from common.records.batch import Record, encode_batch, iterate_records, split_batches
+from common.records.batch import split_batches
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import FeatureLevelRecord
+from common.records.record import Record, encode_batch, iterate_records
 from common.storage.meta_properties import parse_meta_properties
 from common.time_units import NS_PER_S
 from controller.core.eligibility import Eligibility

@@ -25,7 +25,7 @@ from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpgradeType
 from common.protocol.schema import Struct
-from common.records.batch import Record, encode_batch
+from common.records.record import Record, encode_batch
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CLUSTER_ID, CONTROLLER_ID, NotAcknowledged, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk

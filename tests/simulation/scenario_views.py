@@ -21,7 +21,7 @@ from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, Br
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from common.protocol.numbering import Numbering
 from common.protocol.schema import Struct
-from common.records.batch import iterate_values, split_batches
+from common.records.batch import split_batches
 from common.records.metadata_frame import decode_any_record
 from common.records.metadata_records import (
     NO_LEADER_CHANGE,
@@ -33,6 +33,7 @@ from common.records.metadata_records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from common.records.record import iterate_values
 from common.storage.meta_properties import parse_meta_properties
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEvent

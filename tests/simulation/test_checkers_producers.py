@@ -2,7 +2,8 @@
 
 import pytest
 
-from common.records.batch import Record, encode_batch, read_header
+from common.records.batch import read_header
+from common.records.record import Record, encode_batch
 from common.storage.producers.log_producers import LogProducers
 from common.storage.producers.snapshot import encode_producer_snapshot
 from common.storage.producers.state import ProducedBatch, ProducerEntry

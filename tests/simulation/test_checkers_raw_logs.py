@@ -9,9 +9,10 @@ import pytest
 
 from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.protocol.numbering import Numbering
-from common.records.batch import Record, encode_batch, set_base_offset_and_epoch
+from common.records.batch import set_base_offset_and_epoch
 from common.records.metadata_frame import encode_record
 from common.records.metadata_records import KnownRecord, RemoveTopicRecord, TopicRecord
+from common.records.record import Record, encode_batch
 from tests.simulation.checkers.image import ImageChecker, ImageModel, ModelPartition
 from tests.simulation.checkers.raw_logs import (
     METADATA_FOLDER,

@@ -11,9 +11,10 @@ from common.metadata.directory_ids import LOST
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE
 from common.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from common.protocol.numbering import Numbering
-from common.records.batch import iterate_values, split_batches
+from common.records.batch import split_batches
 from common.records.metadata_frame import decode_record
 from common.records.metadata_records import PartitionChangeRecord, PartitionRecord
+from common.records.record import iterate_values
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID, CONTROLLER_PORT, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld

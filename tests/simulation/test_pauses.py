@@ -9,7 +9,7 @@ from common.configuration.server import load_server_config
 from common.ids import BrokerId, TopicId
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from common.records.batch import Record, encode_batch
+from common.records.record import Record, encode_batch
 from tests.simulation.cluster import CONTROLLER_ID, Scenario, SimulatedClient, SimulatedCluster
 from tests.simulation.cluster import run as run_cluster
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld

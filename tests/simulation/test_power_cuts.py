@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from common.records.batch import iterate_records, split_batches
+from common.records.batch import split_batches
+from common.records.record import iterate_records
 from tests.simulation.cluster import CONTROLLER_ID, NotAcknowledged, SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
 

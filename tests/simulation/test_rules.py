@@ -27,7 +27,8 @@ from common.protocol.messages.describe_quorum import RequestPartitionData as Des
 from common.protocol.messages.describe_quorum import RequestTopicData as DescribeQuorumTopic
 from common.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from common.records.batch import encode_values_batch, split_batches
+from common.records.batch import split_batches
+from common.records.record import encode_values_batch
 from common.storage.meta_properties import parse_meta_properties
 from controller.quorum_controller import QuorumController
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run

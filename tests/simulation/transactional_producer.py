@@ -45,7 +45,8 @@ from common.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from common.records.batch import CorruptBatch, Record, encode_batch, iterate_records, split_batches, validate_integrity
+from common.records.batch import CorruptBatch, split_batches, validate_integrity
+from common.records.record import Record, encode_batch, iterate_records
 from tests.simulation.history import CommittedRead, Outcome, Transaction
 
 if TYPE_CHECKING:

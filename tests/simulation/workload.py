@@ -40,12 +40,10 @@ from common.records.batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     CorruptBatch,
-    Record,
-    encode_batch,
-    iterate_records,
     split_batches,
     validate_integrity,
 )
+from common.records.record import Record, encode_batch, iterate_records
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import BROKER_PORT, SimulatedCluster, rack_of
 from tests.simulation.consumer_group_member import ConsumerGroupMember

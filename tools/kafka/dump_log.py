@@ -15,16 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from common.records.batch import (
-    BATCH_OVERHEAD,
-    DELETE_HORIZON_BIT,
-    BatchError,
-    BatchHeader,
-    Record,
-    iterate_records,
-    read_header,
-    validate_integrity,
-)
+from common.records.batch import BATCH_OVERHEAD, DELETE_HORIZON_BIT, BatchError, BatchHeader, read_header, validate_integrity
 from common.records.control import (
     LeaderChangeMessage,
     SnapshotFooterRecord,
@@ -34,6 +25,7 @@ from common.records.control import (
     decode_control_message,
 )
 from common.records.decompression import compression_name, decompress
+from common.records.record import Record, iterate_records
 from common.storage.index_entries import CorruptIndex
 from common.storage.names import (
     INDEX_SUFFIX,

@@ -14,7 +14,6 @@ from common.protocol.messages.consumer_protocol_assignment import ConsumerProtoc
 from common.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from common.protocol.numbering import Numbering
 from common.protocol.schema import Struct
-from common.records.batch import Record
 from common.records.consumer_group_records import decode_consumer_key, decode_consumer_value
 from common.records.group_records import (
     GROUP_METADATA_KEY_VERSION,
@@ -25,6 +24,7 @@ from common.records.group_records import (
 )
 from common.records.metadata_frame import UnknownRecord, decode_any_record, read_frame_head
 from common.records.metadata_records import MetadataRecordType
+from common.records.record import Record
 from common.records.transaction_records import (
     TRANSACTION_KEY_VERSION,
     TransactionLogKey,

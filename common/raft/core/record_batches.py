@@ -12,17 +12,10 @@ from common.ids import LeaderEpoch, Offset
 from common.metadata.record_reader import MetadataRecordReader
 from common.protocol.errors import ProtocolError
 from common.protocol.numbering import Numbering
-from common.records.batch import (
-    BATCH_OVERHEAD,
-    BatchError,
-    BatchHeader,
-    encode_values_batch,
-    iterate_values,
-    validate_batch,
-    value_record_size_max,
-)
+from common.records.batch import BATCH_OVERHEAD, BatchError, BatchHeader, validate_batch
 from common.records.metadata_frame import ApiMessageAndVersion, encode_record
 from common.records.metadata_records import KnownRecord
+from common.records.record import encode_values_batch, iterate_values, value_record_size_max
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 BATCH_RECORDS_MAX = 10_000

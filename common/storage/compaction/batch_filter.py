@@ -19,8 +19,9 @@ Deciding about many records takes long, so the functions are generators that yie
 
 from collections.abc import Generator
 
-from common.records.batch import DELETE_HORIZON_BIT, BatchHeader, Buffer, replace_records, timestamp_sum
+from common.records.batch import DELETE_HORIZON_BIT, BatchHeader, Buffer, assemble_batch
 from common.records.compression import compress, compress_in_slices
+from common.records.record import timestamp_sum
 from common.storage.compaction.offset_map import OffsetMap
 from common.storage.compaction.record_spans import RecordSpan, opened_payload, record_spans, with_timestamp_delta
 
@@ -85,7 +86,7 @@ def filter_batch(
         return _without_records(header) if is_kept_empty else None
     changed, records = _with_records(header, payload, kept, new_horizon_ms)
     compressed = yield from compress_in_slices(header.compression, records)
-    return replace_records(changed, compressed)
+    return assemble_batch(changed, compressed)
 
 
 def filter_aborted(header: BatchHeader, batch: Buffer, *, is_kept_empty: bool) -> Buffer | None:
@@ -115,7 +116,7 @@ def filter_marker(
         payload = opened_payload(header, batch)
         new_horizon_ms = min(now_ms + delete_retention_ms, _TIMESTAMP_MAX)
         changed, records = _with_records(header, payload, [*record_spans(header, payload)], new_horizon_ms)
-        return replace_records(changed, compress(header.compression, records))
+        return assemble_batch(changed, compress(header.compression, records))
     if horizon_ms > now_ms:
         return batch
     return _without_records(header) if is_kept_empty else None
@@ -123,7 +124,7 @@ def filter_marker(
 
 def _without_records(header: BatchHeader) -> bytearray:
     attributes = header.attributes & ~7 & ~DELETE_HORIZON_BIT
-    return replace_records(header._replace(attributes=attributes, base_timestamp=header.max_timestamp, record_count=0), b"")
+    return assemble_batch(header._replace(attributes=attributes, base_timestamp=header.max_timestamp, record_count=0), b"")
 
 
 def _with_records(

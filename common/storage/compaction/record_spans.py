@@ -7,15 +7,9 @@ not encoded again. Produce requests to compacted topics are checked in the same 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from common.records.batch import (
-    BATCH_OVERHEAD,
-    BatchHeader,
-    Buffer,
-    InvalidRecordBatch,
-    append_varint,
-    read_varint,
-)
+from common.records.batch import BATCH_OVERHEAD, BatchHeader, Buffer, InvalidRecordBatch
 from common.records.decompression import decompress
+from common.records.record import append_varint, read_varint
 
 # The largest batch that is decompressed, in bytes. A batch may be up to 2 GiB, but no producer sends one that large.
 OPENED_BYTES_MAX = 256 << 20

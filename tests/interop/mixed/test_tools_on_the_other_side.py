@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from analytics.requirements import missing, missing_package
-from common.records.batch import encode_values_batch
+from common.records.record import encode_values_batch
 from tests.integration.cluster import directory_id, until
 from tests.integration.traffic import QUIET
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, START_SECONDS_MAX

@@ -7,10 +7,10 @@ from common.ids import LeaderEpoch
 from common.protocol.numbering import Numbering
 from common.protocol.schema import message_schema
 from common.raft.core.snapshot_content import SnapshotEncoder
-from common.records.batch import encode_values_batch
 from common.records.control import LeaderChangeMessage, encode_control_batch
 from common.records.metadata_frame import ApiMessageAndVersion, encode_record
 from common.records.metadata_records import FeatureLevelRecord, KnownRecord
+from common.records.record import encode_values_batch
 from common.storage.names import segment_file, snapshot_file
 
 CLUSTER_ID = "ek4mZ1zRQ0yGLuV2MgUpYQ"

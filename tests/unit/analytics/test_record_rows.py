@@ -11,7 +11,7 @@ from common.ids import uuid_text
 from common.metadata.directory_ids import LOST, MIGRATING, UNASSIGNED
 from common.protocol.numbering import Numbering
 from common.protocol.schema import message_schema
-from common.records.batch import encode_values_batch, read_header
+from common.records.batch import read_header
 from common.records.control import LeaderChangeMessage, encode_control_batch
 from common.records.metadata_frame import decode_record, encode_record
 from common.records.metadata_records import (
@@ -33,6 +33,7 @@ from common.records.metadata_records import (
     UnfenceBrokerRecord,
     UserScramCredentialRecord,
 )
+from common.records.record import encode_values_batch
 from tests.unit.analytics.metadata_dirs import newest_version, numbered
 from tests.unit.common.metadata.builders import directory, register, topic, topic_id, uuid
 from tools.kafka.record_json import to_json

@@ -65,7 +65,7 @@ from common.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from common.records.batch import Record, encode_batch, iterate_records, split_batches
+from common.records.batch import split_batches
 from common.records.metadata_records import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
@@ -79,6 +79,7 @@ from common.records.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from common.records.record import Record, encode_batch, iterate_records
 from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 

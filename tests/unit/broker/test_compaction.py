@@ -14,15 +14,8 @@ from common.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from common.records.batch import (
-    Record,
-    append_varint,
-    encode_batch,
-    iterate_records,
-    read_header,
-    replace_records,
-    split_batches,
-)
+from common.records.batch import assemble_batch, read_header, split_batches
+from common.records.record import Record, append_varint, encode_batch, iterate_records
 from common.storage.names import CLEANER_CHECKPOINT_FILE
 from tests.offset_checkpoints import parse_offset_checkpoint
 from tests.unit.broker.cluster import Cluster, directory, path, run
@@ -425,7 +418,7 @@ def with_deltas(*timestamp_deltas: int) -> bytearray:
         append_varint(record, 0)
         append_varint(records, len(record))
         records += record
-    return replace_records(read_header(honest), records)
+    return assemble_batch(read_header(honest), records)
 
 
 def test_timestamps_beyond_64_bits_end_no_broker() -> None:

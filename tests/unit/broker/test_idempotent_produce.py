@@ -12,7 +12,8 @@ import pytest
 from common.ids import Offset
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from common.records.batch import TRANSACTIONAL_BIT, Record, encode_batch
+from common.records.batch import TRANSACTIONAL_BIT
+from common.records.record import Record, encode_batch
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run
 from tests.unit.broker.test_moves import alter, caught_up, finished, with_records
 

@@ -33,8 +33,9 @@ from common.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from common.protocol.messages.sync_group import SyncGroupRequest
-from common.records.batch import Record, encode_batch, read_header
+from common.records.batch import read_header
 from common.records.metadata_records import FeatureLevelRecord, PartitionRecord
+from common.records.record import Record, encode_batch
 from common.slices import ITEMS_PER_SLICE
 from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import Cluster, directory, path, run

@@ -4,7 +4,8 @@ import pytest
 
 from broker.core.refused_sequences import ENTRIES_MAX, RefusedSequences
 from common.protocol.errors import ErrorCode
-from common.records.batch import BatchHeader, Record, encode_batch, read_header
+from common.records.batch import BatchHeader, read_header
+from common.records.record import Record, encode_batch
 
 SHORT = ErrorCode.NOT_ENOUGH_REPLICAS
 GAP = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -39,7 +39,8 @@ from common.ids import (
 from common.log_dirs.log_directories import LogDirectories, LogDirectory
 from common.metadata.registrations import PartitionRegistration
 from common.protocol.errors import ErrorCode
-from common.records.batch import iterate_records, split_batches
+from common.records.batch import split_batches
+from common.records.record import iterate_records
 from common.storage.checkpoints import (
     CLEANER_CHECKPOINT_FILE,
     HIGH_WATERMARK_CHECKPOINT_FILE,

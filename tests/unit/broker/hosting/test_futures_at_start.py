@@ -14,8 +14,9 @@ from broker.hosting.replica_loading import ReplicasNotLoaded
 from common.environment.interface import LogDir
 from common.ids import LeaderEpoch, Offset, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST
-from common.records.batch import Record, encode_batch, split_batches
+from common.records.batch import split_batches
 from common.records.metadata_records import FeatureLevelRecord
+from common.records.record import Record, encode_batch
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.checkpoints import RECOVERY_POINT_CHECKPOINT_FILE, store_offset_checkpoint
 from common.storage.log import Log

@@ -13,8 +13,8 @@ from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
-from common.records.batch import Record, encode_batch
 from common.records.metadata_records import ConfigResourceType, PartitionRecord, TopicRecord
+from common.records.record import Record, encode_batch
 from common.storage.names import CLEAN_SHUTDOWN_FILE
 from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run
 

@@ -18,16 +18,14 @@ from common.records.batch import (
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     Buffer,
-    Record,
-    encode_batch,
-    iterate_records,
+    assemble_batch,
     read_header,
-    replace_records,
     split_batches,
     validate_integrity,
 )
 from common.records.compression import compress
 from common.records.decompression import ZSTD, decompress
+from common.records.record import Record, encode_batch, iterate_records
 from tests.unit.broker.cluster import TOPIC, Cluster, batch, run
 from tests.unit.broker.requests.contexts import context
 
@@ -268,7 +266,7 @@ def small_but_full(count: int, payload: bytes, timestamp_ms: int = 0) -> bytearr
     header = read_header(encode_batch(RECORDS))._replace(
         record_count=count, last_offset_delta=count - 1, max_timestamp=timestamp_ms, attributes=ZSTD
     )
-    return replace_records(header, compress(ZSTD, payload))
+    return assemble_batch(header, compress(ZSTD, payload))
 
 
 @pytest.mark.parametrize(

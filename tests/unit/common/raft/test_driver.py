@@ -20,7 +20,7 @@ from common.raft.core.record_batches import CommittedBatch, RecordsTooLarge
 from common.raft.core.snapshot_content import SnapshotEncoder
 from common.raft.driver import QuorumConfig
 from common.raft.errors import NotLeader, QuorumFailure
-from common.records.batch import encode_values_batch, split_batches
+from common.records.batch import split_batches
 from common.records.control import LeaderChangeMessage, iterate_control_records
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
@@ -30,6 +30,7 @@ from common.records.metadata_records import (
     KnownRecord,
     NoOpRecord,
 )
+from common.records.record import encode_values_batch
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.raft.nodes import Config, QuorumNode, RecordingListener, format_node, leader, topic, write_bootstrap
 

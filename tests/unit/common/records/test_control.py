@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.records.batch import InvalidRecordBatch, Record, encode_batch, read_header, validate_batch
+from common.records.batch import InvalidRecordBatch, read_header, validate_batch
 from common.records.control import (
     ControlMessage,
     KRaftVersionFeature,
@@ -19,6 +19,7 @@ from common.records.control import (
     encode_control_batch,
     iterate_control_records,
 )
+from common.records.record import Record, encode_batch
 from tests.unit.common.metadata.builders import uuid
 from tests.unit.common.records.hexadecimal import from_annotated
 

@@ -7,14 +7,13 @@ from common.records.batch import (
     TRANSACTIONAL_BIT,
     Buffer,
     InvalidRecordBatch,
-    Record,
-    encode_batch,
+    assemble_batch,
     read_header,
-    replace_records,
     validate_batch,
 )
 from common.records.control import LeaderChangeMessage, encode_control_batch
 from common.records.end_transaction import EndTransactionMarker, decode_end_transaction, encode_marker_batch
+from common.records.record import Record, encode_batch
 from tests.unit.common.records.hexadecimal import from_annotated
 
 COMMIT = EndTransactionMarker(producer_id=0x0102, producer_epoch=3, coordinator_epoch=0x0405, is_commit=True)
@@ -64,7 +63,7 @@ def test_a_later_version_of_the_value_may_have_more_fields() -> None:
 def test_other_control_records_and_emptied_batches_are_no_markers() -> None:
     assert decode_end_transaction(encode_control_batch([LeaderChangeMessage()], timestamp_ms=5)) is None
     assert decode_end_transaction(control_batch(bytes.fromhex("0000 0007"), None)) is None
-    assert decode_end_transaction(replace_records(read_header(GOLDEN)._replace(record_count=0), b"")) is None
+    assert decode_end_transaction(assemble_batch(read_header(GOLDEN)._replace(record_count=0), b"")) is None
 
 
 @pytest.mark.parametrize(

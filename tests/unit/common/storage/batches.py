@@ -7,7 +7,8 @@ from typing import NamedTuple
 from common.environment.interface import LogDir
 from common.ids import LeaderEpoch, Offset, TopicId, Uuid
 from common.parts import FileRegion
-from common.records.batch import BatchHeader, Record, encode_batch, read_header, split_batches
+from common.records.batch import BatchHeader, read_header, split_batches
+from common.records.record import Record, encode_batch
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Log
 from common.storage.log_config import LogConfig

@@ -4,19 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from common.records.batch import (
-    CONTROL_BIT,
-    TIMESTAMP_TYPE_BIT,
-    Buffer,
-    InvalidRecordBatch,
-    Record,
-    encode_batch,
-    iterate_records,
-    read_header,
-    validate_integrity,
-)
+from common.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, Buffer, InvalidRecordBatch, read_header, validate_integrity
 from common.records.compression import compress
 from common.records.decompression import decompress
+from common.records.record import Record, encode_batch, iterate_records
 from common.slices import at_once
 from common.storage.compaction.batch_filter import filter_batch, note_keys
 from common.storage.compaction.offset_map import OffsetMap, entries_max

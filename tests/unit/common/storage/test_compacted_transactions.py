@@ -9,8 +9,9 @@ import asyncio
 import pytest
 
 from common.ids import Offset
-from common.records.batch import TRANSACTIONAL_BIT, Record, encode_batch, read_header, split_batches
+from common.records.batch import TRANSACTIONAL_BIT, read_header, split_batches
 from common.records.end_transaction import EndTransactionMarker, decode_end_transaction, encode_marker_batch
+from common.records.record import Record, encode_batch
 from common.storage.compaction.cleaned_transactions import CleanedTransactions
 from common.storage.log import Log
 from common.storage.transaction_index import AbortedTransaction

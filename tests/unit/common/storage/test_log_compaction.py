@@ -7,19 +7,10 @@ from dataclasses import replace
 import pytest
 
 from common.ids import Offset
-from common.records.batch import (
-    BatchError,
-    CompressedBatch,
-    InvalidRecordBatch,
-    Record,
-    encode_batch,
-    iterate_records,
-    read_header,
-    replace_records,
-    split_batches,
-)
+from common.records.batch import BatchError, CompressedBatch, InvalidRecordBatch, assemble_batch, read_header, split_batches
 from common.records.compression import compress
 from common.records.decompression import decompress
+from common.records.record import Record, encode_batch, iterate_records
 from common.storage.compaction.log_compaction import Compacted, CompactionEnded, CompactionSettings, LogCompaction
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
@@ -519,7 +510,7 @@ def test_a_damaged_record_is_reported_and_nothing_is_replaced() -> None:
         # The record claims to be longer than it is, and the checksum is right.
         broken = bytearray(encoded)
         broken[61] += 2
-        again = replace_records(header, broken[61:])
+        again = assemble_batch(header, broken[61:])
         await append_batches(log, [(read_header(again), memoryview(again))], epoch=0).written
         for number in range(20):
             await put(log, (f"k{number}", "v"))

@@ -14,7 +14,8 @@ import pytest
 
 from common.environment.interface import LogDirError
 from common.ids import LeaderEpoch, Offset
-from common.records.batch import iterate_records, split_batches
+from common.records.batch import split_batches
+from common.records.record import iterate_records
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from tests.simulation.environment import SimulatedWorld

@@ -10,7 +10,8 @@ import pytest
 from crc32c import crc32c
 
 from common.ids import LeaderEpoch, Offset
-from common.records.batch import BATCH_OVERHEAD, Record, encode_batch, read_header, replace_records, split_batches
+from common.records.batch import BATCH_OVERHEAD, assemble_batch, read_header, split_batches
+from common.records.record import Record, encode_batch
 from common.storage import timestamp_search
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
@@ -135,7 +136,7 @@ def test_many_false_timestamps_are_searched_once(claims_max: int, monkeypatch: p
     honest = encode_batch([Record(b"k", b"v", timestamp) for timestamp in (1005, 1001, 1003)])
 
     async def add(log: Log, **fields: int) -> None:
-        changed = replace_records(read_header(honest)._replace(**fields), honest[BATCH_OVERHEAD:])
+        changed = assemble_batch(read_header(honest)._replace(**fields), honest[BATCH_OVERHEAD:])
         await append_batches(log, [(read_header(changed), memoryview(changed))], epoch=0).written
 
     async def scenario(world: SimulatedWorld) -> None:

@@ -10,7 +10,7 @@ import pytest
 from common.ids import TopicId, Uuid
 from common.metadata.directory_ids import UNASSIGNED
 from common.protocol.numbering import Numbering
-from common.records.batch import Record, encode_batch, encode_values_batch, read_header
+from common.records.batch import read_header
 from common.records.control import (
     LeaderChangeMessage,
     LeaderChangeVoter,
@@ -21,6 +21,7 @@ from common.records.control import (
 from common.records.group_records import GroupMetadataKey, encode_key
 from common.records.metadata_frame import encode_record
 from common.records.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
+from common.records.record import Record, encode_batch, encode_values_batch
 from common.records.transaction_records import encode_transaction_key
 from common.storage.offset_index import OffsetIndex
 from common.storage.producers.snapshot import encode_producer_snapshot

@@ -5,7 +5,6 @@ import pytest
 from common.protocol.codec import encode_with_version
 from common.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from common.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
-from common.records.batch import Record
 from common.records.consumer_group_records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
@@ -22,6 +21,7 @@ from common.records.group_records import (
     encode_key,
     encode_offset,
 )
+from common.records.record import Record
 from common.records.transaction_records import (
     PartitionsSchema,
     TransactionLogValue,

@@ -1,6 +1,7 @@
 """Batches of idempotent producers for the tests of this folder."""
 
-from common.records.batch import BatchHeader, Record, encode_batch, read_header
+from common.records.batch import BatchHeader, read_header
+from common.records.record import Record, encode_batch
 
 
 def produced_batch(

@@ -13,7 +13,7 @@ from broker.coordinator.core.transactions.settings import TransactionSettings
 from broker.coordinator.core.transactions.state import TransactionState
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.end_txn import EndTxnResponse
-from common.records.batch import Record, encode_batch
+from common.records.record import Record, encode_batch
 from common.records.transaction_records import (
     PartitionsSchema,
     TransactionLogValue,
