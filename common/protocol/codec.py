@@ -80,13 +80,7 @@ def decode(
     message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
 ) -> AnyStruct:
     """Decodes the message that fills the whole buffer. Raises RemoteProtocolError for malformed or trailing bytes."""
-    slot = 0 if numbering is Numbering.KIP858 else 1
-    decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
-    try:
-        message: AnyStruct
-        message, position, _ = decoder(buffer)
-    except _DECODING_ERRORS as error:
-        raise _malformed(message_class, version, error) from None
+    message, position, _ = _decode_any(message_class, buffer, version, numbering)
     if position != len(buffer):
         raise _trailing(message_class, version, len(buffer) - position)
     return message
@@ -105,12 +99,7 @@ def decode_in_slices(
 def decode_prefix(message_class: type[AnyStruct], buffer: Buffer, version: int) -> tuple[AnyStruct, int]:
     """Decodes the message at the start of `buffer` and returns the message and the position after it. For headers, which a
     body follows, and for messages to which a later version may have added fields. None of them has directory ids."""
-    decoder = message_class.wire_decoders[0].get(version) or _new_decoder(message_class, version, 0)
-    try:
-        message: AnyStruct
-        message, position, _ = decoder(buffer)
-    except _DECODING_ERRORS as error:
-        raise _malformed(message_class, version, error) from None
+    message, position, _ = _decode_any(message_class, buffer, version, Numbering.KIP858)
     return message, position
 
 
@@ -123,13 +112,7 @@ def decode_request(
     Trailing bytes are allowed, as in Apache Kafka: librdkafka leaves three extra bytes at the end of a Metadata request for
     all topics.
     """
-    slot = 0 if numbering is Numbering.KIP858 else 1
-    decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
-    try:
-        message: AnyStruct
-        message, _, memory = decoder(buffer)
-    except _DECODING_ERRORS as error:
-        raise _malformed(message_class, version, error) from None
+    message, _, memory = _decode_any(message_class, buffer, version, numbering)
     return message, memory
 
 
@@ -157,10 +140,23 @@ def decode_with_version(message_class: type[AnyStruct], buffer: Buffer) -> AnySt
     return decode(message_class, buffer[_VERSION_PREFIX.size :], version)
 
 
+def _decode_any(
+    message_class: type[AnyStruct], buffer: Buffer, version: int, numbering: Numbering
+) -> tuple[AnyStruct, int, int]:
+    """Returns what the generated decoder does: the message, the position after it, and the memory of its elements."""
+    slot = 0 if numbering is Numbering.KIP858 else 1
+    decoder = message_class.wire_decoders[slot].get(version) or _new_decoder(message_class, version, slot)
+    try:
+        decoded: tuple[AnyStruct, int, int] = decoder(buffer)
+    except _DECODING_ERRORS as error:
+        raise _malformed(message_class, version, error) from None
+    return decoded
+
+
 def _decode_any_in_slices(
     message_class: type[AnyStruct], buffer: Buffer, version: int, numbering: Numbering
 ) -> Generator[None, None, tuple[AnyStruct, int, int]]:
-    """Returns what the generated decoder does: the message, the position after it, and the memory of its elements."""
+    """`_decode_any` that yields after each element."""
     slot = 0 if numbering is Numbering.KIP858 else 1
     decoder = message_class.wire_sliced_decoders[slot].get(version) or _new_sliced_decoder(message_class, version, slot)
     try:
