@@ -14,20 +14,22 @@ import pytest
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
-from tests.simulation.test_move_crash_points import (
+from tests.simulation.move_points import (
     ACKS,
     OVERRIDES,
     RECORDS_BEFORE,
     REPLICATED,
-    SEGMENT_BYTES,
     SINGLE,
     VALUE_BYTES,
     AtPoint,
     Replica,
     Writers,
+    create_topics,
     current_logs,
+    live_without,
     move,
     start,
+    until_more_is_written,
 )
 
 pytestmark = pytest.mark.slow
@@ -38,13 +40,17 @@ def fail(disks: Collection[SimulatedDisk]) -> None:
         disk.fail_with(errno.EIO)
 
 
+async def _until_acknowledged(world: SimulatedWorld, node: str, *, failures: int) -> None:
+    """Waits until the controller has acknowledged the failures of this many disks."""
+    await world.until(lambda: len(world.events_named("log_dir_failure_acknowledged", node)) == failures)
+
+
 async def _case(world: SimulatedWorld, point: str, failing: str, missing: str) -> None:
     cluster = SimulatedCluster(world, brokers=3, disks=3, overrides=OVERRIDES)
     await cluster.start()
     async with asyncio.TaskGroup() as group:
         client = SimulatedClient(cluster, group)
-        await client.create_topic(REPLICATED, partitions=1, min_insync_replicas="2", segment_bytes=SEGMENT_BYTES)
-        await client.create_topic(SINGLE, partitions=1, replication_factor=1, segment_bytes=SEGMENT_BYTES)
+        await create_topics(client)
         broker_id = cluster.partition(SINGLE, 0).leader
         replica = Replica(cluster, broker_id, SINGLE)
         for number in range(RECORDS_BEFORE):
@@ -55,18 +61,17 @@ async def _case(world: SimulatedWorld, point: str, failing: str, missing: str) -
         writers = Writers(cluster, client, group)
         await move(client, broker_id, [replica])
         await world.until(lambda: failure.is_over)
-        # Time for the failure to be reported, the move to be undone, and the old log to take records.
-        await world.sleep(5)
-        if not cluster.env(broker_id).is_dead:
-            cluster.crash(broker_id)
+        await _until_acknowledged(world, cluster.name(broker_id), failures=len(struck))
+        # The move is undone if the target failed, and done if the source failed after the target was renamed. Then the log
+        # that remains takes records. Otherwise the partition is offline.
+        is_served = failing == "target" or (failing == "source" and point == "target renamed")
+        await until_more_is_written(world, client, SINGLE if is_served else REPLICATED)
+        assert not cluster.env(broker_id).is_dead
+        cluster.crash(broker_id)
         for disk in disks.values():
             disk.heal()
         if missing:
-            disks[missing].fail_with(errno.EIO)
-            await start(cluster, broker_id)
-            await world.sleep(3)
-            cluster.crash(broker_id)
-            disks[missing].heal()
+            await live_without(cluster, broker_id, disks[missing], client)
         await start(cluster, broker_id)
         for name in ACKS:
             await cluster.until_in_sync(name)
