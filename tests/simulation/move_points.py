@@ -203,9 +203,10 @@ async def move(client: SimulatedClient, broker_id: BrokerId, replicas: Collectio
 
 
 async def start(cluster: SimulatedCluster, broker_id: BrokerId) -> None:
+    name = cluster.name(broker_id)
+    runs = len(cluster.world.events_named("broker_running", name))
     cluster.start_node(broker_id)
-    await cluster.until_registered_again(broker_id)
-    await cluster.until_running()
+    await cluster.world.until(lambda: len(cluster.world.events_named("broker_running", name)) > runs)
 
 
 async def live_without(
