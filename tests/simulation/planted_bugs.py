@@ -976,6 +976,11 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         Edit(BrokerDaemon._cordoned, "return sorted(", "return None and sorted("),
     ),
     _bug(
+        "a copy is served although its move was undone",
+        "It has the partition's name.",
+        Edit(future_at_start.may_be_outdated, "return named", "return False and named"),
+    ),
+    _bug(
         "a downgrade leaves its directories lost",
         "The registration does not list them any more.",
         Edit(MetadataState._replay_register_broker, " and self._knows_directories(record)", ""),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from common.metadata.snapshot import UnwritableMetadata
-from tests.simulation import test_checkers_groups, test_cordons, test_rules
+from tests.simulation import test_checkers_groups, test_cordons, test_move_double_faults, test_rules
 from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_process_trouble, test_slow_disks
 from tests.unit.broker.coordinator import test_marker_sender
@@ -98,6 +98,12 @@ def cordons(_: pytest.MonkeyPatch) -> None:
     test_cordons.test_a_cordoned_directory_keeps_its_replicas_and_gets_no_new_ones()
 
 
+def undone_move(_: pytest.MonkeyPatch) -> None:
+    test_move_double_faults.test_no_acknowledged_record_is_lost_when_disks_fail_in_a_swap(
+        "target renamed", failing="target", missing="source"
+    )
+
+
 def refused_marker(_: pytest.MonkeyPatch) -> None:
     test_marker_sender.test_what_may_pass_is_repeated_until_it_has()
 
@@ -129,6 +135,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "assigned to a lost directory and still in the ISR": lost_assignment,
     "a new incarnation inherits the ISR": new_incarnation,
     "a broker keeps its cordons to itself": cordons,
+    "a copy is served although its move was undone": undone_move,
     "a downgrade leaves its directories lost": downgrade,
 }
 
