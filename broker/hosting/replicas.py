@@ -125,109 +125,18 @@ class Replicas:
         # markers.
         self._is_loaded = False
         self._timers = NamedTimers(env)
-        self.suspected = SuspectedDirectories(
-            env,
-            suspect_after_ns=config.diskraft_log_dir_suspect_ms * NS_PER_MS,
-            directories=directories,
-            log_dirs=log_dirs,
-        )
-        self._upkeep = Upkeep(
-            env,
-            config,
-            self._hosted,
-            self._timers,
-            producer_expiration_ms=lambda: configuration.server.producer_id_expiration_ms,
-            suspected=self.suspected,
-            task_group=task_group,
-        )
-        self._cleaner = Cleaner(
-            env,
-            lambda: configuration.server,
-            hosted=self._hosted,
-            timers=self._timers,
-            task_group=task_group,
-            space=directories.space,
-        )
+        # The parts, each after those that it needs.
+        self.suspected = self._make_suspected()
+        self._upkeep = self._make_upkeep()
+        self.cleaner = self._make_cleaner()
         self._reload = LogReload(env, self._hosted, self._timers, self._upkeep)
-        self._deletion = LogDeletion(
-            env,
-            self._hosted,
-            self._timers,
-            default_delay_ms=lambda: configuration.server.log_segment_delete_delay_ms,
-            is_placed_here=lambda key: self._known.placed_here(key) is not None,
-        )
-        self._fetchers = Fetchers(
-            env,
-            state,
-            broker_id=broker_id,
-            broker_epoch=broker_epoch,
-            listener_name=config.inter_broker_listener_name or "",
-            connect=connect,
-            settings=_fetcher_settings(config),
-            quota=self.follower_quota,
-            traffic=self.traffic,
-            task_group=task_group,
-            upkeep=self._upkeep,
-        )
-        self.moves = Moves(
-            env,
-            _move_settings(config, configuration),
-            known=self._known,
-            hosted=self._hosted,
-            deletion=self._deletion,
-            timers=self._timers,
-            task_group=task_group,
-            space=directories.space,
-            traffic=self.traffic,
-            reconcile=self.reconcile,
-            follow=self._fetchers.follow,
-        )
-        self._creation = ReplicaCreation(
-            env,
-            broker_id=broker_id,
-            state=state,
-            configuration=configuration,
-            directories=directories,
-            free_bytes_min=config.diskraft_log_dir_free_bytes_floor,
-            known=self._known,
-            hosted=self._hosted,
-            deletion=self._deletion,
-            timers=self._timers,
-            host=self._host_created,
-            reconcile=self.reconcile,
-            logs_created=wishes_changed,
-        )
-        self._reconciliation = Reconciliation(
-            env,
-            state=state,
-            directories=directories,
-            known=self._known,
-            hosted=self._hosted,
-            creation=self._creation,
-            deletion=self._deletion,
-            moves=self.moves,
-            fetchers=self._fetchers,
-            timers=self._timers,
-            wishes_changed=wishes_changed,
-        )
-        self._metadata = MetadataApplication(
-            state,
-            configuration,
-            broker_epoch=broker_epoch,
-            known=self._known,
-            hosted=self._hosted,
-            reconcile=self.reconcile,
-            follow=self._fetchers.follow,
-        )
-        self.log_dir_alteration = LogDirAlteration(
-            state=state,
-            directories=directories,
-            known=self._known,
-            hosted=self._hosted,
-            creation=self._creation,
-            moves=self.moves,
-            configuration=configuration,
-        )
+        self._deletion = self._make_deletion()
+        self._fetchers = self._make_fetchers(connect)
+        self.moves = self._make_moves()
+        self._creation = self._make_creation()
+        self._reconciliation = self._make_reconciliation()
+        self._metadata = self._make_metadata_application()
+        self.log_dir_alteration = self._make_log_dir_alteration()
         self.descriptions = ReplicaDescriptions(self._hosted, self._known, self._counts)
 
     # --- start and end -------------------------------------------------------------------------------------------
@@ -264,7 +173,7 @@ class Replicas:
         self._is_loaded = True
         self._resume_moves()
         self._upkeep.start()
-        self._cleaner.start()
+        self.cleaner.start()
 
     def _host_all(self, logs: Iterable[LoadedLog], directory: HostedDirectory) -> Iterator[None]:
         for loaded in logs:
@@ -300,7 +209,7 @@ class Replicas:
         self._reconciliation.stop()
         self._timers.stop()
         await self.moves.stop()
-        await self._cleaner.stop()
+        await self.cleaner.stop()
         self._fetchers.stop_all()
         await in_slices(self._leave_all())
         if not self._is_loaded:
@@ -332,11 +241,6 @@ class Replicas:
         except LogDirError as error:
             # This directory has no clean-shutdown marker, so the next start recovers its logs.
             self._env.log.warning("log_dir_not_closed", log_dir=directory.log_dir.path, reason=str(error))
-
-    @property
-    def cleaner(self) -> Cleaner:
-        """The cleaner of this broker's logs, for its metrics."""
-        return self._cleaner
 
     # --- looking up ----------------------------------------------------------------------------------------------
 
@@ -452,9 +356,133 @@ class Replicas:
 
     def _role_changed(self, partition: Partition) -> None:
         self._counts.note(partition.key, partition.replica)
-        self._cleaner.note(partition)
+        self.cleaner.note(partition)
         self._fetchers.follow(partition)
         self._on_role(partition)
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def _make_suspected(self) -> SuspectedDirectories:
+        return SuspectedDirectories(
+            self._env,
+            suspect_after_ns=self._config.diskraft_log_dir_suspect_ms * NS_PER_MS,
+            directories=self._log_directories,
+            log_dirs=self._log_dirs,
+        )
+
+    def _make_upkeep(self) -> Upkeep:
+        return Upkeep(
+            self._env,
+            self._config,
+            self._hosted,
+            self._timers,
+            producer_expiration_ms=lambda: self._configuration.server.producer_id_expiration_ms,
+            suspected=self.suspected,
+            task_group=self._task_group,
+        )
+
+    def _make_cleaner(self) -> Cleaner:
+        return Cleaner(
+            self._env,
+            lambda: self._configuration.server,
+            hosted=self._hosted,
+            timers=self._timers,
+            task_group=self._task_group,
+            space=self._log_directories.space,
+        )
+
+    def _make_deletion(self) -> LogDeletion:
+        return LogDeletion(
+            self._env,
+            self._hosted,
+            self._timers,
+            default_delay_ms=lambda: self._configuration.server.log_segment_delete_delay_ms,
+            is_placed_here=lambda key: self._known.placed_here(key) is not None,
+        )
+
+    def _make_fetchers(self, connect: Callable[[str, int], Channel]) -> Fetchers:
+        return Fetchers(
+            self._env,
+            self.state,
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch,
+            listener_name=self._config.inter_broker_listener_name or "",
+            connect=connect,
+            settings=_fetcher_settings(self._config),
+            quota=self.follower_quota,
+            traffic=self.traffic,
+            task_group=self._task_group,
+            upkeep=self._upkeep,
+        )
+
+    def _make_moves(self) -> Moves:
+        return Moves(
+            self._env,
+            _move_settings(self._config, self._configuration),
+            known=self._known,
+            hosted=self._hosted,
+            deletion=self._deletion,
+            timers=self._timers,
+            task_group=self._task_group,
+            space=self._log_directories.space,
+            traffic=self.traffic,
+            reconcile=self.reconcile,
+            follow=self._fetchers.follow,
+        )
+
+    def _make_creation(self) -> ReplicaCreation:
+        return ReplicaCreation(
+            self._env,
+            broker_id=self._broker_id,
+            state=self.state,
+            configuration=self._configuration,
+            directories=self._log_directories,
+            free_bytes_min=self._config.diskraft_log_dir_free_bytes_floor,
+            known=self._known,
+            hosted=self._hosted,
+            deletion=self._deletion,
+            timers=self._timers,
+            host=self._host_created,
+            reconcile=self.reconcile,
+            logs_created=self._wishes_changed,
+        )
+
+    def _make_reconciliation(self) -> Reconciliation:
+        return Reconciliation(
+            self._env,
+            state=self.state,
+            directories=self._log_directories,
+            known=self._known,
+            hosted=self._hosted,
+            creation=self._creation,
+            deletion=self._deletion,
+            moves=self.moves,
+            fetchers=self._fetchers,
+            timers=self._timers,
+            wishes_changed=self._wishes_changed,
+        )
+
+    def _make_metadata_application(self) -> MetadataApplication:
+        return MetadataApplication(
+            self.state,
+            self._configuration,
+            broker_epoch=self._broker_epoch,
+            known=self._known,
+            hosted=self._hosted,
+            reconcile=self.reconcile,
+            follow=self._fetchers.follow,
+        )
+
+    def _make_log_dir_alteration(self) -> LogDirAlteration:
+        return LogDirAlteration(
+            state=self.state,
+            directories=self._log_directories,
+            known=self._known,
+            hosted=self._hosted,
+            creation=self._creation,
+            moves=self.moves,
+            configuration=self._configuration,
+        )
 
 
 def _move_settings(config: ServerConfig, configuration: CurrentConfiguration) -> MoveSettings:
