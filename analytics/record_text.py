@@ -24,7 +24,6 @@ _NUMBERS: Final = (
     Primitive.INT16,
     Primitive.UINT16,
     Primitive.INT32,
-    Primitive.UINT32,
     Primitive.INT64,
 )
 _text: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -33,7 +33,6 @@ class Primitive(Enum):
     INT16 = auto()
     UINT16 = auto()
     INT32 = auto()
-    UINT32 = auto()
     INT64 = auto()
     FLOAT64 = auto()
     UUID = auto()
@@ -48,7 +47,6 @@ Int8 = Annotated[int, Primitive.INT8]
 Int16 = Annotated[int, Primitive.INT16]
 UInt16 = Annotated[int, Primitive.UINT16]
 Int32 = Annotated[int, Primitive.INT32]
-UInt32 = Annotated[int, Primitive.UINT32]
 Int64 = Annotated[int, Primitive.INT64]
 Float64 = float
 String = str
@@ -373,7 +371,6 @@ __all__ = [
     "Struct",
     "StructSchema",
     "UInt16",
-    "UInt32",
     "Uuid",
     "VersionRange",
     "WireType",

@@ -20,7 +20,6 @@ FIXED_SIZES = {
     Primitive.INT16: ("h", 2),
     Primitive.UINT16: ("H", 2),
     Primitive.INT32: ("i", 4),
-    Primitive.UINT32: ("I", 4),
     Primitive.INT64: ("q", 8),
     Primitive.FLOAT64: ("d", 8),
     Primitive.UUID: ("16s", 16),

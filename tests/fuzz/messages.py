@@ -21,7 +21,6 @@ _BITS: Final = {
     Primitive.INT16: (-(2**15), 2**15 - 1),
     Primitive.UINT16: (0, 2**16 - 1),
     Primitive.INT32: (-(2**31), 2**31 - 1),
-    Primitive.UINT32: (0, 2**32 - 1),
     Primitive.INT64: (-(2**63), 2**63 - 1),
 }
 

@@ -36,7 +36,6 @@ VALUES: dict[Primitive, st.SearchStrategy[Any]] = {
     Primitive.INT16: EVERY_INT16,
     Primitive.UINT16: st.integers(0, 2**16 - 1),
     Primitive.INT32: st.integers(-(2**31), 2**31 - 1),
-    Primitive.UINT32: st.integers(0, 2**32 - 1),
     Primitive.INT64: st.integers(-(2**63), 2**63 - 1),
     Primitive.FLOAT64: st.floats(allow_nan=False),
     Primitive.UUID: st.binary(min_size=16, max_size=16) | st.just(bytes(16)),
