@@ -6,7 +6,7 @@ fault waits for an event, the plan only names the event; the time of the fault d
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from common.configuration.server import RACK_AWARE_SELECTOR
@@ -241,29 +241,17 @@ def draw_plan(seed: int) -> Plan:
     if random.Random(f"{seed}/racks").random() < RACK_SHARE:
         overrides["replica.selector.class"] = RACK_AWARE_SELECTOR
         workload = replace(workload, has_racks=True)
-    schedule = _draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks)
-    if move_pause is not None:
-        moves_rng = random.Random(f"{seed}/moves/faults")
-        # With a short delay, -delete folders are removed during the run. With a long delay, they stay until its end.
-        overrides["log.segment.delete.delay.ms"] = str(moves_rng.choice([500, 5_000, 60_000]))
-        schedule = tuple(_maybe_at_a_move(moves_rng, fault) for fault in schedule)
-        rare = _draw_rare_faults_of_moves(random.Random(f"{seed}/moves/standing"), brokers, disks)
-        rare += _draw_ends_before_swaps(random.Random(f"{seed}/moves/acknowledged"), brokers, disks)
-        schedule = tuple(sorted((*schedule, *rare), key=lambda fault: fault.at_ns))
-    if workload.compacted_topics:
-        ends = _draw_ends_in_compactions(random.Random(f"{seed}/compaction/faults"), brokers, disks)
-        schedule = tuple(sorted((*schedule, *ends), key=lambda fault: fault.at_ns))
     if is_directory_assignment_supported(level) and random.Random(f"{seed}/careless").random() < CARELESS_SHARE:
         workload = replace(workload, is_careless=True)
-        schedule = _with_deaths(random.Random(f"{seed}/careless/deaths"), schedule, brokers)
+    schedule = _draw_schedule(rng, brokers=list(range(1, brokers + 1)), disks=disks)
+    if move_pause is not None:
+        schedule = _with_faults_of_moves(seed, schedule, overrides, brokers, disks)
+    schedule = _with_special_faults(seed, schedule, workload, brokers, disks)
     workload = _with_trims(random.Random(f"{seed}/log start"), workload, overrides)
     slow_disks, append_ms_max = _draw_slow_disks(random.Random(f"{seed}/moves/appends"), brokers, disks, move_pause)
     if slow_disks:
         # A follower that gets a single batch with each answer never catches up there while the producers write.
         overrides["replica.fetch.response.max.bytes"] = SLOW_DISK_RESPONSE_BYTES
-    schedule = _with_clock_jumps(random.Random(f"{seed}/clock jumps"), schedule, list(range(1, brokers + 1)))
-    schedule = _with_full_metadata_disks(random.Random(f"{seed}/full metadata"), schedule, brokers)
-    schedule = _with_slow_commits(random.Random(f"{seed}/slow commits"), schedule)
     return Plan(
         seed=seed,
         brokers=brokers,
@@ -406,6 +394,37 @@ def _with_trims(rng: random.Random, workload: WorkloadSettings, overrides: dict[
     return replace(workload, trim_pause=rng.choice([0.2, 1.0]))
 
 
+def _with_faults_of_moves(
+    seed: int, schedule: tuple[Fault, ...], overrides: dict[str, str], brokers: int, disks: int
+) -> tuple[Fault, ...]:
+    """Lets some faults wait for an event of a move, and adds those that are rare otherwise."""
+    rng = random.Random(f"{seed}/moves/faults")
+    # With a short delay, -delete folders are removed during the run. With a long delay, they stay until its end.
+    overrides["log.segment.delete.delay.ms"] = str(rng.choice([500, 5_000, 60_000]))
+    schedule = tuple(_maybe_at_a_move(rng, fault) for fault in schedule)
+    rare = _draw_rare_faults_of_moves(random.Random(f"{seed}/moves/standing"), brokers, disks)
+    rare += _draw_ends_before_swaps(random.Random(f"{seed}/moves/acknowledged"), brokers, disks)
+    return _in_order(schedule, rare)
+
+
+def _with_special_faults(
+    seed: int, schedule: tuple[Fault, ...], workload: WorkloadSettings, brokers: int, disks: int
+) -> tuple[Fault, ...]:
+    """Adds the faults that only some seeds have, because of their workload or by chance."""
+    if workload.compacted_topics:
+        ends = _draw_ends_in_compactions(random.Random(f"{seed}/compaction/faults"), brokers, disks)
+        schedule = _in_order(schedule, ends)
+    if workload.is_careless:
+        schedule = _with_deaths(random.Random(f"{seed}/careless/deaths"), schedule, brokers)
+    schedule = _with_clock_jumps(random.Random(f"{seed}/clock jumps"), schedule, list(range(1, brokers + 1)))
+    schedule = _with_full_metadata_disks(random.Random(f"{seed}/full metadata"), schedule, brokers)
+    return _with_slow_commits(random.Random(f"{seed}/slow commits"), schedule)
+
+
+def _in_order(schedule: Iterable[Fault], further: Iterable[Fault]) -> tuple[Fault, ...]:
+    return tuple(sorted((*schedule, *further), key=lambda fault: fault.at_ns))
+
+
 def _maybe_at_a_move(rng: random.Random, fault: Fault) -> Fault:
     if not fault.moment or rng.random() > MOVE_MOMENT_SHARE:
         return fault
@@ -507,7 +526,7 @@ def _with_clock_jumps(rng: random.Random, schedule: tuple[Fault, ...], brokers: 
         return schedule
     times = [round(rng.uniform(0, 0.9 * CHAOS_SECONDS) * NS_PER_S) for _ in range(rng.randint(1, CLOCK_JUMPS_MAX))]
     jumps = [_draw_fault(rng, CLOCK_JUMPS, at_ns, brokers=brokers, victims=brokers, disks=1) for at_ns in times]
-    return tuple(sorted((*schedule, *jumps), key=lambda fault: fault.at_ns))
+    return _in_order(schedule, jumps)
 
 
 def _with_full_metadata_disks(rng: random.Random, schedule: tuple[Fault, ...], brokers: int) -> tuple[Fault, ...]:
@@ -526,7 +545,7 @@ def _with_full_metadata_disks(rng: random.Random, schedule: tuple[Fault, ...], b
         for _ in range(rng.randint(1, FULL_METADATA_FAULTS_MAX))
     ]
     others = tuple(fault for fault in schedule if not any(fault.is_where(each) for each in full))
-    return tuple(sorted((*others, *full), key=lambda fault: fault.at_ns))
+    return _in_order(others, full)
 
 
 def _with_deaths(rng: random.Random, schedule: tuple[Fault, ...], brokers: int) -> tuple[Fault, ...]:
@@ -540,7 +559,7 @@ def _with_deaths(rng: random.Random, schedule: tuple[Fault, ...], brokers: int) 
             Fault(at_ns=round(at * NS_PER_S), kind="node killed", node=rng.randint(1, brokers), duration_ns=duration_ns)
         )
         at += rng.uniform(0.5, DEATHS_PAUSE_MAX)
-    return tuple(sorted((*schedule, *deaths), key=lambda fault: fault.at_ns))
+    return _in_order(schedule, deaths)
 
 
 def _with_slow_commits(rng: random.Random, schedule: tuple[Fault, ...]) -> tuple[Fault, ...]:
