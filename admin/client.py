@@ -74,7 +74,7 @@ from common.time_units import NS_PER_MS
 Work = Callable[[], Coroutine[Any, Any, None]]
 # Sends a request to the leader of some partitions, once.
 SendToLeader = Callable[[str, Struct], Coroutine[Any, Any, Any]]
-# Asks the leader of these partitions, and leaves the results of those pending that it does not lead.
+# Asks the leader of these partitions. The results of partitions that it does not lead stay pending.
 AskLeader = Callable[[list[TopicPartition], SendToLeader], Coroutine[Any, Any, None]]
 Key = TypeVar("Key")
 Value = TypeVar("Value")

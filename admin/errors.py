@@ -77,7 +77,7 @@ RETRIABLE: Final = frozenset(
     }
 )
 
-# What a broker answers that does not lead a partition, or does not know yet that it does. The leader may be another one.
+# The errors of a broker that does not lead a partition, or does not know yet that it does. Look the leader up again.
 LEADER_CHANGED: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -212,8 +212,9 @@ class _Unreadable(Exception):
 
 
 def _is_other(header: BatchHeader, last_offset: int, last_epoch: int) -> bool:
-    """Whether this batch is in another log than the record with this offset and epoch, which it does not follow. Epochs
-    never fall within a log, so a newer one shows a truncation also while the log is shorter than it was before."""
+    """Whether this batch, which does not lie after the record with this offset and epoch, belongs to a log without that
+    record. Epochs never decrease within a log, so a newer one shows that the log was truncated, even if it is still shorter
+    than before."""
     epoch = header.partition_leader_epoch
     return epoch > last_epoch or (header.last_offset == last_offset and epoch != last_epoch)
 

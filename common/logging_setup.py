@@ -47,8 +47,8 @@ def configure_logging(*, log_format: str | None, stream: TextIO = sys.stderr) ->
 
 
 class _BestEffort:
-    """Drops what its stream cannot take, as log4j does in Kafka. A full disk under the log, or a reader of the log that has
-    gone, must not end a node whose own disks work."""
+    """Drops lines that cannot be written, as log4j does in Kafka. If the disk of the log is full, or the process that reads
+    the log has ended, a node whose own disks work must go on."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -116,7 +116,8 @@ class AutoTopics:
     def _is_news(self, name: str, reason: str) -> bool:
         """Notes why an internal topic was not created. Returns whether to log it.
 
-        An internal topic is tried every second, so the same reason is logged once. Other topics are tried on request."""
+        Clients ask for an internal topic all the time, and it is tried every second, so the same reason is logged once. For
+        other topics, every failure is logged."""
         if name not in self._internal:
             return True
         is_news = self._refusals.get(name) != reason

@@ -64,8 +64,8 @@ class MetadataFollower:
         self._changed: list[asyncio.Future[None]] = []
         self._unapplied: list[asyncio.Future[None]] = []
         self._last_wall_ms = 0
-        # From this offset on, every feature must be at a level that this node supports. None while it is not known how far
-        # the log reaches: the records that come may take a level back.
+        # From this offset on, every feature must be at a level that this node supports. None until the end of the log is
+        # known: a later record may lower an unsupported level.
         self._levels_count_from: Offset | None = None
         self._previous = PreviousDirectories(broker_id, incarnation_id)
         self.applied_offset = Offset(-1)

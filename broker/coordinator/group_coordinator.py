@@ -147,7 +147,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
             each.perform_once_loaded(lambda shard, now: shard.topics_deleted(now, names))
 
     def metadata_changed(self, delta: MetadataDelta) -> None:
-        """Tells the consumer groups which topics have changed."""
+        """Notifies the consumer groups of the topics that have changed."""
         names = {topic.name for topic in delta.removed_topics.values()}
         # A topic that has been deleted since is in a later delta.
         topics = [self._state.topics.get(key.topic_id) for key in delta.created_partitions]

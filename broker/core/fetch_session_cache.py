@@ -24,8 +24,8 @@ FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 0x7FFF_FFFF
 # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS.
 PROTECTED_NS: Final = 120 * NS_PER_S
-# The most partitions in all sessions, each of which takes 500 to 900 bytes. Two followers and eight groups of consumers that
-# fetch everything from a leader of 20,000 partitions have as many.
+# The most partitions in all sessions together. A partition takes 500 to 900 bytes. A broker that leads 20,000 partitions
+# reaches this number if two followers and eight consumer groups fetch all of them.
 PARTITIONS_MAX: Final = 200_000
 
 
@@ -102,7 +102,7 @@ class FetchSessionCache(Generic[SessionT]):
         return True
 
     def note_size(self, session: SessionT, now_ns: int) -> None:
-        """Notes that the session has partitions more or fewer. It leaves if there is no room for them."""
+        """Notes that the number of the session's partitions has changed. Evicts the session if there is no room for it."""
         before = self._sizes.get(session.session_id)
         if before is None or before == len(session):
             return
@@ -117,7 +117,7 @@ class FetchSessionCache(Generic[SessionT]):
         self._sizes[session.session_id] = len(session)
 
     def _make_room(self, session: SessionT, now_ns: int, *, slots: int, partitions: int) -> bool:
-        """Removes the sessions that have to leave. Returns False, and removes none, if that is not enough."""
+        """Evicts as many sessions as necessary. If even that would not make enough room, evicts none and returns False."""
         slots += len(self._sessions) - self._slots
         partitions += self.partitions - self._partitions_max
         if slots <= 0 and partitions <= 0:

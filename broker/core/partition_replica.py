@@ -133,7 +133,7 @@ class SessionClock:
 
     last_fetch_ns: int
     is_over: bool = False
-    """Whether the session has ended. The follower may have begun another one, which alone counts then."""
+    """Whether the session has ended. If the follower has begun a new session, only that one counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ class Reconciliation:
     def _close_directory_offline(self, directory_id: DirectoryId, homeless: Sequence[TopicIdPartition]) -> Iterator[None]:
         partitions = self._hosted.in_directory(directory_id)[::-1]
         while partitions:
-            # Taken from the list, so that each replica is freed in its turn. To free the files of all of them takes long.
+            # Take each replica from the list, so that its files are freed in its own slice: freeing all of them takes long.
             partition = partitions.pop()
             # A replica that left meanwhile has been closed, or is in the directory that it was moving to.
             if self._hosted.partitions.get(partition.key) is partition and partition.directory_id == directory_id:

@@ -187,7 +187,8 @@ class Replicas:
             return
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)
         partition.load_high_watermark(loaded.high_watermark)
-        # Recovery, or a truncation that a kill has interrupted, may have left less than was clean. What follows is not.
+        # After recovery, or a truncation that a kill interrupted, the log may end before the cleaner's checkpoint. Records
+        # that are appended from there on have not been cleaned.
         partition.first_dirty_offset = min(loaded.first_dirty_offset, loaded.log.log_end_offset)
         partition.future = loaded.future
         self._hosted.add_partition(partition)

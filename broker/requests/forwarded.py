@@ -239,7 +239,7 @@ class ForwardedRequests:
         return response
 
     async def handle_add_raft_voter(self, context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-        """Brokers do not look at the voters, so there is nothing to wait for here."""
+        """Does not wait for the metadata, because a broker does not use the set of voters."""
         response: AddRaftVoterResponse = await self._forwarding.forward(context, timeout_ms=request.timeout_ms)
         return response
 
@@ -252,7 +252,7 @@ class ForwardedRequests:
     async def handle_unregister_controller(
         self, context: RequestContext, _request: UnregisterControllerRequest
     ) -> UnregisterControllerResponse:
-        """Brokers do not look at the registrations of controllers either."""
+        """Does not wait for the metadata, because a broker does not use the registrations of controllers."""
         response: UnregisterControllerResponse = await self._forwarding.forward(context, timeout_ms=TIMEOUT_MS)
         return response
 

@@ -64,7 +64,7 @@ _NO_OFFSET = -1
 
 
 class AskedPartition(Protocol):
-    """What the requests say of a partition, whatever else they want."""
+    """What all these requests say about a partition."""
 
     partition_index: int
 
@@ -74,7 +74,7 @@ CommittedTopic = TypeVar("CommittedTopic", OffsetCommitRequestTopic, TxnOffsetCo
 
 
 class AskedTopic(Protocol[Asked]):
-    """What the requests say of a topic."""
+    """What all these requests say about a topic."""
 
     partitions: list[Asked]
 
@@ -149,8 +149,8 @@ class GroupOffsetsRequests:
     def _sort_out(
         self, topics: Iterable[CommittedTopic], *, by_id: bool
     ) -> Iterator[tuple[CommittedTopic, list[int], ErrorCode]]:
-        """Gives the topics that exist both name and id, and takes the partitions that do not exist out of them. Yields each
-        topic that had some, with their indexes and their error."""
+        """Completes the name and the id of each topic that exists, and removes the partitions that do not exist from the
+        request. Yields each topic that had such partitions, with their indexes and their error."""
         for asked in topics:
             topic = self._state.topics.get(TopicId(asked.topic_id)) if by_id else self._state.topic_named(asked.name)
             if topic is not None:
@@ -193,7 +193,7 @@ class GroupOffsetsRequests:
     def _fetch_by_id(
         self, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
     ) -> tuple[WaitingRequest, list[OffsetFetchResponseTopics]]:
-        """Returns what answers for the topics whose ids are known, and the answers for the others."""
+        """Returns the pending answer for the topics whose ids are known, and the errors for the others."""
         unknown: list[OffsetFetchResponseTopics] = []
         if group.topics is not None:
             named = []
@@ -254,7 +254,7 @@ def _take_out_missing(asked: AskedTopic[Asked], topic: Topic | None) -> list[int
 async def _with_refused(
     waiting: WaitingRequest, refused: Sequence[OffsetCommitResponseTopic] | Sequence[TxnOffsetCommitResponseTopic]
 ) -> Any:
-    """Adds these topics to the answer, which names no partition of theirs."""
+    """Adds the refused partitions to the response of the coordinator, which has only the others."""
     response = await waiting.future
     by_topic = {(topic.name, topic.topic_id): topic for topic in response.topics}
     for topic in refused:

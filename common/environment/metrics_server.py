@@ -76,7 +76,7 @@ class MetricsServer:
         try:
             threading.Thread(target=self._answer, args=(accepted, address), name="metrics answer", daemon=True).start()
         except RuntimeError:
-            # The process has as many threads as it may have. The next scrape comes soon.
+            # The process has reached its limit of threads. Prometheus scrapes again soon.
             self._leave(accepted)
 
     def _answer(self, accepted: socket.socket, address: object) -> None:

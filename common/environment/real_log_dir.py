@@ -170,7 +170,7 @@ class RealLogDir(LogDir):
             try:
                 self._threads.start()
             except RuntimeError as error:
-                # The process has as many threads as it may have, which is no fault of the disk.
+                # The process has reached its limit of threads, which is no fault of the disk.
                 self.take_offline(LogDirError(self.path, "attach", errno.ENOMEM, detail=str(error)))
         return self._write("attach", "", partial(self._directory.attach, create=create))
 

@@ -10,7 +10,7 @@ from typing import Final
 from common.environment.interface import Environment
 from common.time_units import NS_PER_S
 
-# So many that a burst of misfortune, for example of clients that read too slowly, still names each peer.
+# Enough to name each peer of a burst, for example when many clients read too slowly at once.
 BURST: Final = 1_000
 INTERVAL_NS: Final = NS_PER_S
 

@@ -49,7 +49,7 @@ def elect_leaders(turn: Turn, request: ElectLeadersRequest) -> Sliced[Controller
     """Runs the elections, in slices. The response has one result per partition. Raises ApiError(INVALID_REQUEST or
     POLICY_VIOLATION)."""
     if request.topic_partitions is not None and not request.topic_partitions:
-        # As in Kafka, nothing is wrong with any election of no partition.
+        # As in Kafka, an empty list of partitions is no error, whatever the election type.
         return ControllerResult([], ElectLeadersResponse())
     if request.election_type not in tuple(ElectionType):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")

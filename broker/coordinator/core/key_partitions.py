@@ -11,7 +11,7 @@ from common.metadata.state import MetadataState
 
 
 class KeyPartitions:
-    """See the module docstring. Everything that looks for a partition on one broker must share one object."""
+    """See the module docstring. All its users within a broker must share one object."""
 
     def __init__(self, state: MetadataState) -> None:
         self._state = state

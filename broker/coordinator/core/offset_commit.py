@@ -59,7 +59,7 @@ def commit_error(
 def fits_no_batch(
     turn: Turn, group_id: str, topics: Iterable[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
 ) -> bool:
-    """Whether so many offsets cannot fit one batch. To find that out by encoding 100,000 of them takes half a second."""
+    """Whether the offsets are too many for one batch. Encoding 100,000 of them to find that out would take half a second."""
     least = sum(len(topic.partitions) * (_RECORD_BYTES_MIN + len(group_id) + len(topic.name)) for topic in topics)
     return least > turn.settings.batch_bytes_max
 

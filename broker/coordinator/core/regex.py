@@ -86,7 +86,7 @@ class Regex:
         return reached
 
     def _closure(self, states: _Set, before: str, after: str) -> set[int]:
-        """Returns the states that are reached without a character, between these two."""
+        """Returns the states that are reachable at the position between `before` and `after` without reading a character."""
         found = set(states)
         waiting = list(states)
         while waiting:

@@ -109,8 +109,9 @@ async def finish_swaps(log_dir: LogDir, folder: str, names: Iterable[str]) -> bo
         for replaced in [base, *(each for each in bases if base < each < end_offset)]:
             for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES):
                 await log_dir.remove(f"{folder}/{segment_file(replaced, suffix)}")
-            # Rule 4 holds for our segments. Kafka gives a segment without aborted transactions no such file. A crash of this
-            # start may have given it its name; a compacted segment can do without, as it has no aborted records.
+            # Rule 4 holds for our segments. Kafka writes no transaction index for a segment without aborted transactions. If
+            # an earlier start crashed here, the new index may already have its name. Removing it does no harm: a compacted
+            # segment has no aborted records.
             if replaced != base or base in new_indexes or base in by_kafka:
                 await log_dir.remove(f"{folder}/{segment_file(replaced, TRANSACTION_INDEX_SUFFIX)}")
         await log_dir.fsync_dir(folder)

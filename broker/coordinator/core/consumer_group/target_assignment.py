@@ -79,8 +79,8 @@ def assign(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> bool:
 
 
 def _fits_record(turn: Turn, group: ConsumerGroup, member: ConsumerMember, target: Assignment) -> bool:
-    """Whether the records of a member that has all of its target fit a batch. A larger one would throw the shard away. The
-    largest is that of what the member owns, which has an epoch for each partition."""
+    """Whether the records of a member that owns its whole target fit into a batch. A larger batch would make the
+    coordinator load the shard again. The largest record is the current assignment, which has an epoch for each partition."""
     # Nearly every assignment is far from that.
     if _PARTITION_BYTES * sum(map(len, target.values())) + _TOPIC_BYTES * len(target) < turn.settings.batch_bytes_max // 2:
         return True

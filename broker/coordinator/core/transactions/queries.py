@@ -51,7 +51,7 @@ def requested_pattern(request: list_transactions.ListTransactionsRequest) -> Reg
 def matching_pattern(
     pattern: Regex, listed: Iterable[list_transactions.TransactionState]
 ) -> Generator[None, None, list[list_transactions.TransactionState]]:
-    """Returns those whose ids match. Yields after so much work that the event loop should turn."""
+    """Returns the transactions whose ids match. Yields often enough that the event loop can do other work in between."""
     found = []
     work_before = pattern.work
     for each in listed:
