@@ -11,7 +11,7 @@ Counterpart of KafkaRaftClient and RaftManager. A node with both roles has one d
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from common.environment.interface import Environment, LogDir, LogDirError
@@ -222,10 +222,7 @@ class QuorumDriver:
         numbering = await log.find_numbering()
         if numbering is None and is_voter:
             # The leader of an empty log writes these records first. An observer will learn the numbering from the log.
-            features = [entry.record for entry in bootstrap if isinstance(entry.record, FeatureLevelRecord)]
-            if not any(each.name == METADATA_VERSION_FEATURE and each.feature_level > 0 for each in features):
-                raise QuorumFailure(f"{log_dir.path}/{BOOTSTRAP_CHECKPOINT} names no {METADATA_VERSION_FEATURE}")
-            numbering = numbering_of(features)
+            numbering = _bootstrap_numbering(bootstrap, log_dir)
             if stored is None:
                 env.log.warning("bootstrap_checkpoint_missing", log_dir=log_dir.path)
         if numbering is not None:
@@ -568,6 +565,14 @@ async def _ended(task: "asyncio.Task[None]") -> None:
         current = asyncio.current_task()
         if not task.cancelled() or (current is not None and current.cancelling()):
             raise
+
+
+def _bootstrap_numbering(bootstrap: Iterable[ApiMessageAndVersion], log_dir: LogDir) -> Numbering | None:
+    """Returns the numbering that the bootstrap records select. Raises QuorumFailure if they set no metadata.version."""
+    features = [entry.record for entry in bootstrap if isinstance(entry.record, FeatureLevelRecord)]
+    if not any(each.name == METADATA_VERSION_FEATURE and each.feature_level > 0 for each in features):
+        raise QuorumFailure(f"{log_dir.path}/{BOOTSTRAP_CHECKPOINT} names no {METADATA_VERSION_FEATURE}")
+    return numbering_of(features)
 
 
 def _nameless(servers: Sequence[QuorumServer]) -> tuple[QuorumEndpoint, ...]:
