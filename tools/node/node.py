@@ -24,7 +24,7 @@ from common.ids import BrokerId, DirectoryId
 from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.directory_metrics import directory_samples
 from common.log_dirs.failure_channel import FailureChannel
-from common.log_dirs.log_directories import SpaceSeen, WentOffline
+from common.log_dirs.log_directories import LogDirectories, SpaceSeen, WentOffline
 from common.log_dirs.probe import probe_log_dir
 from common.log_dirs.startup_scan import scan_directories
 from common.log_dirs.suspected_directories import SuspectedDirectories
@@ -275,26 +275,7 @@ class Node:
             if self.controller is not None:
                 found.extend(self.controller.metrics())
             if self.broker is not None:
-                found.extend(
-                    broker_samples(
-                        state=self.broker.lifecycle.state,
-                        known=directories.known,
-                        replicas=self.broker.replicas,
-                        queued_assignments=self.broker.directory_assignments.size,
-                        applied_offset=self.broker.follower.applied_offset,
-                        lag_ms=self.broker.follower.lag_ms,
-                    )
-                )
-                found.extend(fetch_session_samples(self.broker.fetch_sessions))
-                found.extend(group_samples(self.broker.groups))
-                found.extend(
-                    transaction_samples(self.broker.transactions, self.broker.marker_sender, self.broker.verifier.counts)
-                )
-                found.extend(self.broker.replicas.traffic.samples(self.broker.replicas.descriptions.topics))
-                online = directories.known.online
-                found.extend(log_sizes.samples(online, self.broker.replicas.descriptions))
-                cleaner = self.broker.replicas.cleaner
-                found.extend(cleaner_samples(cleaner.counts, cleaner.uncleanable, online, self._env.now_ns()))
+                found.extend(_samples_of_broker(self.broker, directories.known, log_sizes, self._env.now_ns()))
             return found
 
         async def publish() -> None:
@@ -306,3 +287,21 @@ class Node:
             stop = self._env.serve_metrics(address.host, address.port, collector)
         group.create_task(publish())
         return stop
+
+
+def _samples_of_broker(broker: BrokerDaemon, known: LogDirectories, log_sizes: LogSizes, now_ns: int) -> Iterator[Sample]:
+    replicas = broker.replicas
+    yield from broker_samples(
+        state=broker.lifecycle.state,
+        known=known,
+        replicas=replicas,
+        queued_assignments=broker.directory_assignments.size,
+        applied_offset=broker.follower.applied_offset,
+        lag_ms=broker.follower.lag_ms,
+    )
+    yield from fetch_session_samples(broker.fetch_sessions)
+    yield from group_samples(broker.groups)
+    yield from transaction_samples(broker.transactions, broker.marker_sender, broker.verifier.counts)
+    yield from replicas.traffic.samples(replicas.descriptions.topics)
+    yield from log_sizes.samples(known.online, replicas.descriptions)
+    yield from cleaner_samples(replicas.cleaner.counts, replicas.cleaner.uncleanable, known.online, now_ns)
