@@ -184,7 +184,7 @@ class _File:
 
 
 def _recovery_point(partition: Partition) -> Offset:
-    return partition.log.recovery_point
+    return partition.log.recovery_start
 
 
 def _log_start_offset(partition: Partition) -> Offset:

@@ -214,7 +214,7 @@ class _Loading:
 async def _lower_checkpoints(log_dir: LogDir, content: DirectoryContent) -> None:
     """Stores the checkpoints again that are beyond what was loaded. Raises LogDirError."""
     recovery_points = content.checkpoints[RECOVERY_POINT_CHECKPOINT_FILE]
-    loaded = {(each.topic, each.index): each.log.recovery_point for each in content.logs}
+    loaded = {(each.topic, each.index): each.log.recovery_start for each in content.logs}
     if any(recovery_point < recovery_points.get(key, 0) for key, recovery_point in loaded.items()):
         # A log ends below its checkpointed recovery point, for example because we were killed during a truncation. Replace
         # the checkpoint now: the old one would vouch for records that are appended later.
@@ -362,7 +362,7 @@ async def promote(content: DirectoryContent, future: LoadedFuture, *, source: Di
     # Store the checkpoints before the rename. Otherwise, after a crash, the entries of an earlier log of the same name would
     # be applied to this log.
     for name, offset in (
-        (RECOVERY_POINT_CHECKPOINT_FILE, log.recovery_point),
+        (RECOVERY_POINT_CHECKPOINT_FILE, log.recovery_start),
         (LOG_START_OFFSET_CHECKPOINT_FILE, log.log_start_offset),
         (HIGH_WATERMARK_CHECKPOINT_FILE, high_watermark),
         (CLEANER_CHECKPOINT_FILE, first_dirty),

@@ -86,7 +86,7 @@ async def _load_again(log: Log, first_dirty_offset: Offset) -> Log:
         log.log_dir,
         log.name,
         log.config,
-        recovery_point=log.recovery_point,
+        recovery_point=log.recovery_start,
         log_start_offset=log.log_start_offset,
         first_dirty_offset=first_dirty_offset,
     )

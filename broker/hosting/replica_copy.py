@@ -234,7 +234,7 @@ class ReplicaCopy:
         partition = self.partition
         await self.target.files.expect(
             partition.topic_partition,
-            recovery_point=self._future.recovery_point,
+            recovery_point=self._future.recovery_start,
             log_start_offset=self._future.log_start_offset,
             high_watermark=partition.high_watermark,
             first_dirty_offset=partition.first_dirty_offset,

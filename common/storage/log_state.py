@@ -43,7 +43,7 @@ class LogState:
     log_end_offset: Offset
     """The offset of the next record. Advances with every append, before the bytes are written; truncation moves it back."""
     recovery_point: Offset
-    """Everything below this offset survives a power cut, including indexes and leader epochs.
+    """Everything below this offset survives a power cut, including leader epochs. So do the indexes below `recovery_start`.
 
     Invariant: recovery_point <= written_offset <= log_end_offset. Advances after syncs; truncation moves it back."""
 
@@ -108,6 +108,16 @@ class LogState:
     def written_offset(self) -> Offset:
         """The kernel has every record below this offset, so these records can be read."""
         return self._appends.written_offset
+
+    @property
+    def recovery_start(self) -> Offset:
+        """Where a load after a crash has to begin: what the checkpoint has for the recovery point.
+
+        Such a load trusts all segments before the one with this offset, including their indexes. A flush moves the recovery
+        point to the log end, but a segment gets its index files when it is rolled. So the newest segment, and those that are
+        not durable yet, stay beyond this offset even if their records are synced."""
+        oldest = self._undurable[0] if self._undurable else self._segments.newest
+        return Offset(min(self.recovery_point, oldest.base_offset))
 
     @property
     def size_bytes(self) -> int:

@@ -230,7 +230,7 @@ class Run:
         return copy
 
     async def restart(self, log: Log, what: str) -> Log:
-        recovery_point = self.rng.choice([log.recovery_point, Offset(0)])
+        recovery_point = self.rng.choice([log.recovery_start, Offset(0)])
         if what == "close":
             await log.close()
         self.world.crash(f"a{self.life}" if self.life else "a")

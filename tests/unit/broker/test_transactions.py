@@ -390,3 +390,31 @@ def test_a_move_takes_the_transactions_along() -> None:
         assert (await cluster.fetch(1, isolation_level=READ_COMMITTED)).last_stable_offset == 5
 
     run_with_transactions(scenario)
+
+
+def test_a_kill_right_after_the_first_roll_of_a_moved_log_shows_no_aborted_record() -> None:
+    """The move has synced the log to its end, and the next record begins a new segment. The broker is killed before the old
+    segment has its index of aborted transactions. The next start must not trust that segment."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert await send(cluster, 1, 0, "aborted") is ErrorCode.NONE
+        assert await end(cluster, 1, is_commit=False) is ErrorCode.NONE
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        log = cluster[1].partition().log
+        cluster.controller.configure("segment.bytes", str(log.size_bytes))
+        disk = cluster.world.disk(path(1, "b"))
+        disk.hang({"fsync"})
+        assert (await cluster.produce(1, "two")).error_code == ErrorCode.NONE
+        assert log.segment_base_offsets == [0, 3]
+        cluster.crash(1)
+        disk.thaw()
+        await cluster.start(1, "ab")
+        await cluster.started()
+        data = await cluster.fetch(1, isolation_level=READ_COMMITTED)
+        assert data.aborted_transactions == [AbortedTransaction(producer_id=ID, first_offset=1)]
+
+    run_with_transactions(scenario)

@@ -29,7 +29,7 @@ NAME = ("t", 0)
 def partition(*, index: int = 0, log_start_offset: int = 0, high_watermark: int = 0) -> Partition:
     """A partition as far as the files look at it."""
     log = SimpleNamespace(
-        log_start_offset=Offset(log_start_offset), recovery_point=Offset(0), log_end_offset=Offset(1 << 20)
+        log_start_offset=Offset(log_start_offset), recovery_start=Offset(0), log_end_offset=Offset(1 << 20)
     )
     found = SimpleNamespace(
         topic_partition=(NAME[0], index),

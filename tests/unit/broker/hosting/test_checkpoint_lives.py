@@ -330,7 +330,7 @@ class Lives:
         placed = self.hosted.in_directory(directory.directory_id)
         dirty = {each.topic_partition: min(each.first_dirty_offset, each.log.log_end_offset) for each in placed}
         return {
-            RECOVERY_POINT_CHECKPOINT_FILE: {each.topic_partition: each.log.recovery_point for each in placed},
+            RECOVERY_POINT_CHECKPOINT_FILE: {each.topic_partition: each.log.recovery_start for each in placed},
             LOG_START_OFFSET_CHECKPOINT_FILE: {each.topic_partition: each.log.log_start_offset for each in placed},
             HIGH_WATERMARK_CHECKPOINT_FILE: {each.topic_partition: each.high_watermark for each in placed},
             CLEANER_CHECKPOINT_FILE: {name: offset for name, offset in dirty.items() if offset},
