@@ -103,6 +103,11 @@ class ReplicaCopy:
         """Whether the two logs still agree, because the current log has not been restructured since `align`."""
         return self._aligned_with == self.partition.log_generation
 
+    @property
+    def _may_have_been_compacted(self) -> bool:
+        # A compaction that ended early has left no trace in the first dirty offset.
+        return self.partition.config.is_compacted or self.partition.first_dirty_offset > 0
+
     # --- creating ------------------------------------------------------------------------------------------------
 
     async def create(self) -> Log:
@@ -120,7 +125,7 @@ class ReplicaCopy:
         if generation == self._aligned_with:
             return
         current = self.partition.log
-        if self._aligned_with is None and self.partition.first_dirty_offset > 0 and self._future.size_bytes:
+        if self._aligned_with is None and self._may_have_been_compacted and self._future.size_bytes:
             # An earlier run has made this part of the copy, and the current log may have been compacted since. Then the part
             # has records that are gone there, and their tombstones go with the next compaction, or have gone.
             await self._future.truncate_fully_and_start_at(await _first_batch_offset(current))

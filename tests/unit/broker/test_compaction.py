@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.hosting.cleaner import Cleaner
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.list_offsets import (
     EARLIEST,
@@ -311,6 +312,49 @@ def test_a_move_that_goes_on_after_a_compaction_brings_nothing_back() -> None:
         assert await read(cluster) == found
 
     run(scenario, log_cleaner_backoff_ms=SOON, replica_alter_log_dirs_io_max_bytes_per_second="100")
+
+
+def test_a_move_that_goes_on_after_compactions_that_ended_early_brings_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, but the source has room for the first compacted segment only, so no compaction gets to the end, and no
+    checkpoint tells of any. In that segment, a key that was deleted after its record was copied goes with its tombstone."""
+
+    async def scenario(cluster: Cluster) -> None:
+        begun: set[int] = set()
+
+        def has_room(_self: Cleaner, _directory: object, _size: int) -> bool:
+            ended = len(cluster.world.events_named("log_compaction_ended"))
+            is_first_segment = ended not in begun
+            begun.add(ended)
+            return is_first_segment
+
+        monkeypatch.setattr(Cleaner, "_has_room", has_room)
+        assign_directories(cluster)
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], configs=COMPACT | {"cleanup.policy": "delete", "delete.retention.ms": "0"})
+        await cluster.started()
+        cluster.controller.change(directories=[directory(1, "a")])
+        await put(cluster, 1, ("deleted", "value"))
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await cluster.until(lambda: (future := cluster[1].partition().future) and future.log.written_offset > 0)
+        cluster.world.disk(path(1, "b")).fail_with(errno.EIO)
+        await cluster.until(lambda: cluster[1].partition().future is None)
+        tombstone = encode_batch([Record(b"deleted", None, 1)])
+        assert (await cluster.produce(1, records=tombstone)).error_code == ErrorCode.NONE
+        await fill(cluster, count=100)
+        cluster.controller.configure("cleanup.policy", "compact")
+        await cluster.until(lambda: len(begun) > 2)
+        assert cluster[1].partition().first_dirty_offset == 0
+        found = await read(cluster)
+        assert min(found) > 1, "the tombstone has gone"
+        await cluster.stop(1)
+        cluster.world.disk(path(1, "b")).heal()
+        await cluster.start(1, "ab")
+        await cluster.until(lambda: cluster[1].replicas.wished_assignments().get(KEY) == directory(1, "b"))
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
+        assert await read(cluster) == found
+
+    run(scenario, log_cleaner_backoff_ms=SOON)
 
 
 async def compact_what_one_broker_has(cluster: Cluster) -> None:
