@@ -25,6 +25,8 @@ class HostedDirectory:
         self.log_dir = log_dir
         self.files = CheckpointFiles(log_dir)
         self.replicas = PlacedReplicas()
+        # Copies of interrupted moves that could not be closed. With them, an orderly end leaves no clean-shutdown marker.
+        self.unclosed: list[Log] = []
         # `work` is for jobs that a replica waits for, such as its creation. `upkeep` is for periodic jobs and other jobs
         # that can wait. With a single lane, a long sync would delay creations.
         self.work = DirectoryLane()

@@ -177,7 +177,7 @@ class Moves:
                 self._log("move_interrupted", move, reason="the directory of the current log is offline")
                 placed = self._end(move)
                 if placed is not None:
-                    move.copy.target.work.submit(placed.log.close)
+                    self._close(placed.log, move.copy.target)
 
     def target_offline(self, directory_id: DirectoryId) -> None:
         """Ends the moves into a directory that failed. This reverts their assignments (rule 2 of `ReplicaMovement`)."""
@@ -238,6 +238,18 @@ class Moves:
     def _delete(self, log: Log, partition: Partition, target: HostedDirectory) -> None:
         delay_ms = partition.config.file_delete_delay_ms
         target.work.submit(lambda: self._deletion.delete(log, partition.key, delay_ms, target))
+
+    @staticmethod
+    def _close(log: Log, target: HostedDirectory) -> None:
+        async def close() -> None:
+            try:
+                await log.close()
+            except LogDirError:
+                # If the directory is online, the process lacks file descriptors or memory.
+                target.unclosed.append(log)
+                raise
+
+        target.work.submit(close)
 
     def _is_live(self, move: _Move) -> bool:
         partition = move.copy.partition

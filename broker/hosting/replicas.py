@@ -236,7 +236,7 @@ class Replicas:
                 directory.log_dir,
                 directory.files,
                 self._hosted.in_directory(directory.directory_id),
-                self._hosted.futures_in(directory.directory_id),
+                [*self._hosted.futures_in(directory.directory_id), *directory.unclosed],
                 BrokerEpoch(-1) if epoch is None else epoch,
             )
         except LogDirError as error:

@@ -4,6 +4,7 @@ The test is the transaction coordinator: it sends WriteTxnMarkers itself.
 """
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from common.protocol.messages.write_txn_markers import (
 )
 from common.records.batch import TRANSACTIONAL_BIT
 from common.records.end_transaction import EndTransactionMarker
+from tests.simulation.environment import SimulatedEvent
 from tests.unit.broker.cluster import Cluster, directory, path, run
 from tests.unit.broker.test_describe_producers import describe
 from tests.unit.broker.test_idempotent_produce import elect, sent, two_brokers
@@ -414,6 +416,37 @@ def test_a_kill_right_after_the_first_roll_of_a_moved_log_shows_no_aborted_recor
         disk.thaw()
         await cluster.start(1, "ab")
         await cluster.started()
+        data = await cluster.fetch(1, isolation_level=READ_COMMITTED)
+        assert data.aborted_transactions == [AbortedTransaction(producer_id=ID, first_offset=1)]
+
+    run_with_transactions(scenario)
+
+
+def test_a_copy_that_could_not_be_closed_is_not_trusted() -> None:
+    """The disk of the current log fails during a move, and the process is short of file descriptors when it closes the copy.
+    After an orderly end, the next start must not take the copy's index of aborted transactions for whole."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert await send(cluster, 1, 0, "aborted") is ErrorCode.NONE
+        assert await end(cluster, 1, is_commit=False) is ErrorCode.NONE
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        a, b = (cluster.world.disk(path(1, letter)) for letter in "ab")
+
+        def run_short(event: SimulatedEvent) -> None:
+            if event.name == "move_interrupted":
+                b.fail_next("replace_file", errno.EMFILE)
+
+        cluster.world.event_watchers.append(run_short)
+        a.fail_with(errno.EIO)
+        await cluster.world.event("move_interrupted")
+        await cluster.stop(1)
+        a.heal()
+        await cluster.start(1, "ab")
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await finished(cluster)
         data = await cluster.fetch(1, isolation_level=READ_COMMITTED)
         assert data.aborted_transactions == [AbortedTransaction(producer_id=ID, first_offset=1)]
 
