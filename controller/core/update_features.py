@@ -14,6 +14,7 @@ Counterpart of updateFeatures in Kafka's FeatureControlManager. All updates of a
 from collections.abc import Iterator, Mapping
 
 from common.metadata.metadata_version import (
+    BROKER_FEATURES,
     CONTROLLER_FEATURES,
     DIRECTORY_NUMBERING_FEATURE,
     FURTHER_FEATURES_LEVEL,
@@ -46,6 +47,8 @@ _NOT_AN_UPGRADE = (
     "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
 )
 _FURTHER_FEATURES = (TRANSACTION_VERSION_FEATURE, GROUP_VERSION_FEATURE)
+# All that Kafka's controller knows, and ours. A tool of Kafka that changes the release sets the other ones to 0 too.
+_KNOWN_FEATURES = {*BROKER_FEATURES, "share.version", "streams.version"}
 _FAILED = "The update failed for all features since the following feature had an error: "
 
 
@@ -140,6 +143,9 @@ def _reason_refused(turn: Turn, update: FeatureUpdateKey, metadata_version: int)
         return "Can't downgrade to a newer version."
     if update.feature == DIRECTORY_NUMBERING_FEATURE and level != current:
         return "The numbering of directory ids is chosen when the cluster is formatted and cannot be changed."
+    if update.feature not in _KNOWN_FEATURES and update.feature not in turn.state.features:
+        # Level 0 is supported by nodes that have not heard of the feature. A mistyped name must not pass for a success.
+        return f"Feature {update.feature} not found."
     if update.feature in _FURTHER_FEATURES and level > 0 and metadata_version < FURTHER_FEATURES_LEVEL:
         return (
             f"{update.feature} could not be set to {level} because it depends on "

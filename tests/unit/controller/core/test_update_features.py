@@ -119,6 +119,8 @@ REFUSALS: Sequence[tuple[str, int, int, str]] = (
     (TRANSACTION_VERSION_FEATURE, 3, 1, "Local controller 100 only supports versions 0-2"),
     ("group.version", 2, 1, "Local controller 100 only supports versions 0-1"),
     ("eligible.leader.replicas.version", 1, 1, "Local controller 100 does not support this feature."),
+    ("group.versoin", 1, 1, "Local controller 100 does not support this feature."),
+    ("group.versoin", 0, 2, "Feature group.versoin not found."),
     (
         DIRECTORY_NUMBERING_FEATURE,
         0,
@@ -162,6 +164,16 @@ def test_transaction_version_depends_on_the_metadata_version_of_the_same_request
 def test_an_update_that_is_never_possible(feature: str, level: int, kind: int, reason: str) -> None:
     """The texts are Kafka's, except for the feature of our own."""
     assert refused(ControllerContext(level=21), level, kind, feature=feature) == reason
+
+
+@pytest.mark.parametrize("feature", ["share.version", "eligible.leader.replicas.version", "kraft.version", "later.version"])
+def test_a_feature_that_kafka_or_the_log_knows_can_be_disabled(feature: str) -> None:
+    """Kafka's tool sets all features of a release, also those that only Kafka has. A later release may write others."""
+    context = ControllerContext(level=21)
+    if feature == "later.version":
+        context.apply(ControllerResult([ApiMessageAndVersion(FeatureLevelRecord(name=feature, feature_level=1), 0)], None))
+    update(context, 0, UpgradeType.SAFE_DOWNGRADE, feature=feature)
+    assert feature not in context.state.features
 
 
 def test_a_broker_that_cannot_speak_the_new_level() -> None:
