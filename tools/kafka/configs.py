@@ -204,6 +204,7 @@ async def _alter(admin: AdminClient, entity: Entity, added: Mapping[str, str], d
 
 
 async def _describe(admin: AdminClient, entity_type: str, name: str | None, *, is_all: bool) -> None:
+    _check_name(Entity(entity_type, name or DEFAULT_NAME))
     if name is None:
         existing = await _existing(admin, entity_type)
         names = [*existing, DEFAULT_NAME] if entity_type == "brokers" else existing
@@ -211,7 +212,6 @@ async def _describe(admin: AdminClient, entity_type: str, name: str | None, *, i
         print(f"The {entity_type.removesuffix('s')} '{name}' doesn't exist and doesn't have dynamic config.")
         return
     else:
-        _check_name(Entity(entity_type, name))
         missing_node = await _missing_node(admin, Entity(entity_type, name))
         if missing_node is not None:
             raise ToolError(missing_node)

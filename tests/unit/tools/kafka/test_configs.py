@@ -387,6 +387,8 @@ def test_describe_what_does_not_exist(tool: Tool, entity: tuple[str, ...], line:
         (("--alter", "--topic", "t", "--add-config-file", "/none"), "cannot read /none"),
         (("--alter", "--topic", "t", "--delete-config", "segment.ms"), "Invalid config(s): segment.ms"),
         (("--alter", "--topic", "a/b", "--add-config", "a=1"), "a/b"),
+        (("--describe", "--topic", "a/b"), "a/b"),
+        (("--describe", "--broker", "one"), "must be a valid integer broker id, found: one"),
         (("--alter", "--broker", "one", "--add-config", "a=1"), "must be a valid integer broker id, found: one"),
         (("--alter", "--broker", "7", "--add-config", "a=1"), "broker 7 is not in the cluster; there are 1, 2"),
     ],
