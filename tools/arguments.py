@@ -105,13 +105,13 @@ def _integer(text: str, bits: int) -> int:
     return value
 
 
-def add_bootstrap(parser: argparse.ArgumentParser, *, or_controllers: bool = False) -> None:
+def add_bootstrap(parser: argparse.ArgumentParser, *, or_controllers: bool = False, is_required: bool = True) -> None:
     """Adds --bootstrap-server and --command-config, as in every Kafka tool that connects to brokers. `or_controllers` adds
     --bootstrap-controller for the tools that can ask controllers as well (KIP-919)."""
     if or_controllers:
         add_either_bootstrap(parser)
     else:
-        parser.add_argument("--bootstrap-server", required=True, metavar=ADDRESSES, help="brokers to connect to")
+        parser.add_argument("--bootstrap-server", required=is_required, metavar=ADDRESSES, help="brokers to connect to")
     parser.add_argument("--command-config", metavar="FILE", help="properties file with settings of the admin client")
 
 

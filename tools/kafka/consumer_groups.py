@@ -16,6 +16,7 @@ from admin.errors import AdminError
 from admin.group_calls import DEAD
 from admin.groups import CLASSIC, CONSUMER, CONSUMER_PROTOCOL, GroupDescription, GroupListing
 from admin.partitions import TopicPartition
+from broker.coordinator.core.regex import InvalidRegex, Regex
 from tools.arguments import ToolParser, add_bootstrap, int64
 from tools.errors import ToolError, run_tool
 from tools.kafka import group_reports
@@ -26,7 +27,7 @@ from tools.kafka.offset_plan import exported
 from tools.kafka.offset_reset import Reset, reset_offsets
 
 TIMEOUT_MS: Final = 30_000
-ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
+ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 SCENARIOS: Final = (
     "to-offset",
     "to-current",
@@ -62,12 +63,15 @@ def entry() -> None:
 
 def command_line() -> ToolParser:
     parser = ToolParser("kafka-consumer-groups", "List, describe, reset and delete consumer groups.")
-    add_bootstrap(parser)
+    add_bootstrap(parser, is_required=False)
     parser.add_argument("--list", action="store_true", help="list the groups")
     parser.add_argument("--describe", action="store_true", help="describe groups: their offsets, members or state")
     parser.add_argument("--delete", action="store_true", help="delete groups that have no members")
     parser.add_argument("--reset-offsets", action="store_true", help="change committed offsets of groups without members")
     parser.add_argument("--delete-offsets", action="store_true", help="delete committed offsets of a group")
+    parser.add_argument(
+        "--validate-regex", metavar="REGEX", help="check an expression that members may subscribe with; asks no broker"
+    )
     parser.add_argument("--group", action="append", default=[], help="a group; may be given several times")
     parser.add_argument("--all-groups", action="store_true", help="all groups")
     parser.add_argument("--topic", action="append", default=[], metavar="TOPIC[:0,1]", help="a topic, or some partitions")
@@ -107,6 +111,8 @@ def _check(arguments: argparse.Namespace) -> str:
         names = ", ".join(f"--{each}" for each in ACTIONS)
         raise ToolError(f"Command must include exactly one action: {names}")
     action = actions[0]
+    if action != "validate-regex" and arguments.bootstrap_server is None:
+        raise ToolError('Missing required argument "[bootstrap-server]"')
     if action in ("describe", "delete", "reset-offsets") and not arguments.group and not arguments.all_groups:
         raise ToolError(f"Option [{action}] takes one of these options: [all-groups], [group]")
     _check_reports(arguments, action)
@@ -164,6 +170,9 @@ def _is_given(arguments: argparse.Namespace, option: str) -> bool:
 
 def _run(arguments: argparse.Namespace) -> int:
     action = _check(arguments)
+    if action == "validate-regex":
+        print(_verdict(arguments.validate_regex))
+        return 0
     if action == "reset-offsets" and not arguments.dry_run and not arguments.execute:
         print(WARNING, file=sys.stderr)
     filters = _filter(arguments.state, STATES, "state"), _filter(arguments.type, TYPES, "types")
@@ -182,6 +191,14 @@ def _run(arguments: argparse.Namespace) -> int:
             raise
         print(f"\nError: Executing consumer group command failed due to {exception_text(error.__cause__)}")
     return 0
+
+
+def _verdict(regex: str) -> str:
+    try:
+        Regex(regex)
+    except InvalidRegex as error:
+        return f"The regular expression `{regex}` is invalid: {error}."
+    return f"The regular expression `{regex}` is valid."
 
 
 def _filter(text: str | None, known: tuple[str, ...], title: str) -> list[str]:

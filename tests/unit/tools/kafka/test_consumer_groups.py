@@ -517,7 +517,37 @@ def test_offsets_of_a_group_and_a_topic_that_do_not_exist(tool: Tool) -> None:
     )
 
 
+# --- validate a regular expression -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("regex", "verdict"),
+    [
+        ("orders-.*", "The regular expression `orders-.*` is valid.\n"),
+        ("", "The regular expression `` is valid.\n"),
+        ("[", "The regular expression `[` is invalid: "),
+        # Java knows this one, and RE2 does not.
+        ("(?=a)a", "The regular expression `(?=a)a` is invalid: "),
+    ],
+)
+def test_a_regular_expression_is_judged_without_a_broker(
+    capsys: pytest.CaptureFixture[str], regex: str, verdict: str
+) -> None:
+    """As in Kafka, the status is 0 whatever the verdict is."""
+    assert main(["--validate-regex", regex]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith(verdict)
+    assert captured.out.endswith(".\n")
+    assert captured.err == ""
+
+
 # --- wrong command lines ---------------------------------------------------------------------------------------------
+
+
+def test_every_other_action_needs_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    """The one line is that of Kafka's tool."""
+    assert main(["--list"]) == 1
+    assert capsys.readouterr().err == 'Missing required argument "[bootstrap-server]"\n'
 
 
 @pytest.mark.parametrize(
@@ -525,6 +555,7 @@ def test_offsets_of_a_group_and_a_topic_that_do_not_exist(tool: Tool) -> None:
     [
         ("--group g", "Command must include exactly one action: --list, --describe, --delete, --reset-offsets, "),
         ("--list --describe --group g", "Command must include exactly one action: "),
+        ("--validate-regex a --list", "Command must include exactly one action: "),
         ("--describe", "Option [describe] takes one of these options: [all-groups], [group]"),
         ("--delete", "Option [delete] takes one of these options: [all-groups], [group]"),
         ("--reset-offsets --to-latest --topic t", "Option [reset-offsets] takes one of these options: "),
