@@ -324,8 +324,11 @@ def _verify(arguments: argparse.Namespace) -> Work:
         print("\n".join(partition_lines(reassignment.replicas, ongoing, current)))
         states = await _move_states(admin, reassignment)
         print("\n".join(move_lines(states)))
-        is_moving = any(state.move is Move.ACTIVE for state in states.values())
-        if not ongoing and not is_moving and not arguments.preserve_throttles:
+        absent = sorted({replica.broker_id for replica, state in states.items() if state.move is Move.MISSING_REPLICA})
+        if absent:
+            # Kafka's tool waits for the answer of such a broker, and fails.
+            raise ToolError(f"not in the cluster: broker{_plural(absent)} {','.join(map(str, absent))}")
+        if not ongoing and all(state.is_done for state in states.values()) and not arguments.preserve_throttles:
             await _clear_throttles(admin, reassignment)
 
     return work

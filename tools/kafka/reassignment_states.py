@@ -1,7 +1,7 @@
 """How far reassignments and moves between directories have come, in the words of Kafka's tool (core, KIP-113).
 
-A replica with a directory to go to is in one of five states. Only ACTIVE is not done: the others do not change by
-themselves, so throttles need not wait for them.
+A replica with a directory to go to is in one of five states. Of these, only COMPLETED and CANCELLED are done. Throttles wait
+for the others: also a replica whose directory or broker is missing may go on with its move once that is back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,10 @@ class MoveState:
     move: Move
     info: ReplicaLogDirInfo
     target: str
+
+    @property
+    def is_done(self) -> bool:
+        return self.move in (Move.COMPLETED, Move.CANCELLED)
 
 
 def move_state(target: str, info: ReplicaLogDirInfo | None) -> MoveState:
