@@ -324,10 +324,7 @@ def _verify(arguments: argparse.Namespace) -> Work:
         print("\n".join(partition_lines(reassignment.replicas, ongoing, current)))
         states = await _move_states(admin, reassignment)
         print("\n".join(move_lines(states)))
-        absent = sorted({replica.broker_id for replica, state in states.items() if state.move is Move.MISSING_REPLICA})
-        if absent:
-            # Kafka's tool waits for the answer of such a broker, and fails.
-            raise ToolError(f"not in the cluster: broker{_plural(absent)} {','.join(map(str, absent))}")
+        _expect_present(states)
         if not ongoing and all(state.is_done for state in states.values()) and not arguments.preserve_throttles:
             await _clear_throttles(admin, reassignment)
 
@@ -339,6 +336,13 @@ async def _move_states(admin: AdminClient, reassignment: Reassignment) -> dict[T
     there = [replica for replica in reassignment.log_dirs if replica.broker_id in existing]
     infos = await admin.describe_replica_log_dirs(there).all()
     return {replica: move_state(target, infos.get(replica)) for replica, target in reassignment.log_dirs.items()}
+
+
+def _expect_present(states: Mapping[TopicPartitionReplica, MoveState]) -> None:
+    """Raises ToolError if a broker is not there to say whether its replica moves. Kafka's tool waits for it, and fails."""
+    absent = sorted({replica.broker_id for replica, state in states.items() if state.move is Move.MISSING_REPLICA})
+    if absent:
+        raise ToolError(f"not in the cluster: broker{_plural(absent)} {','.join(map(str, absent))}")
 
 
 async def _clear_throttles(admin: AdminClient, reassignment: Reassignment) -> None:
@@ -372,7 +376,9 @@ def _cancel(arguments: argparse.Namespace) -> Work:
         }
         if active:
             await moving.execute_moves(admin, active, timeout_ms=_timeout_ms(arguments))
-        else:
+        # A move of a broker that is away is not cancelled: it goes on when the broker is back.
+        _expect_present(states)
+        if not active:
             print("None of the specified partition moves are active.")
         if not arguments.preserve_throttles:
             await _clear_throttles(admin, reassignment)

@@ -518,6 +518,21 @@ def test_nothing_to_cancel(cluster: Cluster) -> None:
     assert cluster.journal == []
 
 
+def test_a_move_of_a_broker_that_is_away_is_not_cancelled(cluster: Cluster) -> None:
+    """The others are. As with Kafka's tool that is an error, and the throttles stay."""
+    cluster.futures[1, "/b"] = [0]
+    assert cluster.on("--cancel", part(0, [1, 9], ["/b", "/b"])) == (
+        1,
+        [
+            "None of the specified partition reassignments are active.",
+            "Successfully started moving log directory to /a for replica t-0 with broker 1 ",
+        ],
+        ["Error: not in the cluster: broker 9"],
+    )
+    assert cluster.story == ["1: [0] to /a"]
+    assert cluster.configured == {}
+
+
 def test_a_cancellation_that_is_refused(cluster: Cluster) -> None:
     cluster.ongoing = [
         OngoingPartitionReassignment(partition_index=index, replicas=[1], adding_replicas=[3]) for index in (0, 1)
