@@ -191,7 +191,7 @@ class MetadataState:
             if level not in supported:
                 raise UnsupportedFeatureLevel(
                     f"feature {name} is finalized at level {level}, this node supports {supported}; "
-                    f"lower it with kafka-features, or run a release that supports it"
+                    f"lower it with kafka-features while a release that supports it runs, or go on with that release"
                 )
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
