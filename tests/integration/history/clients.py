@@ -73,7 +73,7 @@ class Client(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Works until it is told to stop."""
+        """Runs the client until `stopped` is set."""
 
 
 # --- producers -------------------------------------------------------------------------------------------------------

@@ -315,8 +315,9 @@ def test_a_move_that_goes_on_after_a_compaction_brings_nothing_back() -> None:
 
 
 def test_a_move_that_goes_on_after_compactions_that_ended_early_brings_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As above, but the source has room for the first compacted segment only, so no compaction gets to the end, and no
-    checkpoint tells of any. In that segment, a key that was deleted after its record was copied goes with its tombstone."""
+    """As above, but the source has room for the first compacted segment only. So no compaction reaches the end, and the
+    first dirty offset stays 0. A key that was deleted after its record was copied is removed from that segment, with its
+    tombstone."""
 
     async def scenario(cluster: Cluster) -> None:
         begun: set[int] = set()

@@ -394,16 +394,21 @@ def test_a_move_takes_the_transactions_along() -> None:
     run_with_transactions(scenario)
 
 
+async def with_an_aborted_record_in_a_copy(cluster: Cluster) -> None:
+    """Aborts a transaction in a log, and begins to move it. Returns when the copy has caught up."""
+    await with_records(cluster, "one")
+    assert await send(cluster, 1, 0, "aborted") is ErrorCode.NONE
+    assert await end(cluster, 1, is_commit=False) is ErrorCode.NONE
+    assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+    await caught_up(cluster)
+
+
 def test_a_kill_right_after_the_first_roll_of_a_moved_log_shows_no_aborted_record() -> None:
     """The move has synced the log to its end, and the next record begins a new segment. The broker is killed before the old
     segment has its index of aborted transactions. The next start must not trust that segment."""
 
     async def scenario(cluster: Cluster) -> None:
-        await with_records(cluster, "one")
-        assert await send(cluster, 1, 0, "aborted") is ErrorCode.NONE
-        assert await end(cluster, 1, is_commit=False) is ErrorCode.NONE
-        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
-        await caught_up(cluster)
+        await with_an_aborted_record_in_a_copy(cluster)
         cluster.controller.change(directories=[directory(1, "b")])
         await finished(cluster)
         log = cluster[1].partition().log
@@ -427,11 +432,7 @@ def test_a_copy_that_could_not_be_closed_is_not_trusted() -> None:
     After an orderly end, the next start must not take the copy's index of aborted transactions for whole."""
 
     async def scenario(cluster: Cluster) -> None:
-        await with_records(cluster, "one")
-        assert await send(cluster, 1, 0, "aborted") is ErrorCode.NONE
-        assert await end(cluster, 1, is_commit=False) is ErrorCode.NONE
-        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
-        await caught_up(cluster)
+        await with_an_aborted_record_in_a_copy(cluster)
         a, b = (cluster.world.disk(path(1, letter)) for letter in "ab")
 
         def run_short(event: SimulatedEvent) -> None:

@@ -1,4 +1,4 @@
-"""A batch whose bytes were derived by hand, and a way to damage it behind a right checksum."""
+"""A batch whose bytes were derived by hand, and a function that damages it and gives it a valid checksum again."""
 
 import struct
 
