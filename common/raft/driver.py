@@ -29,8 +29,9 @@ from common.raft.bootstrap import bootstrap_records
 from common.raft.change_signal import ChangeSignal
 from common.raft.commit_queue import CommitQueue
 from common.raft.core.leader_endpoints import LeaderEndpoints, QuorumEndpoint
-from common.raft.core.offsets import BOOTSTRAP_CHECKPOINT, OffsetAndEpoch
+from common.raft.core.offsets import BOOTSTRAP_CHECKPOINT, METADATA_LOG_FOLDER, OffsetAndEpoch
 from common.raft.core.quorum import LeaderAndEpoch, LeaderChange, Quorum, QuorumViolation, Ready
+from common.raft.core.quorum_records import QuorumRecords
 from common.raft.core.record_batches import CommittedBatch, EncodedBatch, RecordsTooLarge, UnreadableBatch, encode_batches
 from common.raft.core.replica_progress import ReplicaKey
 from common.raft.core.snapshot_policy import SnapshotTriggers
@@ -214,6 +215,8 @@ class QuorumDriver:
         if is_voter and len(endpoints) > 1:
             raise QuorumFailure(f"node {node_id} is one of {len(endpoints)} voters; a quorum of one is served")
         log = await MetadataLog.load(env, log_dir, config)
+        if is_voter:
+            _check_sole_voter(await log.find_quorum_records(), node_id, log_dir)
         stored = await log.load_bootstrap_records()
         # Treat a file without records, which newer versions of Apache Kafka may write, like a missing file. These are the
         # only defaults: the controller gets its bootstrap records from here, so what it writes and the numbering agree.
@@ -565,6 +568,18 @@ async def _ended(task: "asyncio.Task[None]") -> None:
         current = asyncio.current_task()
         if not task.cancelled() or (current is not None and current.cancelling()):
             raise
+
+
+def _check_sole_voter(quorum_records: QuorumRecords, node_id: BrokerId, log_dir: LogDir) -> None:
+    """Raises QuorumFailure if Apache Kafka's controllers left others than this node as voters. They would go on without it,
+    under a leader of their own."""
+    voters = quorum_records.voters
+    if voters is not None and [voter.voter_id for voter in voters.voters] != [node_id]:
+        named = ", ".join(str(voter.voter_id) for voter in voters.voters)
+        raise QuorumFailure(
+            f"{log_dir.path}/{METADATA_LOG_FOLDER} names the voters {named}, and a quorum of one is served: start Apache "
+            f"Kafka's controllers once more, and remove all but node {node_id} with kafka-metadata-quorum remove-controller"
+        )
 
 
 def _bootstrap_numbering(bootstrap: Iterable[ApiMessageAndVersion], log_dir: LogDir) -> Numbering | None:

@@ -34,6 +34,7 @@ from common.raft.core.offsets import (
     partial_snapshot_path,
     snapshot_path,
 )
+from common.raft.core.quorum_records import QuorumRecords
 from common.raft.core.record_batches import UnreadableBatch, decode_values
 from common.raft.core.snapshot_content import InvalidSnapshot, SnapshotContent, parse_snapshot
 from common.raft.core.snapshot_policy import Retention, StoredSnapshot
@@ -124,6 +125,35 @@ class MetadataLog:
                 except (InvalidSnapshot, UnreadableBatch) as error:
                     raise QuorumFailure(f"{self.log_dir.path}/{name} cannot be read: {error}") from error
         return None
+
+    async def load_first_quorum_records(self) -> QuorumRecords:
+        """Loads the quorum records with which the log begins: those that Apache Kafka's `kafka-storage format` stored in a
+        snapshot at offset 0. Raises QuorumFailure if it is damaged."""
+        if await self.log_dir.stat(snapshot_path(ORIGIN)) is None:
+            return QuorumRecords()
+        return (await self.read_snapshot(ORIGIN)).quorum_records
+
+    async def find_quorum_records(self) -> QuorumRecords:
+        """Returns the quorum records in effect at the end of the log, where they count although they may be uncommitted.
+
+        Raises QuorumFailure for unreadable records.
+        """
+        newest = self.latest_snapshot
+        if newest is None:
+            found, next_offset = await self.load_first_quorum_records(), Offset(self.log.log_start_offset)
+        else:
+            found, next_offset = (await self.read_snapshot(newest)).quorum_records, newest.offset
+        try:
+            while next_offset < self.end.offset:
+                batches = await self.read_batches(next_offset, upper_offset=self.end.offset)
+                if not batches:
+                    break
+                for header, view in batches:
+                    found = found.after_batch(header, view)
+                    next_offset = Offset(header.next_offset)
+        except UnreadableBatch as error:
+            raise QuorumFailure(str(error)) from error
+        return found
 
     async def find_numbering(self) -> Numbering | None:
         """Returns the numbering selected by the newest snapshot or, if there is no snapshot, by the start of the log.

@@ -19,8 +19,9 @@ from common.metadata.state import MetadataState
 from common.metadata.transactions import RecordAndOffset, TransactionBuffer
 from common.protocol.numbering import Numbering
 from common.raft.core.offsets import OffsetAndEpoch
+from common.raft.core.quorum_records import QuorumRecords
 from common.raft.core.record_batches import UnreadableBatch, decode_values
-from common.raft.core.snapshot_content import SnapshotEncoder
+from common.raft.core.snapshot_content import SnapshotContent, SnapshotEncoder
 from common.raft.errors import QuorumFailure
 from common.raft.metadata_log import MetadataLog, SnapshotFile
 from common.records.batch import BatchHeader
@@ -37,12 +38,15 @@ READ_BYTES = 128 * 1024
 class _Committed:
     """The committed state during a replay, without the records of an open transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, quorum_records: QuorumRecords) -> None:
+        """`quorum_records` are those with which the log begins."""
         self.state = MetadataState()
         # The end offset of the last batch that left no transaction open. A snapshot could end there. Changes in `end_batch`.
         self.boundary = Offset(0)
         # The append time of the batch that ends at `boundary`.
         self.timestamp_ms = 0
+        # The quorum records in effect at `boundary`, and those at the end of the last batch.
+        self.quorum_records = self._newest_quorum_records = quorum_records
         # Holds back the records of an open transaction, so that `state` never contains part of one.
         self._transactions = TransactionBuffer()
 
@@ -50,10 +54,19 @@ class _Committed:
         """Takes the next record. Returns the records that the caller has to replay on `state` before the next call."""
         return self._transactions.feed(record, offset)
 
-    def end_batch(self, header: BatchHeader) -> None:
+    def end_batch(self, header: BatchHeader, view: memoryview) -> None:
+        """Notes the end of a batch, whose records were fed before if it holds data. Raises UnreadableBatch."""
+        self._newest_quorum_records = self._newest_quorum_records.after_batch(header, view)
         if not self._transactions.is_open:
             self.boundary = Offset(header.next_offset)
             self.timestamp_ms = header.max_timestamp
+            self.quorum_records = self._newest_quorum_records
+
+    def start_at_snapshot(self, snapshot_id: OffsetAndEpoch, content: SnapshotContent) -> None:
+        """Continues where a snapshot ends. The caller has replayed its records on `state`."""
+        self.boundary = snapshot_id.offset
+        self.timestamp_ms = content.last_contained_timestamp
+        self.quorum_records = self._newest_quorum_records = content.quorum_records
 
     @property
     def is_at_boundary(self) -> bool:
@@ -91,7 +104,7 @@ class SnapshotWriter:
 
     # --- the state -----------------------------------------------------------------------------------------------
     async def _replay(self, committed_offset: Offset, reader: MetadataRecordReader) -> _Committed | None:
-        committed = _Committed()
+        committed = _Committed(await self._log.load_first_quorum_records())
         newest = self._log.latest_snapshot
         next_offset = Offset(0)
         if newest is not None:
@@ -105,7 +118,7 @@ class SnapshotWriter:
                 for header, view in batches:
                     if not header.is_control:
                         await self._replay_batch(header, view, committed, reader)
-                    committed.end_batch(header)
+                    committed.end_batch(header, view)
                     next_offset = Offset(header.next_offset)
         except OffsetOutOfRange:
             # A snapshot from the leader has replaced the log. It makes this one superfluous.
@@ -133,8 +146,7 @@ class SnapshotWriter:
         for record in content.records(reader):
             committed.state.replay(record, offset=last_offset)
             await self._pace()
-        committed.boundary = snapshot_id.offset
-        committed.timestamp_ms = content.last_contained_timestamp
+        committed.start_at_snapshot(snapshot_id, content)
 
     # --- the file ------------------------------------------------------------------------------------------------
     async def _write(self, snapshot_id: OffsetAndEpoch, committed: _Committed, numbering: Numbering) -> bool:
@@ -156,7 +168,7 @@ class SnapshotWriter:
         return True
 
     async def _fill(self, file: SnapshotFile, encoder: SnapshotEncoder, committed: _Committed) -> None:
-        await file.append([encoder.header(committed.timestamp_ms)])
+        await file.append([encoder.header(committed.timestamp_ms, committed.quorum_records.messages)])
         records = generate_snapshot_records(committed.state)
         while chunk := list(islice(records, RECORDS_PER_SLICE)):
             await file.append(encoder.records(chunk))

@@ -1,17 +1,19 @@
 """The binary format of a metadata snapshot (core).
 
 Counterpart of Kafka's RecordsSnapshotWriter and RecordsSnapshotReader (KIP-630). A snapshot is a control batch with the
-header, then data batches, then a control batch with the footer. Base offsets count from 0 and are unrelated to the log's
-offsets; every batch carries the snapshot's epoch. Only the footer proves that the file is complete, so a file without one is
-not a snapshot, however many valid batches it holds.
+header and the quorum records, then data batches, then a control batch with the footer. Base offsets count from 0 and are
+unrelated to the log's offsets; every batch carries the snapshot's epoch. Only the footer proves that the file is complete,
+so a file without one is not a snapshot, however many valid batches it holds.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from common.ids import LeaderEpoch, Offset
 from common.metadata.record_reader import MetadataRecordReader
 from common.protocol.numbering import Numbering
+from common.raft.core.quorum_records import QuorumRecords
 from common.raft.core.record_batches import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, check_batch, decode_values, encode_batches
 from common.records.batch import BatchError, BatchHeader, Buffer, split_batches
 from common.records.control import (
@@ -39,9 +41,11 @@ class SnapshotEncoder:
         self._written_ms = written_ms
         self._next_offset = Offset(0)
 
-    def header(self, last_contained_timestamp: int) -> bytearray:
-        """Encodes the header. `last_contained_timestamp` is the append time of the newest batch that the snapshot covers."""
-        return self._control(SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_timestamp))
+    def header(self, last_contained_timestamp: int, quorum_messages: Sequence[ControlMessage] = ()) -> bytearray:
+        """Encodes the header, with the quorum records behind it. `last_contained_timestamp` is the append time of the newest
+        batch that the snapshot covers."""
+        header = SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_timestamp)
+        return self._control([header, *quorum_messages])
 
     def records(self, records: Sequence[ApiMessageAndVersion]) -> list[bytearray]:
         """Encodes records as data batches. Raises EncodeError for a value that the record's version cannot hold."""
@@ -60,13 +64,13 @@ class SnapshotEncoder:
         return [encoded.buffer for encoded in batches]
 
     def footer(self) -> bytearray:
-        return self._control(SnapshotFooterRecord())
+        return self._control([SnapshotFooterRecord()])
 
-    def _control(self, message: ControlMessage) -> bytearray:
+    def _control(self, messages: Sequence[ControlMessage]) -> bytearray:
         batch = encode_control_batch(
-            [message], timestamp_ms=self._written_ms, base_offset=self._next_offset, leader_epoch=self._epoch
+            messages, timestamp_ms=self._written_ms, base_offset=self._next_offset, leader_epoch=self._epoch
         )
-        self._next_offset = Offset(self._next_offset + 1)
+        self._next_offset = Offset(self._next_offset + len(messages))
         return batch
 
 
@@ -75,6 +79,7 @@ class SnapshotContent:
     """The content of a complete snapshot with verified checksums. `batches` holds only the data batches."""
 
     last_contained_timestamp: int
+    quorum_records: QuorumRecords
     batches: tuple[tuple[BatchHeader, memoryview], ...]
 
     def records(self, reader: MetadataRecordReader) -> Iterator[KnownRecord]:
@@ -101,6 +106,7 @@ def parse_snapshot(content: Buffer) -> SnapshotContent:
         raise InvalidSnapshot("it does not end with a snapshot footer")
     return SnapshotContent(
         last_contained_timestamp=controls[0][0].last_contained_log_timestamp,
+        quorum_records=QuorumRecords().after(chain.from_iterable(controls)),
         batches=tuple(batch for batch in batches if not batch[0].is_control),
     )
 

@@ -68,10 +68,11 @@ def test_a_brokers_directories_change_hands(newest: Release, tmp_path: Path) -> 
 
 def test_a_controllers_directory_changes_hands(newest: Release, tmp_path: Path) -> None:
     """Each creates a topic, finds those of the others, and writes a snapshot that holds everything, also the credential that
-    Diskraft only keeps, and a replica whose directory is LOST. It was Apache Kafka's controller to which the broker reported
-    that, and no controller lets the replica lead before its directory is back."""
-    controller = Node(CONTROLLER, "controller", newest, disks=0, format_options=("--add-scram", CREDENTIAL))
-    with mixed_cluster(tmp_path, [controller, Node(BROKER, "broker", disks=2)], overrides=ALONE) as cluster:
+    Diskraft only keeps, the voters, which only the log names, and a replica whose directory is LOST. It was Apache Kafka's
+    controller to which the broker reported that, and no controller lets the replica lead before its directory is back."""
+    options = ("--standalone", "--add-scram", CREDENTIAL)
+    nodes = [Node(CONTROLLER, "controller", newest, disks=0, format_options=options), Node(BROKER, "broker", disks=2)]
+    with mixed_cluster(tmp_path, nodes, overrides=ALONE, has_fixed_voters=False) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=1)
         promises = write_some(cluster.bootstrap, TOPIC, partitions=PARTITIONS, count=COUNT)
         lost = take_out_a_directory(cluster)

@@ -86,7 +86,8 @@ def test_our_leader_takes_replicas_back_when_none_are_eligible_any_more(newest: 
 
 
 def test_our_broker_follows_voters_that_come_and_go(newest: Release, tmp_path: Path) -> None:
-    """A second controller joins the quorum, and the first one is removed from it, stopped and unregistered (KIP-853)."""
+    """A second controller joins the quorum, and the first one is removed from it, stopped and unregistered (KIP-853). Nor
+    can our controller lead the cluster from the files of the first one."""
     alone = ("--standalone", *WITHOUT_FURTHER_GROUPS)
     nodes = [
         Node(101, "controller", newest, disks=0, format_options=alone),
@@ -126,6 +127,17 @@ def test_our_broker_follows_voters_that_come_and_go(newest: Release, tmp_path: P
         cluster.start(OURS)
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
         assert cluster.stop() == {OURS: 0, 2: TERMINATED, 101: TERMINATED, 102: TERMINATED}
+        assert_refuses_to_lead(cluster, 101)
+
+
+def assert_refuses_to_lead(cluster: MixedCluster, removed: int) -> None:
+    """Starts our controller on the files of one that is no voter any more. It would be a second leader."""
+    node = cluster.use(cluster.nodes[removed].files, None)
+    cluster.expected_ends.add(removed)
+    cluster.set_property(removed, "controller.quorum.bootstrap.servers", node.files.address)
+    node.start()
+    assert node.wait_until_ended(seconds=READY_SECONDS) == 1
+    assert "/__cluster_metadata-0 names the voters 102, and a quorum of one is served" in node.last_line()
 
 
 def voters(cluster: MixedCluster) -> dict[int, Uuid]:

@@ -6,9 +6,11 @@ from common.ids import LeaderEpoch, Uuid
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE
 from common.metadata.record_reader import MetadataRecordReader
 from common.protocol.numbering import Numbering
+from common.raft.core.quorum_records import QuorumRecords
 from common.raft.core.record_batches import UnreadableBatch
 from common.raft.core.snapshot_content import InvalidSnapshot, SnapshotEncoder, parse_snapshot
 from common.records.batch import split_batches
+from common.records.control import KRaftVersionRecord, Voter, VotersRecord
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import FeatureLevelRecord, TopicRecord
 
@@ -35,6 +37,18 @@ def test_a_snapshot_is_read_back() -> None:
 
     content = parse_snapshot(written)
     assert content.last_contained_timestamp == 1_234
+    assert content.quorum_records == QuorumRecords()
+    assert list(content.records(MetadataRecordReader())) == [entry.record for entry in RECORDS]
+
+
+def test_the_quorum_records_are_read_back() -> None:
+    """They share the first batch with the header, as in Apache Kafka's snapshots, and none of them counts as metadata."""
+    voters = QuorumRecords(KRaftVersionRecord(k_raft_version=1), VotersRecord(voters=[Voter(voter_id=7)]))
+    encoder = SnapshotEncoder(epoch=LeaderEpoch(4), numbering=Numbering.KIP858, written_ms=2_000)
+    written = b"".join([encoder.header(1_234, voters.messages), *encoder.records(RECORDS), encoder.footer()])
+    assert [header.base_offset for header, _ in split_batches(written)] == [0, 3, 6]
+    content = parse_snapshot(written)
+    assert content.quorum_records == voters
     assert list(content.records(MetadataRecordReader())) == [entry.record for entry in RECORDS]
 
 
