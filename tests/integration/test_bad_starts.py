@@ -155,6 +155,24 @@ def test_a_port_that_is_taken(prepared: Prepared) -> None:
     assert "stop what listens there" in line
 
 
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        # 192.0.2.0/24 is reserved for documentation (RFC 5737), .invalid for names that do not exist (RFC 6761).
+        pytest.param("192.0.2.1:19092", ["Cannot assign", "name an address of this machine"], id="another machine"),
+        pytest.param("broker.invalid:19092", ["correct the host, or make its name resolve"], id="unknown name"),
+    ],
+)
+def test_an_address_that_is_not_of_this_machine(prepared: Prepared, address: str, words: list[str]) -> None:
+    """The line names the key and the value, and what is wrong with the address. Nothing listens there to be stopped."""
+    prepared.write(listeners=f"PLAINTEXT://{address}")
+    line = refusal(prepared.config)
+    assert f"listeners=PLAINTEXT://{address}" in line
+    assert "stop what listens there" not in line
+    for word in words:
+        assert word in line
+
+
 def test_a_metrics_port_that_is_taken(prepared: Prepared) -> None:
     """The line names the key and the value of the metrics listener, which is bound before the broker serves requests."""
     (port,) = free_ports(1)

@@ -7,9 +7,13 @@ the failure to the controller, for at most LAST_WORDS_NS.
 """
 
 import asyncio
+import errno
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 from broker.coordinator.group_metrics import group_samples
 from broker.coordinator.transaction_metrics import transaction_samples
@@ -39,6 +43,14 @@ METRICS_INTERVAL_NS = 1_000 * NS_PER_MS
 # How long a broker that loses its last directory may take to report the loss. Without a report, the controller would notice
 # the loss only when the broker's session expires.
 LAST_WORDS_NS = 500 * NS_PER_MS
+# What an operator can do about an address on which the node cannot listen.
+_REMEDIES: Final = MappingProxyType(
+    {
+        errno.EADDRINUSE: "stop what listens there, or name an address that is free",
+        errno.EADDRNOTAVAIL: "name an address of this machine",
+        errno.EACCES: "name a port above 1023, or give the node the capability CAP_NET_BIND_SERVICE",
+    }
+)
 
 
 class _EndedInOrder(Exception):
@@ -52,7 +64,16 @@ def _named(key: str, properties: Mapping[str, str]) -> Iterator[None]:
         yield
     except ListenFailed as failed:
         value = properties.get(key, "(default)")
-        raise ListenFailed(f"{key}={value}: {failed}; stop what listens there, or name an address that is free") from failed
+        remedy = listen_remedy(failed.__cause__)
+        raise ListenFailed(f"{key}={value}: {failed}" + (f"; {remedy}" if remedy else "")) from failed
+
+
+def listen_remedy(cause: BaseException | None) -> str | None:
+    """Returns what to do about the cause of a ListenFailed. None if the cause says it all, or is not about the address."""
+    if isinstance(cause, (socket.gaierror, UnicodeError)):
+        # UnicodeError means a text that no resolver would take, such as a label of 64 characters.
+        return "correct the host, or make its name resolve to an address of this machine"
+    return _REMEDIES.get(cause.errno or 0) if isinstance(cause, OSError) else None
 
 
 class Node:
