@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from admin.errors import InvalidSetting
-from common.configuration.endpoints import HostPort, parse_host_port
+from common.configuration.endpoints import HostPort, parse_address
 
 INT_MAX = 2**31 - 1
 PLAINTEXT = "PLAINTEXT"
@@ -66,14 +66,11 @@ def parse_bootstrap_servers(servers: str | Sequence[str]) -> list[HostPort]:
     InvalidSetting."""
     texts = servers.split(",") if isinstance(servers, str) else servers
     try:
-        addresses = [parse_host_port(_without_protocol(text)) for text in texts if text.strip()]
+        addresses = [parse_address(_without_protocol(text)) for text in texts if text.strip()]
     except ValueError as error:
         raise InvalidSetting(f"bootstrap server {error}; it takes host:port, several separated by commas") from error
     if not addresses:
         raise InvalidSetting("no bootstrap server is given; it takes host:port, several separated by commas")
-    for address in addresses:
-        if not address.host or address.port == 0:
-            raise InvalidSetting(f"bootstrap server {address} needs a host and a port")
     return list(dict.fromkeys(addresses))
 
 

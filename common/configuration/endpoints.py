@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 SUPPORTED_PROTOCOLS = ("PLAINTEXT",)
 _NODE_ID_MAX = 2**31 - 1
+_PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,13 @@ class Voter:
     port: int
 
 
-def parse_host_port(text: str) -> HostPort:
-    """Parses `host:port` or `[v6]:port`, port 0 to 65535. Raises ValueError."""
+def parse_host_port(text: str, *, port_min: int = 0) -> HostPort:
+    """Parses `host:port` or `[v6]:port`, port `port_min` to 65535. Raises ValueError."""
     host, separator, port = text.strip().rpartition(":")
-    if not separator or not _is_number(port, 65535):
+    if not separator or not port.isascii() or not port.removeprefix("-").isdecimal():
         raise ValueError(f"'{text}' is not host:port")
+    if not _is_number(port, _PORT_MAX) or int(port) < port_min:
+        raise ValueError(f"'{text}' has a port out of range ({port_min} to {_PORT_MAX})")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
@@ -48,15 +51,18 @@ def parse_host_port(text: str) -> HostPort:
     return HostPort(host, int(port))
 
 
+def parse_address(text: str) -> HostPort:
+    """Parses the `host:port` by which others reach a node: unlike a listener's, with a host and a port other than 0. Raises
+    ValueError."""
+    address = parse_host_port(text, port_min=1)
+    if not address.host:
+        raise ValueError(f"'{text}' has no host")
+    return address
+
+
 def parse_host_ports(text: str) -> tuple[HostPort, ...]:
-    """Parses `host:port,…`, each with a host and a port other than 0. Raises ValueError."""
-    found: list[HostPort] = []
-    for part in filter(None, (item.strip() for item in text.split(","))):
-        host_port = parse_host_port(part)
-        if host_port.port == 0 or not host_port.host:
-            raise ValueError(f"'{part}' needs a host and a port")
-        found.append(host_port)
-    return tuple(found)
+    """Parses `host:port,…`, each the address of a node. Raises ValueError."""
+    return tuple(parse_address(part) for item in text.split(",") if (part := item.strip()))
 
 
 def _is_number(text: str, at_most: int) -> bool:
@@ -91,9 +97,7 @@ def parse_voters(text: str) -> tuple[Voter, ...]:
         node_id, separator, address = part.partition("@")
         if not separator or not _is_number(node_id, _NODE_ID_MAX):
             raise ValueError(f"'{part}' is not id@host:port")
-        host_port = parse_host_port(address)
-        if host_port.port == 0 or not host_port.host:
-            raise ValueError(f"'{part}' needs a host and a port")
+        host_port = parse_address(address)
         voters.append(Voter(int(node_id), host_port.host, host_port.port))
     if len({voter.node_id for voter in voters}) != len(voters):
         raise ValueError("a voter id occurs twice")

@@ -51,6 +51,11 @@ def test_a_bootstrap_server_may_name_its_protocol() -> None:
         ("SSL://a:1", "bootstrap server 'SSL://a:1': SSL is not supported; it takes PLAINTEXT in this version"),
         ("PLAINTEXT://a", "bootstrap server 'a' is not host:port; it takes host:port, several separated by commas"),
         (
+            "a:92000",
+            "bootstrap server 'a:92000' has a port out of range (1 to 65535); it takes host:port, several separated by "
+            "commas",
+        ),
+        (
             "fe80::1:9092",
             "bootstrap server 'fe80::1:9092' has an IPv6 host without brackets; it takes host:port, several separated by "
             "commas",

@@ -223,7 +223,8 @@ def test_listed_voters_count_before_bootstrap_servers() -> None:
         ({"controller.quorum.bootstrap.servers": "a:9093,b:9093"}, "one controller in this version"),
         ({"controller.quorum.bootstrap.servers": "other:9094"}, "is not this node's controller listener"),
         ({"controller.quorum.bootstrap.servers": "localhost"}, "'localhost' is not host:port"),
-        ({"controller.quorum.bootstrap.servers": "localhost:0"}, "needs a host and a port"),
+        ({"controller.quorum.bootstrap.servers": "localhost:0"}, "'localhost:0' has a port out of range (1 to 65535)"),
+        ({"controller.quorum.bootstrap.servers": ":9093"}, "':9093' has no host"),
         ({"controller.quorum.bootstrap.servers": ""}, "controller.quorum.voters is missing"),
     ],
 )
@@ -252,7 +253,14 @@ def test_bootstrap_servers_that_do_not_give_the_voter(changes: dict[str, str], t
         ({"process.roles": ""}, ["process.roles="]),
         ({"controller.quorum.voters": "localhost:9093"}, ["controller.quorum.voters", "id@host:port"]),
         ({"controller.quorum.voters": "1@localhost:9093"}, ["node.id=1", "outside controller.quorum.voters"]),
-        ({"listeners": "PLAINTEXT://127.0.0.1:70000"}, ["listeners", "not host:port"]),
+        ({"listeners": "PLAINTEXT://127.0.0.1:70000"}, ["'127.0.0.1:70000' has a port out of range (0 to 65535)"]),
+        ({"listeners": "PLAINTEXT://127.0.0.1:-1"}, ["'127.0.0.1:-1' has a port out of range (0 to 65535)"]),
+        ({"listeners": f"PLAINTEXT://:{'9' * 5000}"}, ["has a port out of range (0 to 65535)"]),
+        ({"listeners": "PLAINTEXT://127.0.0.1:9o92"}, ["listeners", "'127.0.0.1:9o92' is not host:port"]),
+        ({"advertised.listeners": "PLAINTEXT://h:65536"}, ["advertised.listeners", "has a port out of range (0 to 65535)"]),
+        ({"controller.quorum.voters": "1@h:65536"}, ["controller.quorum.voters", "'h:65536' has a port", "(1 to 65535)"]),
+        ({"controller.quorum.voters": "1@h:0"}, ["'h:0' has a port out of range (1 to 65535)"]),
+        ({"controller.quorum.voters": "1@:9093"}, ["':9093' has no host"]),
         ({"listeners": "SSL://127.0.0.1:9092"}, ["SSL", "PLAINTEXT"]),
         ({"listeners": "CONTROLLER://127.0.0.1:9092"}, ["a broker has no listener of"]),
         (
@@ -263,6 +271,7 @@ def test_bootstrap_servers_that_do_not_give_the_voter(changes: dict[str, str], t
         ({"auto.create.topics.enable": "yes"}, ["auto.create.topics.enable=yes", "true or false"]),
         ({"broker.session.timeout.ms": "100"}, ["broker.heartbeat.interval.ms"]),
         ({"diskraft.prometheus.listener": "9404"}, ["diskraft.prometheus.listener=9404", "host:port"]),
+        ({"diskraft.prometheus.listener": ":94040"}, ["':94040' has a port out of range (0 to 65535)"]),
         ({"log.dir.failure.timeout.ms": "0"}, ["log.dir.failure.timeout.ms=0", "at least 1"]),
     ],
 )
