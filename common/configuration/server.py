@@ -411,8 +411,8 @@ class ServerConfig:
     # The addresses by which clients reach the controller listeners, in their order; empty for a node that is only a broker.
     advertised_controller_listeners: tuple[Endpoint, ...] = field(default=())
 
-    # What the operator probably did not mean: unknown keys, and data in the default directory. Every command that reads the
-    # file prints these lines.
+    # What the operator probably did not mean: unknown or repeated keys, and data in the default directory. Every command
+    # that reads the file prints these lines.
     doubts: tuple[str, ...] = field(default=())
     # What the node logs when it starts: `doubts`, and the known keys that have no effect yet.
     warnings: tuple[str, ...] = field(default=())

@@ -53,7 +53,7 @@ from tools.errors import ToolError, run_tool
 from tools.kafka.feature_levels import feature_dependencies, version_mapping
 from tools.kafka.initial_controllers import InitialController, parse_initial_controllers
 from tools.kafka.stored_numbering import stored_numbering
-from tools.node.configuration_file import load_config, read_properties
+from tools.node.configuration_file import read_config
 
 CLUSTER_ID_CHARACTERS = 22
 
@@ -185,7 +185,7 @@ async def _format(arguments: argparse.Namespace) -> int:
 
 
 def _load(path: str) -> ServerConfig:
-    config = load_config(read_properties(path), path)
+    config = read_config(path)
     for doubt in config.doubts:
         print(f"{path}: {doubt}", file=sys.stderr)
     return config

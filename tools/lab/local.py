@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tools.errors import ToolError
 from tools.lab.local_cluster import CLUSTER_FILE, LocalCluster, LocalNode, check_ports
-from tools.node.configuration_file import load_config, overrides, read_properties
+from tools.node.configuration_file import overrides, read_config
 from tools.text_table import text_table
 
 DEFAULT_FOLDER = Path("diskraft-local")
@@ -137,7 +137,7 @@ def _created(folder: Path, options: Mapping[str, Any]) -> LocalCluster:
         overrides=options.get("set"),
         on_formatted=lambda node: print(f"  {node.files.name} is formatted", flush=True),
     )
-    configs = [load_config(read_properties(path), path) for path in (node.files.config for node in cluster.nodes.values())]
+    configs = [read_config(node.files.config) for node in cluster.nodes.values()]
     for doubt in dict.fromkeys(doubt for config in configs for doubt in config.doubts):
         print(doubt, file=sys.stderr)
     return cluster

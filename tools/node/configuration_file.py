@@ -1,9 +1,12 @@
 """Loads server.properties for the tools and daemons: the file, overlaid with the environment, then validated (shell)."""
 
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import javaproperties
 
@@ -11,24 +14,55 @@ from common.configuration.server import ServerConfig, load_server_config, proper
 from common.configuration.settings import ConfigError, printable
 from tools.errors import ToolError
 
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
-def read_properties(path: str) -> dict[str, str]:
-    """Reads the file's properties, overlaid with KAFKA_* variables. Raises ToolError."""
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """The properties of a file, overlaid with KAFKA_* variables. `doubts` says which keys are set more than once."""
+
+    values: dict[str, str]
+    doubts: tuple[str, ...]
+
+
+def read_properties(path: str) -> Properties:
+    """Reads a server.properties. Raises ToolError."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise ToolError(f"cannot read the configuration {path}: {error.strerror}") from error
-    return parse_properties(content, path) | properties_from_environment(os.environ)
+    values = parse_properties(content, path) | properties_from_environment(os.environ)
+    return Properties(values, _repetitions(_decoded(content)))
 
 
 def parse_properties(content: bytes, path: str) -> dict[str, str]:
     """Parses the contents of a properties file. Raises ToolError."""
     try:
-        # Some editors begin a file with a byte order mark, which is not part of the first key.
-        properties: dict[str, str] = javaproperties.loads(content.decode("utf-8-sig"))
+        properties: dict[str, str] = javaproperties.loads(_decoded(content))
     except ValueError as error:
         raise ToolError(f"{path} is not a properties file: {printable(str(error))}") from error
     return properties
+
+
+def _decoded(content: bytes) -> str:
+    # Some editors begin a file with a byte order mark, which is not part of the first key.
+    return content.decode("utf-8-sig")
+
+
+def _repetitions(text: str) -> tuple[str, ...]:
+    """Describes the keys that occur more than once. The last occurrence counts, as in Java."""
+    lines: dict[str, list[int]] = {}
+    line = 1
+    for element in javaproperties.parse(text):
+        if isinstance(element, javaproperties.KeyValue):
+            lines.setdefault(element.key, []).append(line)
+        # An element can be continued over several lines, each of which ends as on Unix, Windows or an old Mac.
+        line += len(_LINE_END.findall(element.source))
+    return tuple(
+        f"{printable(key)} is set more than once (lines {', '.join(map(str, found))}); all but the last are ignored"
+        for key, found in lines.items()
+        if len(found) > 1
+    )
 
 
 def overrides(lines: Sequence[str], option: str) -> dict[str, str]:
@@ -42,9 +76,17 @@ def overrides(lines: Sequence[str], option: str) -> dict[str, str]:
     return properties
 
 
-def load_config(properties: Mapping[str, str], path: str) -> ServerConfig:
-    """Returns the validated configuration. Raises a ToolError that gives the file, the key and what is allowed."""
+def load_config(properties: Mapping[str, str], path: str, *, doubts: Sequence[str] = ()) -> ServerConfig:
+    """Returns the validated configuration. `doubts` are added to its own ones, which the node logs when it starts. Raises a
+    ToolError that gives the file, the key and what is allowed."""
     try:
-        return load_server_config(properties, host_name=socket.gethostname())
+        config = load_server_config(properties, host_name=socket.gethostname())
     except ConfigError as error:
         raise ToolError(f"{path}: {error}") from error
+    return replace(config, doubts=(*doubts, *config.doubts), warnings=(*doubts, *config.warnings))
+
+
+def read_config(path: str) -> ServerConfig:
+    """Reads and validates a server.properties. Raises ToolError."""
+    properties = read_properties(path)
+    return load_config(properties.values, path, doubts=properties.doubts)

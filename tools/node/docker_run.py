@@ -83,7 +83,7 @@ def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, st
     """Returns the mounted file overlaid with KAFKA_* variables, or DEFAULT_PROPERTIES if there is neither a file nor a
     variable. Raises ToolError."""
     given = properties_from_environment(variables)
-    properties = read_properties(str(mounted)) | given if mounted.exists() else given
+    properties = _mounted_properties(mounted) | given if mounted.exists() else given
     if not properties:
         return dict(DEFAULT_PROPERTIES)
     roles = {role.strip() for role in properties.get("process.roles", "").split(",")}
@@ -92,6 +92,14 @@ def node_properties(variables: Mapping[str, str], mounted: Path) -> dict[str, st
     if properties.get("advertised.listeners") and not properties.get("listeners"):
         properties["listeners"] = re.sub(r"://[^,]*:", "://0.0.0.0:", properties["advertised.listeners"])
     return properties
+
+
+def _mounted_properties(mounted: Path) -> dict[str, str]:
+    found = read_properties(str(mounted))
+    for doubt in found.doubts:
+        # What is written for the node has each key once.
+        print(f"{mounted}: {doubt}", file=sys.stderr)
+    return found.values
 
 
 async def is_first_start(env: Environment, config: ServerConfig) -> bool:

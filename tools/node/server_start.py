@@ -25,8 +25,9 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """Runs the node and exits the process."""
     arguments = command_line().parse_args(argv)
     try:
-        properties = read_properties(arguments.config) | overrides(arguments.override, "--override")
-        config = load_config(properties, arguments.config)
+        file = read_properties(arguments.config)
+        properties = file.values | overrides(arguments.override, "--override")
+        config = load_config(properties, arguments.config, doubts=file.doubts)
     except ToolError as error:
         print(error, file=sys.stderr)
         sys.exit(1)

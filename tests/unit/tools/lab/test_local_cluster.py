@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from common.configuration.server import load_server_config
 from tools.diskraft import main
 from tools.errors import ToolError
 from tools.lab import local_cluster
@@ -28,7 +27,7 @@ from tools.lab.local_cluster import (
     check_ports,
     free_ports,
 )
-from tools.node.configuration_file import read_properties
+from tools.node.configuration_file import read_config
 
 
 @pytest.fixture
@@ -62,14 +61,14 @@ def test_every_node_gets_directories_and_a_configuration_that_loads(
     assert cluster.cluster_id == "the-cluster-id"
     assert cluster.bootstrap == "127.0.0.1:9092,127.0.0.1:9093"
     for number, broker in enumerate(cluster.brokers, start=1):
-        config = load_server_config(read_properties(broker.files.config))
+        config = read_config(broker.files.config)
         home = tmp_path / "cluster" / f"broker-{number}"
         assert (config.node_id, config.process_roles, config.num_partitions) == (number, ("broker",), 7)
         assert config.log_dirs == tuple(str(home / f"disk-{disk}") for disk in (1, 2, 3))
         assert config.metadata_log_dir == str(home / "metadata")
         assert all(Path(path).is_dir() for path in config.all_log_dirs)
         assert [voter.port for voter in config.controller_quorum_voters] == [9094]
-    controller = load_server_config(read_properties(cluster.controller.files.config))
+    controller = read_config(cluster.controller.files.config)
     assert (controller.node_id, controller.process_roles) == (CONTROLLER_ID, ("controller",))
     assert controller.log_dirs == (controller.metadata_log_dir,)
     formatted = [call[3] for call in tool_calls if call[1] == "format"]
@@ -157,7 +156,7 @@ def test_other_ports_change_only_the_lines_of_the_ports(tmp_path: Path) -> None:
         assert each.controller.files.port == 19002
     after = Path(cluster.brokers[0].files.config).read_text()
     assert after == before.replace(":9092", ":19000").replace(":9094", ":19002")
-    config = load_server_config(read_properties(cluster.controller.files.config))
+    config = read_config(cluster.controller.files.config)
     assert [listener.port for listener in config.controller_listeners] == [19002]
 
 

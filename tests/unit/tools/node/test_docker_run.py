@@ -128,7 +128,7 @@ def test_the_node_is_configured_formatted_once_and_becomes_its_server(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert main([]) == 0
-    assert read_properties(str(final))["listeners"] == "PLAINTEXT://0.0.0.0:9092"
+    assert read_properties(str(final)).values["listeners"] == "PLAINTEXT://0.0.0.0:9092"
     assert "cluster.id=AAAAAAAAAAAAAAAAAAAAZA" in (tmp_path / "data-1" / "meta.properties").read_text()
     assert capfd.readouterr().out.count("Formatting ") == 2
     assert main([]) == 0
@@ -140,6 +140,15 @@ def test_the_node_is_configured_formatted_once_and_becomes_its_server(
     assert main(["--format-empty"]) == 0
     assert (tmp_path / "data-1" / "meta.properties").exists()
     assert len(started) == 2
+
+
+def test_a_mounted_file_with_a_key_that_is_set_twice(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The file that is written for the node has each key once, so the container itself warns."""
+    mounted = tmp_path / "server.properties"
+    mounted.write_text("node.id=1\nnode.id=2\n")
+    assert node_properties({}, mounted) == {"node.id": "2"}
+    warning = "node.id is set more than once (lines 1, 2); all but the last are ignored"
+    assert capfd.readouterr().err == f"{mounted}: {warning}\n"
 
 
 def test_without_any_configuration_it_is_one_complete_node(tmp_path: Path) -> None:
