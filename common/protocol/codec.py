@@ -86,11 +86,10 @@ def decode(
     return message
 
 
-def decode_in_slices(
-    message_class: type[AnyStruct], buffer: Buffer, version: int, *, numbering: Numbering = Numbering.KIP858
-) -> Generator[None, None, AnyStruct]:
-    """`decode` for a message that may have very many elements: yields after each element."""
-    message, position, _ = yield from _decode_any_in_slices(message_class, buffer, version, numbering)
+def decode_in_slices(message_class: type[AnyStruct], buffer: Buffer, version: int) -> Generator[None, None, AnyStruct]:
+    """`decode` for a message that may have very many elements: yields after each element. For the answers to forwarded
+    requests. None of them has directory ids."""
+    message, position, _ = yield from _decode_any_in_slices(message_class, buffer, version, Numbering.KIP858)
     if position != len(buffer):
         raise _trailing(message_class, version, len(buffer) - position)
     return message
