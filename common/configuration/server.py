@@ -37,7 +37,9 @@ from common.configuration.settings import (
     integer,
     keys_of,
     load_settings,
+    parse_setting,
     printable,
+    settings_of,
     text,
     words,
 )
@@ -468,6 +470,7 @@ def load_server_config(properties: Mapping[str, str], *, host_name: str = "local
     """
     near = _nearest_keys(properties)
     _refuse_misspelt_keys(properties, near)
+    _refuse_bad_synonyms(properties)
     config = ServerConfig(**load_settings(ServerConfig, with_both_move_rates(_with_node_id(properties))))
     doubts = _doubts(properties, near)
     without_effect = sorted(_KEYS_WITHOUT_EFFECT & properties.keys())
@@ -560,6 +563,15 @@ def _refuse_misspelt_keys(properties: Mapping[str, str], near: Mapping[str, str 
     for key, meant in near.items():
         if meant in KEYS_TO_GET_RIGHT and meant not in properties:
             raise ConfigError(f"{key} is not a known key, and {meant} is not set; is {meant} meant?")
+
+
+def _refuse_bad_synonyms(properties: Mapping[str, str]) -> None:
+    """Checks the keys that have another name before they are read under that one, so that an error gives the name that is
+    set."""
+    settings = settings_of(ServerConfig)
+    for key in (*NODE_ID_NAMES, *MOVE_RATE_NAMES):
+        if key in properties:
+            parse_setting(key, settings[key], properties[key])
 
 
 def _doubts(properties: Mapping[str, str], near: Mapping[str, str | None]) -> tuple[str, ...]:

@@ -242,6 +242,7 @@ def test_bootstrap_servers_that_do_not_give_the_voter(changes: dict[str, str], t
         ({"node.id": "x"}, ["node.id=x", "whole number"]),
         ({"node.id": "-1"}, ["node.id=-1", "at least 0"]),
         ({"broker.id": "2"}, ["broker.id=2", "the value of node.id"]),
+        ({"intra.broker.throttled.rate": "fast"}, ["intra.broker.throttled.rate=fast is not valid", "whole number"]),
         ({"max.connections.per.ip.overrides": "10.0.0.1"}, ["max.connections.per.ip.overrides", "'10.0.0.1' is not"]),
         ({"max.connections.per.ip.overrides": "h:1,h:2"}, ["'h' occurs twice"]),
         ({"max.connections.per.ip.overrides": "h:-1"}, ["'h:-1' is not HOST:NUMBER"]),
@@ -282,6 +283,13 @@ def test_bad_values_are_one_line_naming_key_value_and_allowed(changes: dict[str,
     for fragment in fragments:
         assert fragment in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_bad_former_name_is_named_as_it_is_set() -> None:
+    """The file has broker.id only, so an error that named node.id would lead to a line that is not there."""
+    former = {name: value for name, value in BROKER.items() if name != "node.id"} | {"broker.id": "one"}
+    with pytest.raises(ConfigError, match=r"^broker\.id=one is not valid; it takes a whole number of at least 0"):
+        load_server_config(former)
 
 
 @pytest.mark.parametrize("key", ["node.id", "process.roles", "controller.quorum.voters", "controller.listener.names"])
