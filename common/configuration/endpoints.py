@@ -40,7 +40,7 @@ class Voter:
 def parse_host_port(text: str, *, port_min: int = 0) -> HostPort:
     """Parses `host:port` or `[v6]:port`, port `port_min` to 65535. Raises ValueError."""
     host, separator, port = text.strip().rpartition(":")
-    if not separator or not port.isascii() or not port.removeprefix("-").isdecimal():
+    if not separator or "://" in host or not port.isascii() or not port.removeprefix("-").isdecimal():
         raise ValueError(f"'{text}' is not host:port")
     if not _is_number(port, _PORT_MAX) or int(port) < port_min:
         raise ValueError(f"'{text}' has a port out of range ({port_min} to {_PORT_MAX})")

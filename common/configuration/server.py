@@ -493,7 +493,8 @@ def load_server_config(properties: Mapping[str, str], *, host_name: str = "local
 
 def _check_consumer_groups(config: ServerConfig) -> None:
     if CLASSIC_PROTOCOL not in config.group_coordinator_rebalance_protocols:
-        raise ConfigError("group.coordinator.rebalance.protocols is not valid; classic cannot be left out")
+        given = ",".join(config.group_coordinator_rebalance_protocols)
+        raise ConfigError(f"group.coordinator.rebalance.protocols={given} is not valid; classic cannot be left out")
     validate_consumer_times(
         config,
         prefix="group.consumer",
@@ -603,18 +604,15 @@ def _with_listeners(config: ServerConfig, host_name: str) -> ServerConfig:
     config = replace(config, controller_listener_names=controller_names)
     listeners = config.listeners or (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
     config = replace(config, listeners=_with_protocols(config, listeners))
+    reserved = f"controller.listener.names={','.join(controller_names)}"
     if config.is_controller and not config.controller_listeners:
-        raise ConfigError(
-            f"listeners={_text(listeners)} is not valid; a controller needs a listener of controller.listener.names"
-        )
+        raise ConfigError(f"listeners={_text(listeners)} is not valid; a controller needs a listener of {reserved}")
     if not config.is_broker:
         return config
     if any(listener.name in controller_names for listener in listeners) and not config.is_controller:
-        raise ConfigError(
-            f"listeners={_text(listeners)} is not valid; a broker has no listener of controller.listener.names"
-        )
+        raise ConfigError(f"listeners={_text(listeners)} is not valid; a broker has no listener of {reserved}")
     if not config.broker_listeners:
-        raise ConfigError(f"listeners={_text(listeners)} is not valid; a broker needs a listener of its own")
+        raise ConfigError(f"listeners={_text(listeners)} is not valid; a broker needs a listener besides {reserved}")
     config = replace(config, advertised_listeners=_advertised(config, host_name))
     return replace(config, inter_broker_listener_name=_inter_broker_name(config))
 
@@ -632,20 +630,20 @@ def _with_protocols(config: ServerConfig, listeners: tuple[Endpoint, ...]) -> tu
     result: list[Endpoint] = []
     for listener in listeners:
         protocol = protocols.get(listener.name)
-        if protocol is None:
-            raise ConfigError(
-                f"listener.security.protocol.map has no entry for listener {listener.name}; it takes NAME:PROTOCOL,…"
-            )
         if protocol not in SUPPORTED_PROTOCOLS:
+            given = ",".join(f"{name}:{each}" for name, each in config.listener_security_protocol_map)
+            found = "no protocol" if protocol is None else f"the protocol {protocol}"
+            line = f"listener.security.protocol.map={given}" if given else f"listeners={_text(listeners)}"
             raise ConfigError(
-                f"listener {listener.name} has protocol {protocol}; it takes {' or '.join(SUPPORTED_PROTOCOLS)}"
+                f"{line} is not valid (listener {listener.name} has {found}); "
+                f"it takes {listener.name}:{SUPPORTED_PROTOCOLS[0]} in listener.security.protocol.map in this version"
             )
         result.append(replace(listener, security_protocol=protocol))
     return tuple(result)
 
 
 def _advertised(config: ServerConfig, host_name: str) -> tuple[Endpoint, ...]:
-    advertised = _with_protocols(config, config.advertised_listeners or config.broker_listeners)
+    advertised = config.advertised_listeners or config.broker_listeners
     controller_names = {listener.name for listener in config.controller_listeners}
     bound = {listener.name for listener in config.broker_listeners}
     result: list[Endpoint] = []
@@ -663,7 +661,7 @@ def _advertised(config: ServerConfig, host_name: str) -> tuple[Endpoint, ...]:
             )
         host = host_name if listener.host in ANY_HOST else listener.host
         result.append(replace(listener, host=host))
-    return tuple(result)
+    return _with_protocols(config, tuple(result))
 
 
 def _inter_broker_name(config: ServerConfig) -> str:

@@ -262,11 +262,51 @@ def test_bootstrap_servers_that_do_not_give_the_voter(changes: dict[str, str], t
         ({"controller.quorum.voters": "1@h:65536"}, ["controller.quorum.voters", "'h:65536' has a port", "(1 to 65535)"]),
         ({"controller.quorum.voters": "1@h:0"}, ["'h:0' has a port out of range (1 to 65535)"]),
         ({"controller.quorum.voters": "1@:9093"}, ["':9093' has no host"]),
-        ({"listeners": "SSL://127.0.0.1:9092"}, ["SSL", "PLAINTEXT"]),
-        ({"listeners": "CONTROLLER://127.0.0.1:9092"}, ["a broker has no listener of"]),
+        (
+            {"listeners": "SSL://127.0.0.1:9092"},
+            [
+                "listeners=SSL://127.0.0.1:9092",
+                "SSL has the protocol SSL",
+                "takes SSL:PLAINTEXT in listener.security.protocol.map",
+            ],
+        ),
+        (
+            {"listeners": "OWN://127.0.0.1:9092"},
+            [
+                "listeners=OWN://127.0.0.1:9092",
+                "OWN has no protocol",
+                "takes OWN:PLAINTEXT in listener.security.protocol.map",
+            ],
+        ),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"},
+            [
+                "listener.security.protocol.map=PLAINTEXT:SSL,CONTROLLER:PLAINTEXT is",
+                "has the protocol SSL",
+                "PLAINTEXT:PLAINTEXT",
+            ],
+        ),
+        (
+            {"listeners": "CONTROLLER://127.0.0.1:9092"},
+            ["listeners=CONTROLLER:", "a broker has no listener of controller.listener.names=CONTROLLER"],
+        ),
+        (
+            {"listeners": "CONTROLLER://:9092", "process.roles": "broker,controller", "node.id": "100"},
+            ["listeners=CONTROLLER:", "a broker needs a listener besides controller.listener.names=CONTROLLER"],
+        ),
+        (
+            {"listeners": "PLAINTEXT://:9092", "process.roles": "controller", "node.id": "100"},
+            ["listeners=PLAINTEXT:", "a controller needs a listener of controller.listener.names=CONTROLLER"],
+        ),
         (
             {"advertised.listeners": "OTHER://h:1", "listener.security.protocol.map": "OTHER:PLAINTEXT,PLAINTEXT:PLAINTEXT"},
-            ["OTHER"],
+            ["advertised.listeners=OTHER://h:1", "the broker has no listener OTHER"],
+        ),
+        ({"advertised.listeners": "OTHER://h:1"}, ["advertised.listeners=OTHER://h:1", "the broker has no listener OTHER"]),
+        ({"controller.quorum.bootstrap.servers": "CONTROLLER://h:1"}, ["'CONTROLLER://h:1' is not host:port"]),
+        (
+            {"group.coordinator.rebalance.protocols": "consumer"},
+            ["group.coordinator.rebalance.protocols=consumer", "classic"],
         ),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, ["cannot be reached"]),
         ({"auto.create.topics.enable": "yes"}, ["auto.create.topics.enable=yes", "true or false"]),
