@@ -253,7 +253,8 @@ class ReplicaCopy:
         try:
             async with self._env.timeout_at(self._env.now_ns() + COMPLETION_MAX_NS):
                 while future.log_end_offset < current.log_end_offset:
-                    if not await self.copy_chunk(CHUNK_BYTES_MAX, _at_once):
+                    await self.copy_chunk(CHUNK_BYTES_MAX, _at_once)
+                    if future.log_end_offset == current.written_offset < current.log_end_offset:
                         # Appends that began before the swap are still on their way to the disk.
                         await log_changed()
                     if not self.is_usable:

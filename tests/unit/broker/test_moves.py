@@ -360,6 +360,43 @@ def test_produces_wait_while_the_logs_are_swapped() -> None:
     run(scenario)
 
 
+def test_a_swap_does_not_wait_for_a_record_that_was_written_while_its_copy_waited_for_the_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When the swap begins, one record is not copied yet, and another one, in the next segment, is on its way to the disk.
+    That one is written before the target has the first one. No append follows that would wake the swap."""
+    prepare = ReplicaCopy.prepare
+
+    async def scenario(cluster: Cluster) -> None:
+        async def prepare_and_produce(copy: ReplicaCopy) -> None:
+            await prepare(copy)
+            assert not sent, "the first attempt succeeds"
+            assert (await cluster.produce(1, "two")).error_code == ErrorCode.NONE
+            for disk in disks:
+                disk.hang(["append"])
+            sent.append(asyncio.ensure_future(cluster.produce(1, "x" * 80)))
+            await cluster.until(lambda: len(copy.partition.log.segment_base_offsets) == 2)
+
+        disks = [cluster.world.disk(path(1, letter)) for letter in "ab"]
+        sent: list[asyncio.Future[Any]] = []
+        monkeypatch.setattr(ReplicaCopy, "prepare", prepare_and_produce)
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        partition = cluster[1].partition()
+        await cluster.until(lambda: partition.is_swapping)
+        await cluster.world.sleep(0.01)
+        for disk in disks:
+            disk.thaw()
+            await cluster.world.sleep(0.01)
+        moved = await cluster.world.event("move_finished")
+        assert moved.fields["pause_ms"] < 100
+        assert (await sent[0]).error_code == ErrorCode.NONE
+
+    run(scenario, log_segment_bytes="200")
+
+
 async def hold_the_swap(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Lets a move that has caught up go on to the flushes before its swap. Returns the event that ends them."""
     flush = ReplicaCopy.flush
