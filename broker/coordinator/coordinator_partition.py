@@ -111,8 +111,10 @@ class CoordinatorPartition(Generic[S]):
         self._open.perform(operation)
 
     def perform_unasked(self, operation: Operation[S]) -> None:
-        """Carries out an operation that no request asked for, if the shard is loaded."""
-        if self._open is not None and self.partition.leader_error() is ErrorCode.NONE:
+        """Carries out an operation that no request asked for, if the shard is loaded. If the partition takes no records for
+        now, the operation must not be dropped: a step of it that has records throws the shard away, so that the next one
+        begins with what is in the log."""
+        if self._open is not None:
             self._open.perform(operation)
 
     def perform_once_loaded(self, operation: Operation[S]) -> None:

@@ -15,6 +15,7 @@ from broker.coordinator.coordinator_partition import CoordinatorPartition
 from broker.coordinator.core.group_partition import group_partition
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
+from broker.coordinator.core.result import CoordinatorRecord, Step
 from broker.coordinator.group_metrics import group_samples
 from common.environment.interface import LogDirError
 from common.ids import TopicId, Uuid
@@ -237,6 +238,24 @@ def test_a_failed_append_throws_the_state_away_and_loads_it_again() -> None:
         assert (await joining).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await committed(cluster, 1) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await until_committed(cluster, 1, 7)
+
+    run(scenario)
+
+
+def test_an_operation_that_comes_while_the_log_is_loaded_again_is_not_forgotten() -> None:
+    """For example, all markers of a transaction are written while the log of its coordinator is loaded again, because the
+    process was short of files. If that had no effect at all, the transaction would stay prepared. So the state is loaded
+    again as well: then a prepared transaction asks for its markers once more."""
+
+    async def scenario(cluster: Cluster) -> None:
+        shards = await start(cluster, [1])
+        assert await commit(cluster, 1, 7) is ErrorCode.NONE
+        [coordinator] = coordinated(cluster, 1).values()
+        coordinator.partition.begin_restructuring()
+        coordinator.perform_unasked(lambda _shard, _now: [Step([CoordinatorRecord(b"g", b"8.")])])
+        coordinator.partition.end_restructuring()
+        await until_committed(cluster, 1, 7)
+        assert len(shards) == 2
 
     run(scenario)
 
