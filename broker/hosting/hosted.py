@@ -25,7 +25,8 @@ class HostedDirectory:
         self.log_dir = log_dir
         self.files = CheckpointFiles(log_dir)
         self.replicas = PlacedReplicas()
-        # Copies of interrupted moves that could not be closed. With them, an orderly end leaves no clean-shutdown marker.
+        # Copies of interrupted moves that are still open. An orderly end closes them, and leaves no clean-shutdown marker if
+        # one of them cannot be closed.
         self.unclosed: list[Log] = []
         # `work` is for jobs that a replica waits for, such as its creation. `upkeep` is for periodic jobs and other jobs
         # that can wait. With a single lane, a long sync would delay creations.

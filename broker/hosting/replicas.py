@@ -45,7 +45,7 @@ from broker.hosting.log_reload import LogReload
 from broker.hosting.metadata_application import MetadataApplication
 from broker.hosting.moves import Moves, MoveSettings
 from broker.hosting.named_timers import NamedTimers
-from broker.hosting.partition import IsrCounts, Partition
+from broker.hosting.partition import IsrCounts, Partition, PlacedLog
 from broker.hosting.reconciliation import Reconciliation
 from broker.hosting.replica_creation import ReplicaCreation
 from broker.hosting.replica_descriptions import ReplicaDescriptions
@@ -184,6 +184,7 @@ class Replicas:
         if not self._log_directories.is_online(directory.directory_id):
             # The directory has failed since its logs were loaded, and `handle_directory_offline` may be done with it.
             self._known.log_went_offline(loaded.key, directory.directory_id)
+            self._close_at_the_end(loaded.future)
             return
         partition = self._new_partition(loaded.topic, loaded.topic_id, loaded.index, directory, loaded.log)
         partition.load_high_watermark(loaded.high_watermark)
@@ -196,13 +197,26 @@ class Replicas:
 
     def _resume_moves(self) -> None:
         for partition in self._partitions.values():
+            if partition.future is None:
+                continue
             source = self._hosted.directory_of(partition)
-            target = None if partition.future is None else self._hosted.online_directory(partition.future.directory_id)
-            if source is not None and target is not None and partition.future is not None:
-                folder = parse_partition_folder(partition.future.log.name)
-                assert folder is not None
-                self.moves.resume(partition, source, target, bytes.fromhex(folder.unique))
-                self._creation.note_kind(partition.key)
+            target = self._hosted.online_directory(partition.future.directory_id)
+            if source is None or target is None:
+                # One of the two has failed since the logs were loaded, when there was no move yet to be ended.
+                self._close_at_the_end(partition.future)
+                partition.future = None
+                continue
+            folder = parse_partition_folder(partition.future.log.name)
+            assert folder is not None
+            self.moves.resume(partition, source, target, bytes.fromhex(folder.unique))
+            self._creation.note_kind(partition.key)
+
+    def _close_at_the_end(self, future: PlacedLog | None) -> None:
+        """Notes the copy of a move that does not go on, unless its directory has failed: the clean-shutdown marker of the
+        directory will vouch for it."""
+        target = None if future is None else self._hosted.online_directory(future.directory_id)
+        if future is not None and target is not None:
+            target.unclosed.append(future.log)
 
     async def shutdown(self) -> None:
         """Shuts down in order: stops serving, syncs and closes every log, and writes the clean-shutdown marker in each

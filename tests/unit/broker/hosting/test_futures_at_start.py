@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from broker.hosting.directory_logs import DirectoryContent
+from broker.hosting.hosted import HostedDirectory
 from broker.hosting.partition import Partition
-from broker.hosting.replica_loading import ReplicasNotLoaded
-from common.environment.interface import LogDir
+from broker.hosting.replica_loading import ReplicaLoading, ReplicasNotLoaded
+from common.environment.interface import LogDir, LogDirError
 from common.ids import LeaderEpoch, Offset, TopicId, TopicIdPartition, Uuid, uuid_text
 from common.metadata.directory_ids import LOST
 from common.records.batch import split_batches
@@ -126,6 +128,39 @@ def test_a_future_log_at_the_start(source: str, in_isr: bool, names: str) -> Non
             assert cluster[1].replicas.wished_assignments() == ({} if is_known_offline else {KEY: LOST})
 
     run(scenario, log_segment_delete_delay_ms=DELETE_DELAY_MS)
+
+
+@pytest.mark.parametrize("failing", ["a", "b"])
+def test_a_disk_fails_after_its_logs_are_loaded_and_before_the_move_goes_on(
+    failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the target, the replica is no longer moving: nothing else would ever end that, and keep it from compaction. With
+    the source, the copy is closed in order when the broker ends, since the target gets a clean-shutdown marker."""
+    load = ReplicaLoading.load
+    copies: list[Log] = []
+
+    async def load_and_fail(loading: ReplicaLoading) -> list[tuple[HostedDirectory, DirectoryContent]]:
+        found = await load(loading)
+        copies.extend(each.future.log for _, content in found for each in content.logs if each.future is not None)
+        [failed] = [each.log_dir for each, _ in found if each.log_dir.path == path(1, failing)]
+        assert failed.on_error is not None
+        failed.on_error(LogDirError(failed.path, "append", errno.EIO))
+        return found
+
+    async def scenario(cluster: Cluster) -> None:
+        monkeypatch.setattr(ReplicaLoading, "load", load_and_fail)
+        put_log(cluster, "a", "t-0", 5)
+        put_log(cluster, "b", FUTURE, 3)
+        create_topic(cluster, names="a", in_isr=True)
+        await cluster.start(1, "ab")
+        await cluster.world.sleep(1)
+        if failing == "b":
+            assert cluster[1].partition().future is None
+        await cluster.stop(1)
+        assert copies[0].is_closed is (failing == "a")
+        assert (CLEAN_SHUTDOWN_FILE in cluster.world.disk(path(1, "b")).files()) is (failing == "a")
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("is_known", [True, False])
