@@ -450,8 +450,9 @@ class Moves:
         placed = self._end(move)
         assert placed is not None
         self._delete(placed.log, copy.partition, copy.target)
-        self._reconcile(copy.partition.key)
         self.begin(copy.partition, copy.source, copy.target)
+        # Takes the report of the target back. If the metadata no longer places the replica here, this ends the move.
+        self._reconcile(copy.partition.key)
 
     # --- creating and swapping -----------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ from broker.hosting.partition import Partition
 from broker.hosting.replica_copy import ReplicaCopy
 from common.environment.interface import LogDirError, SpaceStat
 from common.ids import DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
+from common.metadata.delta import MetadataDelta
 from common.protocol.errors import ErrorCode
-from common.records.metadata_records import FeatureLevelRecord
+from common.records.metadata_records import FeatureLevelRecord, RemoveTopicRecord
 from common.storage.checkpoints import HIGH_WATERMARK_CHECKPOINT_FILE, LOG_START_OFFSET_CHECKPOINT_FILE
 from common.storage.log import Log
 from common.storage.log_syncs import ROLLED_AHEAD_MAX
@@ -248,6 +249,30 @@ def test_deleting_the_topic_ends_the_move() -> None:
         for letter in "ab":
             await cluster.until(lambda letter=letter: len(folders(cluster, letter)) == 1, within_seconds=100)
         assert await cluster.read_all(1, topic_id=again) == ["new"]
+
+    run(scenario)
+
+
+def test_a_copy_that_fails_while_its_topic_is_being_deleted_is_not_made_again() -> None:
+    """The image no longer has the topic, but the replica's turn has not come yet when the move looks at its copy, which has
+    failed for lack of file descriptors."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one")
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        await caught_up(cluster)
+        broker, partition = cluster[1], cluster[1].partition()
+        assert partition.future is not None and partition.on_log_changed is not None
+        partition.future.log._fail(LogDirError(path(1, "b"), "open", errno.EMFILE))
+        partition.on_log_changed()
+        delta = MetadataDelta()
+        removal = RemoveTopicRecord(topic_id=TOPIC)
+        broker.state.replay(removal, offset=Offset(len(cluster.controller.records)), delta=delta)
+        await cluster.world.sleep(1)
+        at_once(broker.replicas.apply(delta))
+        await cluster.world.sleep(1)
+        assert len(broker.replicas.moves) == 0
+        assert folders(cluster, "b") == ["t-0-delete"]
 
     run(scenario)
 
