@@ -51,7 +51,7 @@ async def replay_log(partition: Partition, shard: Shard, end_offset: Offset) -> 
             # The beginning of the log was deleted meanwhile.
             offset = partition.log.log_start_offset
             continue
-        except (LogDirError, LogClosed) as error:
+        except (LogDirError, LogClosed, BatchError) as error:
             if partition.log is not log:
                 # The replica has moved to another directory. The new log holds the same records.
                 continue

@@ -455,6 +455,25 @@ def test_a_log_that_cannot_be_understood_is_tried_again(monkeypatch: pytest.Monk
     run(scenario)
 
 
+def test_a_damaged_header_ends_the_load_and_not_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place of a chunk is searched in the headers of the batches before it, and one of them is damaged."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await start(cluster, [1], segment_bytes="1000", index_interval_bytes="10000")
+        for offset in range(30):
+            assert await commit(cluster, 1, offset) is ErrorCode.NONE
+        monkeypatch.setattr(log_replay, "_CHUNK_BYTES", 100)
+        disk = cluster.world.disk(path(1, "a"))
+        segment = f"{NAME}-0/{0:020}.log"
+        # The length of the second batch.
+        disk.corrupt(segment, read_header(disk.files()[segment]).size + 8, 4)
+        cluster.controller.change(topic_id=OFFSETS, leader=1)
+        await cluster.world.event("coordinator_load_failed")
+        assert await committed(cluster, 1) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    run(scenario)
+
+
 def test_a_commit_survives_the_move_of_its_partition_to_another_directory() -> None:
     """While the copy takes the place of the log, the appends are held back. All are answered, and a member that waits for a
     rebalance goes on waiting."""
