@@ -37,6 +37,7 @@ from common.raft.core.quorum_messages import (
     requested_snapshot,
 )
 from common.raft.metadata_log import MetadataLog
+from common.records.batch import BatchError
 from common.storage.errors import OffsetOutOfRange
 from common.time_units import NS_PER_MS
 
@@ -76,6 +77,8 @@ class QuorumRequests:
         self._listener_name = listener_name
         self._news = news
         self._advance_high_watermark = advance_high_watermark
+        # The damage that was logged last, so that retries do not log it again.
+        self._reported_damage: str | None = None
 
     def _answerer(self) -> Answerer:
         leader = self._quorum.leader_and_epoch
@@ -117,6 +120,10 @@ class QuorumRequests:
             except OffsetOutOfRange:
                 # The log was cut past this offset in the meantime. The response to the next Fetch will name a snapshot.
                 records = []
+            except BatchError as damage:
+                # As in Kafka. The fetcher tries again, and those that have this part of the log already follow on.
+                self._report_damage(f"at offset {position.offset}: {damage}")
+                return fetch_response(self._answerer(), error=ErrorCode.UNKNOWN_SERVER_ERROR)
             error = validate_leader_only(self._quorum, position.epoch)
             if error is not ErrorCode.NONE:
                 return fetch_response(self._answerer(), error=error)
@@ -125,6 +132,11 @@ class QuorumRequests:
         if is_last or position.max_wait_ms == 0 or self._has_untold_high_watermark(position):
             return self._answer(position)
         return None
+
+    def _report_damage(self, damage: str) -> None:
+        if damage != self._reported_damage:
+            self._reported_damage = damage
+            self._env.log.error("metadata_log_damaged", reason=damage)
 
     def _note_progress(self, position: FetchPosition) -> None:
         if position.replica is None or position.replica.node_id == self._quorum.node_id:

@@ -22,14 +22,15 @@ from common.protocol.messages.fetch_snapshot import (
 )
 from common.protocol.numbering import Numbering
 from common.protocol.schema import Struct
-from common.raft import commit_queue
+from common.raft import commit_queue, follower
 from common.raft.core.leader_endpoints import QuorumEndpoint
-from common.raft.core.offsets import ORIGIN, OffsetAndEpoch
+from common.raft.core.offsets import METADATA_LOG_FOLDER, ORIGIN, OffsetAndEpoch
 from common.raft.core.quorum import LeaderAndEpoch
 from common.raft.core.quorum_messages import fetch_request, fetch_snapshot_request
 from common.raft.core.record_batches import CommittedBatch, encode_batches
 from common.raft.core.replica_progress import ReplicaKey
 from common.raft.errors import QuorumFailure
+from common.records.batch import read_header
 from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.unit.common.net.worlds import RawPeer, SimulatedTestWorld, request_bytes
@@ -65,6 +66,31 @@ def test_observer_catches_up_and_persists() -> None:
         assert content_of(other, SEGMENT) == content_of(one, SEGMENT)
         assert b'"leaderId":1,"leaderEpoch":1' in content_of(other, "quorum-state")
         assert other.driver.high_watermark == one.driver.high_watermark
+
+    run(scenario)
+
+
+def test_an_observer_that_asks_for_a_damaged_part_of_the_log_does_not_end_the_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that have that part already follow on, and the one that asks for it tries again."""
+    monkeypatch.setattr(follower, "FETCH_BYTES_MAX", 100)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world, Config(metadata_log_segment_bytes=1_000))
+        for name in [f"{number:050}" for number in range(20)]:
+            await one.add(name)
+        other = await observer(world)
+        await world.until(lambda: other.listener.topics == one.listener.topics)
+        first = read_header(content_of(one, SEGMENT))
+        # The length of the second batch.
+        one.disk.corrupt(f"{METADATA_LOG_FOLDER}/{SEGMENT}", first.size + 8, 4)
+        late = await observer(world, node_id=102)
+        failed = await world.event("metadata_fetch_failed")
+        assert failed.fields["reason"] == "UNKNOWN_SERVER_ERROR"
+        await one.add("last")
+        await world.until(lambda: other.listener.topics == one.listener.topics)
+        assert late.listener.next_offset <= first.next_offset
 
     run(scenario)
 
