@@ -17,6 +17,7 @@ from broker.coordinator.core.group_member import GroupMember, Protocols
 from broker.coordinator.core.group_state import GroupState, may_become
 from broker.coordinator.core.result import CoordinatorRecord, Now, Waiter
 from broker.coordinator.core.subscription import subscribed_topics
+from common.protocol.errors import ProtocolError
 from common.records.group_records import (
     NO_TIMESTAMP,
     GroupMetadataKey,
@@ -27,6 +28,10 @@ from common.records.group_records import (
 )
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+
+class InvalidGroup(ProtocolError):
+    """No coordinator can have written this record."""
 
 
 class ClassicGroup:
@@ -320,7 +325,11 @@ class ClassicGroup:
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
-        """Returns the group that this record describes."""
+        """Returns the group that this record describes. Raises InvalidGroup."""
+        ids = [each.member_id for each in value.members]
+        instances = [each.group_instance_id for each in value.members if each.group_instance_id is not None]
+        if len({*ids}) < len(ids) or len({*instances}) < len(instances):
+            raise InvalidGroup(f"a record of group {group_id} names a member twice")
         group = cls(group_id)
         group.state = GroupState.STABLE if value.members else GroupState.EMPTY
         group.state_timestamp_ms = None if value.current_state_timestamp == NO_TIMESTAMP else value.current_state_timestamp

@@ -29,6 +29,7 @@ NO_TIMESTAMP: Final = -1
 # The largest epoch is kept for fencing and for the last marker of a producer id: a producer never gets it.
 EPOCH_MAX: Final = 2**15 - 1
 _EPOCH_EXHAUSTED: Final = EPOCH_MAX - 1
+_WRITTEN_STATES: Final = frozenset(TransactionState) - {TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE}
 
 # The first part of the key of the timer of an open transaction. The transactional id follows.
 TIMEOUT: Final = "timeout"
@@ -36,8 +37,8 @@ TIMEOUT: Final = "timeout"
 TransactionPartition = tuple[str, int]
 
 
-class UnknownState(ProtocolError):
-    """A record has a state that this version does not know."""
+class InvalidTransaction(ProtocolError):
+    """A record has a state that this version does not know, or is one that no coordinator can have written."""
 
 
 @dataclass(slots=True)
@@ -66,9 +67,11 @@ class Transaction:
 
     @classmethod
     def from_value(cls, transactional_id: str, value: TransactionLogValue) -> "Transaction":
-        """Raises UnknownState."""
-        if value.transaction_status not in {state.value for state in TransactionState}:
-            raise UnknownState(f"a record of __transaction_state has the state {value.transaction_status}")
+        """Raises InvalidTransaction."""
+        if value.transaction_status not in _WRITTEN_STATES:
+            raise InvalidTransaction(f"a record of __transaction_state has the state {value.transaction_status}")
+        if value.transaction_status == TransactionState.ONGOING and value.producer_epoch >= EPOCH_MAX:
+            raise InvalidTransaction(f"an open transaction has the epoch {value.producer_epoch}, and could not be fenced")
         return cls(
             transactional_id=transactional_id,
             producer_id=value.producer_id,

@@ -93,6 +93,18 @@ def test_a_malformed_record_is_an_error(key: bytes, value: bytes | None) -> None
         GroupShard(GroupSettings()).replay(key, value)
 
 
+@pytest.mark.parametrize(("ids", "instances"), [("aa", (None, None)), ("ab", ("i", "i"))])
+def test_a_record_that_names_a_member_twice_is_an_error(ids: str, instances: tuple[str | None, ...]) -> None:
+    """A client may have written it, as __admin_client."""
+    members = [
+        MemberMetadata(member_id=member_id, group_instance_id=instance, subscription=RANGE["range"])
+        for member_id, instance in zip(ids, instances, strict=True)
+    ]
+    value = GroupMetadataValue(protocol_type="consumer", generation=1, protocol="range", leader="a", members=members)
+    with pytest.raises(ProtocolError):
+        GroupShard(GroupSettings()).replay(GROUP_KEY, encode_group(value))
+
+
 def test_offsets_without_a_group_make_a_simple_group() -> None:
     """Also if the group was deleted while it had offsets."""
     shard = GroupShard(GroupSettings())

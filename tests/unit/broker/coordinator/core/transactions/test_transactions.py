@@ -11,14 +11,17 @@ import pytest
 from broker.coordinator.core.result import Answer, MarkersDue, Step, TimerChange
 from broker.coordinator.core.transactions.settings import TransactionSettings
 from broker.coordinator.core.transactions.state import TransactionState
-from common.protocol.errors import ErrorCode
+from common.protocol.errors import ErrorCode, ProtocolError
 from common.protocol.messages.end_txn import EndTxnResponse
 from common.records.record import Record, encode_batch
 from common.records.transaction_records import (
+    CLASSIC_VALUE_VERSION,
     PartitionsSchema,
     TransactionLogValue,
     decode_transaction,
     decode_transaction_key,
+    encode_transaction,
+    encode_transaction_key,
 )
 from common.time_units import NS_PER_MS
 from tests.unit.broker.coordinator.core.transactions.transaction_world import (
@@ -95,6 +98,20 @@ def test_a_transaction_is_five_records() -> None:
         record(S.PREPARE_COMMIT, both, 3),
         record(S.COMPLETE_COMMIT, [], 4),
     ]
+
+
+@pytest.mark.parametrize(("state", "epoch"), [(9, 0), (S.DEAD, 0), (S.PREPARE_EPOCH_FENCE, 0), (S.ONGOING, 2**15 - 1)])
+def test_a_record_that_no_coordinator_writes_is_an_error(state: int, epoch: int) -> None:
+    """A client may have written it, as __admin_client. What follows on it would contradict the transaction's states."""
+    record = TransactionLogValue(
+        producer_id=1000,
+        producer_epoch=epoch,
+        transaction_status=state,
+        transaction_partitions=[PartitionsSchema(topic="a", partition_ids=[0])],
+    )
+    log = [(encode_transaction_key("t"), encode_transaction(record, CLASSIC_VALUE_VERSION))]
+    with pytest.raises(ProtocolError):
+        loaded_from(TransactionSettings(), log)
 
 
 def test_the_end_of_a_transaction_is_one_step() -> None:
