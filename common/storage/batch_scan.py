@@ -78,17 +78,17 @@ class HeaderScan:
 
 
 class BatchScan:
-    """Reads whole batches with a right checksum from `position`, which must be a batch boundary, to `end`.
+    """Reads the whole batches of a segment with a right checksum, up to `end`.
 
     It reads `piece` bytes at once, and more where a single batch is larger. Headers are parsed and checksums computed where
     the bytes are read, on the directory's thread.
     """
 
-    def __init__(self, log_dir: LogDir, file: LogFile, *, position: int, end: int, piece: int = BATCH_PIECE) -> None:
+    def __init__(self, log_dir: LogDir, file: LogFile, *, end: int, piece: int = BATCH_PIECE) -> None:
         self._piece_bytes = min(max(piece, BATCH_OVERHEAD), BATCH_PIECE)
         self._log_dir = log_dir
         self._file = file
-        self._position = position
+        self._position = 0
         self._end = end
         # The batches at `position` that are read and checked, the last one first.
         self._found: list[tuple[BatchHeader, memoryview]] = []

@@ -307,7 +307,7 @@ class _Loading:
         # Validate what the disk really holds. If an fsync failed in an earlier run, the page cache may show records that
         # never reached the disk, and no later fsync would report the loss.
         await self.log_dir.sync_and_forget(old.file.handle)
-        scan = BatchScan(self.log_dir, old.file.handle, position=0, end=old.size)
+        scan = BatchScan(self.log_dir, old.file.handle, end=old.size)
         reason = None
         try:
             while (found := await scan.next()) is not None:

@@ -271,7 +271,7 @@ class LogCompaction:
     def _scan(self, segment: Segment) -> BatchScan:
         assert segment.file is not None
         piece = self._settings.io_buffer_bytes
-        return BatchScan(self._log_dir, segment.file.handle, position=0, end=segment.written_size, piece=piece)
+        return BatchScan(self._log_dir, segment.file.handle, end=segment.written_size, piece=piece)
 
     async def _next(self, following: Callable[[], Awaitable[T]]) -> T:
         self._check()

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def scanned(log_dir: LogDir, file: LogFile, *, end: int) -> list[tuple[BatchHeader, bytes, int]]:
-    scan = BatchScan(log_dir, file, position=0, end=end)
+    scan = BatchScan(log_dir, file, end=end)
     found = []
     while (each := await scan.next()) is not None:
         header, view, position = each
@@ -63,7 +63,7 @@ def test_a_damaged_batch_ends_the_scan(damaged: int) -> None:
         batches[damaged][-1] ^= 1
         file = await log_dir.open("log", create=True)
         await log_dir.append(file, 0, batches)
-        scan = BatchScan(log_dir, file, position=0, end=sum(map(len, batches)))
+        scan = BatchScan(log_dir, file, end=sum(map(len, batches)))
         for expected in batches[:damaged]:
             found = await scan.next()
             assert found is not None
