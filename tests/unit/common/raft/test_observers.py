@@ -70,6 +70,26 @@ def test_observer_catches_up_and_persists() -> None:
     run(scenario)
 
 
+def test_a_damaged_part_of_the_own_log_ends_a_node_with_its_name() -> None:
+    """A listener has to catch up from the disk. Without what is damaged, the node cannot go on; the reason is one line."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a")
+        await one.add("b")
+        other = await observer(world)
+        await other.has("a", "b")
+        first = read_header(content_of(other, SEGMENT))
+        # The length of the second batch.
+        other.disk.corrupt(f"{METADATA_LOG_FOLDER}/{SEGMENT}", first.size + 8, 4)
+        other.driver.register(RecordingListener())
+        await world.until(lambda: other.failure is not None)
+        assert isinstance(other.failure, QuorumFailure)
+        assert METADATA_LOG_FOLDER in str(other.failure)
+
+    run(scenario)
+
+
 def test_an_observer_that_asks_for_a_damaged_part_of_the_log_does_not_end_the_leader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
