@@ -140,12 +140,12 @@ class Cleaner:
         found: dict[TopicIdPartition, Cleanable] = {}
         for number, candidate in enumerate(list(self._candidates)):
             await pause_before(number)
-            partition = self._hosted.partitions.get(candidate)
+            partition = self._hosted.served(candidate)
             if partition is not None and self._may_compact(partition, partition.log) and candidate not in self._busy:
                 cleanable = await self._cleanable(partition, partition.log)
                 if cleanable is not None:
                     found[candidate] = cleanable
-        found = {key: each for key, each in found.items() if key not in self._busy and key in self._hosted.partitions}
+        found = {key: each for key, each in found.items() if key not in self._busy and self._hosted.served(key) is not None}
         self.counts.looked(self._env.now_ns(), [each.ratio for each in found.values()])
         key = choose_next(found)
         return None if key is None else (self._hosted.partitions[key], found[key])

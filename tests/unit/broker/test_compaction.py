@@ -3,10 +3,12 @@
 import asyncio
 import errno
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from broker.hosting.cleaner import Cleaner
+from common.environment.interface import LogDirError
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.list_offsets import (
     EARLIEST,
@@ -18,6 +20,7 @@ from common.protocol.messages.list_offsets import (
 from common.records.batch import assemble_batch, read_header, split_batches
 from common.records.record import Record, append_varint, encode_batch, iterate_records
 from common.storage.names import CLEANER_CHECKPOINT_FILE
+from common.time_units import NS_PER_S
 from tests.offset_checkpoints import parse_offset_checkpoint
 from tests.unit.broker.cluster import Cluster, directory, path, run
 from tests.unit.broker.test_moves import KEY, alter, assign_directories, finished
@@ -127,6 +130,33 @@ def test_a_new_follower_replicates_a_log_with_holes() -> None:
         await put(cluster, 2, ("more", "two"))
 
     run(scenario, log_cleaner_backoff_ms=SOON)
+
+
+def test_no_log_of_a_directory_that_has_failed_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its turn comes to be closed, a replica there is like any other. If the cleaner chose its log again and again,
+    the event loop would do nothing else any more."""
+    compact, tries = Cleaner._compact, 0
+
+    async def count(*args: Any) -> bool:
+        nonlocal tries
+        tries += 1
+        assert tries < 100, "the cleaner goes in circles"
+        return await compact(*args)
+
+    async def scenario(cluster: Cluster) -> None:
+        broker = await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], configs=COMPACT)
+        await cluster.started()
+        await fill(cluster)
+        partition = broker.partition()
+        broker.offline_delay_ns = 60 * NS_PER_S
+        broker.failures.report(LogDirError(path(1, "a"), "probe", errno.EIO))
+        await cluster.until(lambda: broker.replicas.cleaner.counts.last_run_ns is not None)
+        await cluster.world.sleep(1)
+        assert (partition.gone, partition.first_dirty_offset) == (ErrorCode.NONE, 0)
+
+    monkeypatch.setattr(Cleaner, "_compact", count)
+    run(scenario, log_cleaner_backoff_ms="5000")
 
 
 def test_each_replica_is_compacted_on_its_own() -> None:
