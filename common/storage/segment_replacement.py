@@ -55,6 +55,6 @@ class SegmentReplacement(SegmentDeletion):
         return True
 
     def _swap_steps(self, cleaned: Segment, replaced: Sequence[Segment]) -> Steps:
-        yield from self.producers.drop_within_steps(self.name, replaced[0].base_offset, replaced[-1].next_offset)
+        yield from self.producers.drop_below_steps(self.name, replaced[-1].next_offset)
         yield from swap_steps(cleaned, replaced)
         yield from self._dispose_steps(replaced)

@@ -8,8 +8,9 @@ that offset, so the state at any offset is the newest snapshot at or below it pl
    removal is synced: after a power cut, such a file would vouch for batches that other ones have replaced.
 3. A segment's snapshot is removed with the segment. Fewer snapshots than segments are harmless: they cost a longer scan.
 4. A snapshot that is damaged is removed, and an older one is used.
-5. No snapshot lies in a segment that was compacted, so no replay begins there. A snapshot can know an open transaction whose
-   marker compaction has removed since, after all its records. A replay from that snapshot would leave it open forever.
+5. No snapshot lies in a segment that was compacted, or before it, so no replay begins there. A snapshot can know an open
+   transaction whose marker compaction has removed since, after all its records. A replay from that snapshot would leave it
+   open forever. A snapshot before the segment may have stayed until now, because its own segment never changed.
 """
 
 from bisect import bisect_right, insort
@@ -84,12 +85,12 @@ class LogProducers:
             self._snapshots.remove(offset)
             yield self._log_dir.remove(_path(folder, offset))
 
-    def drop_within_steps(self, folder: str, start_offset: int, end_offset: int) -> Steps:
-        """Removes the snapshots from `start_offset` on and below `end_offset`, and syncs the removal (rule 5)."""
-        within = [offset for offset in self._snapshots if start_offset <= offset < end_offset]
-        for offset in within:
+    def drop_below_steps(self, folder: str, end_offset: int) -> Steps:
+        """Removes the snapshots below `end_offset`, and syncs the removal (rule 5)."""
+        below = [offset for offset in self._snapshots if offset < end_offset]
+        for offset in below:
             yield from self.drop_steps(folder, offset)
-        if within:
+        if below:
             yield self._log_dir.fsync_dir(folder)
 
     # --- loading -------------------------------------------------------------------------------------------------

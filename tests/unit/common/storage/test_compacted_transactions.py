@@ -178,6 +178,33 @@ def test_a_marker_that_raised_the_epoch_outlives_its_transaction() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+def test_no_snapshot_before_a_compacted_segment_knows_a_transaction_that_has_lost_its_marker() -> None:
+    """The segment between the records and the marker stays as it is, and its snapshot knows the open transaction. The
+    snapshots after it are lost: they were damaged, or the broker was killed before it had written them."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await send(log, 1, ("k", "aborted"))
+        await put(log, ("k0", "v"))
+        await log.roll()
+        await put(log, *((f"unchanged {number}", "v" * 100) for number in range(13)))
+        await log.roll()
+        await end(log, 1, is_commit=False)
+        await put(log, ("k", "committed"))
+        await finish(log)
+        for now_ms in (20_000, 20_000, 20_000 + RETENTION_MS):
+            await compact(log, end=17, now_ms=now_ms)
+        assert not any("abort" in each for each in await batches_of(log))
+        world.crash("a")
+        log_dir = await attached(world, node="b")
+        newest = max(name for name in log_files(world.disk(PATH)) if name.endswith(".snapshot"))
+        await log_dir.remove(f"{FOLDER}/{newest}")
+        loaded = await Log.load(log_dir, FOLDER, CONFIG, recovery_point=log.recovery_point)
+        assert loaded.first_unstable_offset is None
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_nothing_is_compacted_beyond_an_open_transaction_and_the_rest_later() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, CONFIG)
