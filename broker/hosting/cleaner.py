@@ -9,7 +9,8 @@ first dirty offset.
 2. Before segments are swapped, the recovery point on the disk covers them. Otherwise a crash would make the next start build
    the leader epochs of these segments from batches that are no longer all there.
 3. A log with a damaged segment is left alone from then on, until it is loaded again. Its readers get the error.
-4. Nothing is compacted in a directory that has no room for another segment.
+4. Nothing is compacted in a directory that has no room for another segment. Such a log may stay the dirtiest one for long,
+   so after a compaction that has got nowhere the next dirtiest log has its turn.
 """
 
 import asyncio
@@ -72,6 +73,8 @@ class Cleaner:
         self._candidates: dict[TopicIdPartition, None] = {}
         # The replicas that are being compacted.
         self._busy: set[TopicIdPartition] = set()
+        # The replicas whose compaction has got nowhere since the last look (rule 4). A turn may outlast many looks.
+        self._tried: set[TopicIdPartition] = set()
         # The replicas whose log is damaged, each with that log. A log that was loaded again is another one.
         self._damaged: dict[TopicIdPartition, Log] = {}
         # The number of tasks under way. Invariant: at most log.cleaner.threads, unless that was lowered meanwhile.
@@ -115,6 +118,7 @@ class Cleaner:
         self._timers.after("compaction", backoff_ms * NS_PER_MS, self._look)
 
     def _look(self) -> None:
+        self._tried.clear()
         if not self._is_stopped and self._candidates:
             while self._turns < self._config().log_cleaner_threads:
                 self._turns += 1
@@ -122,12 +126,14 @@ class Cleaner:
         self._wait()
 
     async def _turn(self) -> None:
-        """Compacts one log after the other until none is due."""
+        """Compacts one log after the other until none is due but those that it has just tried in vain."""
         try:
             while not self._is_stopped and self._turns <= self._config().log_cleaner_threads:
                 chosen = await self._choose()
-                if chosen is None or not await self._compact(*chosen):
+                if chosen is None:
                     return
+                if not await self._compact(*chosen):
+                    self._tried.add(chosen[0].key)
         finally:
             self._turns -= 1
             if not self._turns:
@@ -147,7 +153,7 @@ class Cleaner:
                     found[candidate] = cleanable
         found = {key: each for key, each in found.items() if key not in self._busy and self._hosted.served(key) is not None}
         self.counts.looked(self._env.now_ns(), [each.ratio for each in found.values()])
-        key = choose_next(found)
+        key = choose_next({key: each for key, each in found.items() if key not in self._tried})
         return None if key is None else (self._hosted.partitions[key], found[key])
 
     def _may_compact(self, partition: Partition, log: Log) -> bool:
@@ -189,7 +195,7 @@ class Cleaner:
 
     # --- compacting ----------------------------------------------------------------------------------------------
     async def _compact(self, partition: Partition, part: Cleanable) -> bool:
-        """Compacts one log. Returns whether another one may follow at once."""
+        """Compacts one log. Returns False if it is no cleaner than before and would be chosen again."""
         log, directory = partition.log, self._hosted.directory_of(partition)
         if directory is None or not self._may_compact(partition, log):
             return True

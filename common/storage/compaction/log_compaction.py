@@ -110,6 +110,9 @@ class LogCompaction:
         Raises CompactionEnded, LogClosed, LogDirError, and BatchError if the log is damaged.
         """
         segments = [each for each in self._log.durable_segments() if each.next_offset <= end_offset]
+        for group in group_segments(segments, self._settings.segment_bytes)[:1]:
+            # Otherwise a full disk would be read in vain, again and again.
+            self._require_room(group)
         offsets = OffsetMap(first_dirty_offset, self._settings.keys_max)
         transactions = CleanedTransactions()
         for segment in segments:
@@ -173,8 +176,7 @@ class LogCompaction:
 
     # --- second pass ---------------------------------------------------------------------------------------------
     async def _compact_group(self, group: Sequence[Segment], offsets: OffsetMap, transactions: CleanedTransactions) -> None:
-        if not self._has_room(sum(segment.size for segment in group)):
-            raise CompactionEnded("the directory has no room for another segment")
+        self._require_room(group)
         cleaned = await self._log.create_cleaned(group[0].base_offset)
         is_discarded = True
         try:
@@ -191,6 +193,10 @@ class LogCompaction:
             if is_discarded:
                 with contextlib.suppress(LogDirError, LogClosed):
                     await self._log.discard_cleaned(cleaned)
+
+    def _require_room(self, group: Sequence[Segment]) -> None:
+        if not self._has_room(sum(segment.size for segment in group)):
+            raise CompactionEnded("the directory has no room for another segment")
 
     async def _write(
         self, cleaned: Segment, group: Sequence[Segment], offsets: OffsetMap, transactions: CleanedTransactions
