@@ -8,6 +8,8 @@ Counterpart of KafkaApis.handleWriteTxnMarkersRequest. The transaction coordinat
    coordinator appends it, in the order of its own records.
 3. A marker is appended even if the partition has no data of the transaction, as in Kafka. A coordinator that got no answer
    sends its markers again, and that does no harm.
+4. Nothing waits for a directory that is suspected of hanging, as in Produce: the coordinator sends a broker one request
+   after the other, and the transactions of all others would wait as well.
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from broker.coordinator.core.group_partition import OFFSETS_TOPIC
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
 from common.environment.interface import Environment, LogDirError
-from common.ids import Offset
+from common.ids import DirectoryId, Offset
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.write_txn_markers import (
@@ -56,13 +58,24 @@ class WriteTxnMarkersRequests:
         self._env = env
         self._replicas = replicas
         self._groups = groups
+        # The requests that are not answered. A dict used as an ordered set.
+        self._waiting: dict[_WriteTxnMarkers, None] = {}
+        replicas.suspected.subscribe(self._directory_suspected)
+
+    def _directory_suspected(self, directory_id: DirectoryId) -> None:
+        for request in [*self._waiting]:
+            request.give_up_on(directory_id)
 
     def handle(self, _context: RequestContext, request: WriteTxnMarkersRequest) -> "asyncio.Future[WriteTxnMarkersResponse]":
         return self.write(request)
 
     def write(self, request: WriteTxnMarkersRequest) -> "asyncio.Future[WriteTxnMarkersResponse]":
         """Appends the markers and returns a future of the response. The coordinator on this broker calls it directly."""
-        return _WriteTxnMarkers(self._env, self._replicas, self._groups, request).future
+        writing = _WriteTxnMarkers(self._env, self._replicas, self._groups, request)
+        if not writing.future.done():
+            self._waiting[writing] = None
+            writing.future.add_done_callback(lambda _: self._waiting.pop(writing))
+        return writing.future
 
 
 class _WriteTxnMarkers:
@@ -76,6 +89,8 @@ class _WriteTxnMarkers:
         # replication, by the same numbers.
         self._unanswered: dict[int, WritableTxnMarkerPartitionResult] = {}
         self._give_up: dict[int, Callable[[], None]] = {}
+        # The partitions of the markers that the kernel may not have yet, by the same numbers.
+        self._unwritten: dict[int, Partition] = {}
         self._next_number = 0
         # Whether every marker has begun. Until then the response is not complete even if none waits.
         self._has_begun = False
@@ -114,11 +129,15 @@ class _WriteTxnMarkers:
         partition = self._replicas.find_named(topic, index)
         if isinstance(partition, ErrorCode):
             on_done(partition)
+        elif partition.directory_id in self._replicas.suspected:
+            on_done(ErrorCode.KAFKA_STORAGE_ERROR)
         elif (error := _error_of(partition)) is not ErrorCode.NONE:
             on_done(error)
         elif topic == OFFSETS_TOPIC:
+            self._unwritten[number] = partition
             self._groups.write_marker(partition, marker, on_done)
         else:
+            self._unwritten[number] = partition
             partition.when_appendable(lambda: self._append(number, partition, marker))
 
     def _append(self, number: int, partition: Partition, marker: EndTransactionMarker) -> None:
@@ -138,6 +157,7 @@ class _WriteTxnMarkers:
             self._finish(number, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _written(self, number: int, partition: Partition, end_offset: Offset) -> None:
+        self._unwritten.pop(number, None)
         if number in self._unanswered:
             give_up = partition.wait_until_replicated(end_offset, partial(self._finish, number))
             if give_up is not None:
@@ -146,9 +166,16 @@ class _WriteTxnMarkers:
     def _finish(self, number: int, error: ErrorCode) -> None:
         result = self._unanswered.pop(number, None)
         self._give_up.pop(number, None)
+        self._unwritten.pop(number, None)
         if result is not None:
             result.error_code = error
             self._maybe_complete()
+
+    def give_up_on(self, directory_id: DirectoryId) -> None:
+        """Answers what waits for this directory (rule 4)."""
+        for number, partition in list(self._unwritten.items()):
+            if partition.directory_id == directory_id:
+                self._finish(number, ErrorCode.REQUEST_TIMED_OUT)
 
     def _time_out(self) -> None:
         unanswered, self._unanswered = self._unanswered, {}

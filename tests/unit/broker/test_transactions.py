@@ -27,9 +27,11 @@ from common.protocol.messages.write_txn_markers import (
 )
 from common.records.batch import TRANSACTIONAL_BIT
 from common.records.end_transaction import EndTransactionMarker
+from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedEvent
 from tests.unit.broker.cluster import Cluster, directory, path, run
 from tests.unit.broker.test_describe_producers import describe
+from tests.unit.broker.test_directory_failure import on_disk, two_disks
 from tests.unit.broker.test_idempotent_produce import elect, sent, two_brokers
 from tests.unit.broker.test_moves import alter, caught_up, finished, with_records
 
@@ -49,12 +51,12 @@ class RecordedMarkers:
         on_done(self.result)
 
 
-def run_with_transactions(scenario: Any) -> None:
+def run_with_transactions(scenario: Any, **properties: Any) -> None:
     async def prepared(cluster: Cluster) -> None:
         cluster.marked_offsets = RecordedMarkers()
         await scenario(cluster)
 
-    run(prepared)
+    run(prepared, **properties)
 
 
 async def send(
@@ -310,6 +312,34 @@ def test_every_partition_of_a_request_has_its_own_result() -> None:
         assert response.markers[0].topics[1].partitions[0].error_code == wrong
 
     run_with_transactions(scenario)
+
+
+def test_markers_do_not_wait_for_a_suspected_disk() -> None:
+    """The coordinator sends one request after the other to a broker. So transactions on the healthy disk would end only when
+    the other one answers again or is given up."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        [hung], [healthy] = on_disk(cluster, "a"), on_disk(cluster, "b")
+
+        async def results(*indexes: int) -> dict[int, int]:
+            topics = [WritableTxnMarkerTopic(name="t", partition_indexes=[*indexes])]
+            written = WritableTxnMarker(producer_id=ID, producer_epoch=0, transaction_result=True, topics=topics)
+            [answer] = (await cluster.request(1, WriteTxnMarkersRequest(markers=[written]))).markers
+            return {each.partition_index: each.error_code for each in answer.topics[0].partitions}
+
+        cluster.world.disk(path(1, "a")).hang()
+        began_ns = cluster.world.now_ns()
+        assert await results(hung, healthy) == {hung: ErrorCode.REQUEST_TIMED_OUT, healthy: ErrorCode.NONE}
+        assert cluster.world.now_ns() - began_ns < 2 * NS_PER_S
+        began_ns = cluster.world.now_ns()
+        assert await results(hung, healthy) == {hung: ErrorCode.KAFKA_STORAGE_ERROR, healthy: ErrorCode.NONE}
+        assert cluster.world.now_ns() - began_ns < NS_PER_S // 10
+        cluster.world.disk(path(1, "a")).thaw()
+        await cluster.until(lambda: bool(cluster.world.events_named("log_dir_trusted")))
+        assert await results(hung, healthy) == {hung: ErrorCode.NONE, healthy: ErrorCode.NONE}
+
+    run_with_transactions(scenario, diskraft_log_dir_operation_timeout_ms="10000")
 
 
 def test_a_request_without_markers_is_answered_at_once() -> None:
