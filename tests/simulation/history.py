@@ -34,13 +34,13 @@ def is_compacted(name: str) -> bool:
     return name.startswith(COMPACTED)
 
 
-# The names of topics that only transactional producers write to begin like this.
+# The names of topics that only transactional producers write to begin like this, if need be after COMPACTED.
 TRANSACTIONAL = "transactional-"
 
 
 def is_transactional(name: str) -> bool:
     """Whether only transactional producers write to the topic of this name. Also takes the name of a partition."""
-    return name.startswith(TRANSACTIONAL)
+    return name.removeprefix(COMPACTED).startswith(TRANSACTIONAL)
 
 
 # The names of topics whose records are deleted from the front begin like these: by DeleteRecords only, and by retention too.

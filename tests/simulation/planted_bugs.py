@@ -47,6 +47,7 @@ from common.raft.driver import QuorumDriver
 from common.records import batch
 from common.storage import clean_shutdown, new_log
 from common.storage.compaction import swap
+from common.storage.compaction.cleaned_transactions import CleanedTransactions
 from common.storage.log import Log
 from common.storage.producers.log_producers import LogProducers
 from common.storage.segment import Segment
@@ -784,6 +785,16 @@ _COMPACTION = (
             "yield log_dir.rename(swap, cleaned.path())",
             "yield log_dir.rename(cleaned.cleaned_path(folder), cleaned.path())",
         ),
+    ),
+    _bug(
+        "compaction goes on taking a producer's records for aborted",
+        "Its transaction has ended, so nothing more of it will come.",
+        Edit(
+            CleanedTransactions.may_go,
+            "self._aborted.pop(header.producer_id, None)",
+            "self._aborted.get(header.producer_id)",
+        ),
+        seed=8,
     ),
 )
 

@@ -47,7 +47,7 @@ from common.protocol.messages.txn_offset_commit import (
 )
 from common.records.batch import CorruptBatch, split_batches, validate_integrity
 from common.records.record import Record, encode_batch, iterate_records
-from tests.simulation.history import CommittedRead, Outcome, Transaction
+from tests.simulation.history import CommittedRead, Outcome, Transaction, is_compacted
 
 if TYPE_CHECKING:
     from tests.simulation.workload import WorkloadClient
@@ -240,7 +240,8 @@ class TransactionalProducer:
     def _produce_request(self, index: int, value: bytes) -> ProduceRequest:
         assert self._producer is not None
         batch = encode_batch(
-            [Record(None, value, timestamp_ms=self.client._env.wall_ms())],
+            # Compaction must not remove what is committed, so each record has a key of its own.
+            [Record(value if is_compacted(self._topic) else None, value, timestamp_ms=self.client._env.wall_ms())],
             attributes=TRANSACTIONAL_BIT,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
@@ -438,3 +439,6 @@ def _committed(data: Any, from_offset: int) -> Iterator[tuple[int, bytes | None,
         for record in iterate_records(view):
             is_seen = not is_aborted and record.offset >= from_offset and record.value is not None
             yield record.offset, bytes(record.value or b"") if is_seen else None, header.next_offset
+        if not header.record_count:
+            # Compaction has left nothing but the batch's place.
+            yield header.last_offset, None, header.next_offset

@@ -684,7 +684,8 @@ class Workload:
         self._is_over = False
         self.lasting_topics = [f"lasting-{number}" for number in range(1, settings.topics + 1)]
         self.passing_topics = [f"passing-{number}" for number in range(1, settings.passing_topics + 1)]
-        self.transactional_topic = f"{TRANSACTIONAL}1" if settings.transactional_producers else None
+        transactional = f"{COMPACTED}{TRANSACTIONAL}1" if settings.compacted_topics else f"{TRANSACTIONAL}1"
+        self.transactional_topic = transactional if settings.transactional_producers else None
         self.transactional_producers: list[TransactionalProducer] = []
         self.trimmed_topics = [] if settings.trim_pause is None else [f"{TRIMMED}1", f"{AGING}1"]
         self.careless_topics = [f"{CARELESS}{factor}" for factor in CARELESS_FACTORS] if settings.is_careless else []
