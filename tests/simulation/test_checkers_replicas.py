@@ -161,9 +161,9 @@ def test_a_high_watermark_that_rises_below_min_isr() -> None:
 
 def test_a_broker_that_could_not_tell_must_end() -> None:
     """I13: a broker leads in a failed directory, and the controller has not acknowledged the failure: the broker must end
-    when log.dir.failure.timeout.ms is over. If the failure was acknowledged or the broker is shutting down, the broker gets
-    some more time, until the metadata has moved the leaders. A broker that could not register yet leads nothing (seed
-    162)."""
+    when log.dir.failure.timeout.ms is over. If the failure was acknowledged, the broker gets some more time, until the
+    metadata has moved the leaders. A broker that could not register yet leads nothing (seed 162), and one that is shutting
+    down serves nothing any more (seed 15336)."""
 
     async def plant(planted: Planted) -> None:
         checker, broker = planted.checkers.replicas, planted.brokers[planted.part.leader]
@@ -180,6 +180,7 @@ def test_a_broker_that_could_not_tell_must_end() -> None:
         failure.acknowledged = False
         broker.lifecycle.state = BrokerState.SHUTTING_DOWN
         checker.look_at_offline_directories(planted.brokers, late_ns)
+        checker.look_at_offline_directories(planted.brokers, late_ns + 32 * NS_PER_S)
         broker.lifecycle.state = BrokerState.STARTING
         broker.lifecycle.broker_epoch = BrokerEpoch(-1)
         checker.look_at_offline_directories(planted.brokers, late_ns)

@@ -253,8 +253,9 @@ class ReplicaChecker:
         self, broker_id: int, broker: BrokerDaemon, before: Mapping[Place, int], now_ns: int
     ) -> None:
         """Within the time limit the broker must stop leading from an offline directory, or halt. A broker that has not
-        registered yet serves nothing, and the metadata still names it as leader because of its last incarnation."""
-        if broker.lifecycle.broker_epoch < 0:
+        registered yet serves nothing, and the metadata still names it as leader because of its last incarnation. Nor does
+        one serve that is shutting down, for which a slow disk may take long, while the controller is away."""
+        if broker.lifecycle.broker_epoch < 0 or broker.lifecycle.state is BrokerState.SHUTTING_DOWN:
             return
         for directory_id in _offline(broker):
             place = (broker_id, broker.lifecycle.broker_epoch, directory_id)
@@ -396,7 +397,7 @@ def _is_untold(broker: BrokerDaemon, directory_id: Uuid) -> bool:
     """Whether the broker must halt by itself (KIP-858, log.dir.failure.timeout.ms): it leads in the directory, and the
     controller has not acknowledged the failure."""
     failure = broker.lifecycle._failures.get(DirectoryId(directory_id))
-    if failure is None or failure.acknowledged or broker.lifecycle.state is BrokerState.SHUTTING_DOWN:
+    if failure is None or failure.acknowledged:
         return False
     return bool(_led_as_it_knows(broker, broker._broker_id, directory_id))
 
