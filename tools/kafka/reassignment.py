@@ -100,17 +100,19 @@ def places(partitions: Mapping[TopicPartition, Sequence[int]], log_dirs: LogDirs
 
 
 def check_log_dirs(wishes: Mapping[TopicPartitionReplica, str], log_dirs: LogDirs) -> None:
-    """Raises ToolError for a directory that its broker does not have, or that is offline. The broker would refuse it too,
-    but perhaps after another broker has begun."""
+    """Raises ToolError for a directory that its broker does not have, or that is offline or cordoned. The broker would
+    refuse it too, but perhaps after another broker has begun."""
     for replica, path in sorted(wishes.items(), key=lambda item: by_broker(item[0])):
         log_dir = log_dirs[replica.broker_id].get(path)
         if log_dir is None:
             raise _failed_wish(replica, f"{path} is not a log directory of broker {replica.broker_id}")
         if not log_dir.is_online:
             raise _failed_wish(replica, f"{path} of broker {replica.broker_id} is offline")
+        if log_dir.is_cordoned:
+            raise _failed_wish(replica, f"{path} of broker {replica.broker_id} is cordoned")
 
 
-def _failed_wish(replica: TopicPartitionReplica, reason: object) -> ToolError:
+def _failed_wish(replica: TopicPartitionReplica, reason: str) -> ToolError:
     return ToolError(f"Failed to alter dir for {replica}: {reason}")
 
 
@@ -131,8 +133,13 @@ class _Wishes:
             try:
                 await future
             except AdminError as error:
-                if error.code is not ErrorCode.REPLICA_NOT_AVAILABLE:
-                    failure = failure or _failed_wish(replica, error)
+                if error.code is ErrorCode.REPLICA_NOT_AVAILABLE:
+                    continue
+                reason = str(error)
+                if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                    place = f"{self.pending[replica]} of broker {replica.broker_id}"
+                    reason = f"{place} has no room for a copy, or the replica is offline"
+                failure = failure or _failed_wish(replica, reason)
             else:
                 self.accepted[replica] = self.pending.pop(replica)
         if failure is not None:

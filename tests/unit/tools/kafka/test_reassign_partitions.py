@@ -50,6 +50,7 @@ from tests.unit.tools.fake_broker import FakeBroker
 from tools.kafka.reassign_partitions import ALREADY_RUNNING, RUN_VERIFY, TIMEOUT_MS, main
 
 ROLLBACK = "Save this to use as the --reassignment-json-file option during rollback"
+NO_ROOM = "has no room for a copy, or the replica is offline"
 SET, DELETE = 0, 1
 CLEARED = [
     "Clearing broker-level throttles on brokers 1,2,3",
@@ -69,6 +70,7 @@ class Cluster:
         self.logs: dict[tuple[int, str], list[int]] = {(1, "/a"): [0], (1, "/b"): [1], (2, "/a"): [0, 1]}
         self.futures: dict[tuple[int, str], list[int]] = {}
         self.offline: set[tuple[int, str]] = set()
+        self.cordoned: set[tuple[int, str]] = set()
         self.ongoing: list[OngoingPartitionReassignment] = []
         # The answers to AlterReplicaLogDirs, by broker and partition, one after another; then NONE.
         self.wishes: dict[tuple[int, int], list[ErrorCode]] = {}
@@ -118,7 +120,8 @@ class Cluster:
                 for table, is_future in places
                 for index in table.get((broker_id, path), [])
             ]
-            return DescribeLogDirsResult(log_dir=path, topics=[DescribeLogDirsTopic(name="t", partitions=found)])
+            topics = [DescribeLogDirsTopic(name="t", partitions=found)]
+            return DescribeLogDirsResult(log_dir=path, topics=topics, is_cordoned=(broker_id, path) in self.cordoned)
 
         return DescribeLogDirsResponse(results=[result("/a"), result("/b")])
 
@@ -290,7 +293,7 @@ def test_another_error_of_a_broker_ends_it_before_the_reassignment(cluster: Clus
     cluster.wishes[2, 1] = [ErrorCode.KAFKA_STORAGE_ERROR]
     entries = [part(0, [1, 3], ["/b", "/a"]), part(1, [2], ["/b"])]
     status, _, errors = cluster.on("--execute", *entries)
-    assert (status, errors) == (1, ["Error: Failed to alter dir for t-1-2: KAFKA_STORAGE_ERROR"])
+    assert (status, errors) == (1, [f"Error: Failed to alter dir for t-1-2: /b of broker 2 {NO_ROOM}"])
     assert sorted(cluster.story[:3]) == ["1: [0] to /b", "2: [1] to /b", "3: [0] to /a"]
     assert sorted(cluster.story[3:]) == ["1: [0] to any", "2: [1] to any", "3: [0] to any"]
 
@@ -298,7 +301,7 @@ def test_another_error_of_a_broker_ends_it_before_the_reassignment(cluster: Clus
 def test_an_error_after_the_reassignment_has_begun_ends_it_too(cluster: Cluster) -> None:
     cluster.wishes[3, 0] = [ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR]
     status, lines, errors = cluster.on("--execute", part(0, [3], ["/b"]))
-    assert (status, errors) == (1, ["Error: Failed to alter dir for t-0-3: KAFKA_STORAGE_ERROR"])
+    assert (status, errors) == (1, [f"Error: Failed to alter dir for t-0-3: /b of broker 3 {NO_ROOM}"])
     assert lines[-1] == "Successfully started partition reassignment for t-0"
 
 
@@ -372,6 +375,7 @@ def test_throttles_are_set_before_anything_moves(cluster: Cluster) -> None:
         (part(0, [1], ["/c"]), "Failed to alter dir for t-0-1: /c is not a log directory of broker 1"),
         (part(0, [1], ["/a/../b"]), "Failed to alter dir for t-0-1: /a/../b is not a log directory of broker 1"),
         (part(0, [2], ["/b"]), "Failed to alter dir for t-0-2: /b of broker 2 is offline"),
+        (part(0, [1], ["/b"]), "Failed to alter dir for t-0-1: /b of broker 1 is cordoned"),
         (part(0, []), "Partition replica list cannot be empty"),
     ],
 )
@@ -379,6 +383,7 @@ def test_what_cannot_be_changes_nothing(cluster: Cluster, entry: dict[str, Any],
     """Neither throttles nor wishes nor reassignments are sent, and nothing is printed. Another partition of the same file
     could be moved."""
     cluster.offline.add((2, "/b"))
+    cluster.cordoned.add((1, "/b"))
     more = ["--throttle", "5", "--replica-alter-log-dirs-throttle", "5"]
     assert cluster.on("--execute", part(1, [1], ["/a"]), entry, more=more) == (1, [], [f"Error: {message}"])
     assert cluster.journal == []
