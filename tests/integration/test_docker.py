@@ -9,6 +9,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from common.protocol.messages.list_offsets import LATEST, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.blocking_admin import BlockingAdmin
 from tests.integration.loop_disks import unmount_lazily
-from tests.integration.monitoring import ROOT, Prometheus, need_program, not_testable, until
+from tests.integration.monitoring import POLL_SECONDS, ROOT, Prometheus, need_program, not_testable, until
 from tests.interop.topics import create_topic, wait_until_in_sync
 from tools.lab.disk_lab import Disk, kill_disk, make_disk, remove_disk, why_no_loop_disks
 from tools.lab.local_cluster import free_ports
@@ -143,17 +145,20 @@ class Compose:
         self.prometheus = Prometheus(ports[3])
         self._command = compose_command()
         self._files = ["--file", str(ROOT / "docker-compose.yml"), "--file", str(override)]
-        self._environment = os.environ | {
+        self.environment = os.environ | {
             "DISKRAFT_IMAGE": IMAGE,
             **{f"BROKER_{number}_PORT": str(port) for number, port in enumerate(ports[:3], start=1)},
             "PROMETHEUS_PORT": str(ports[3]),
+            # For commands of the pages, which name neither.
+            "COMPOSE_FILE": f"{ROOT / 'docker-compose.yml'}:{override}",
+            "COMPOSE_PROJECT_NAME": PROJECT,
         }
 
     def __call__(self, *arguments: str, check: bool = True) -> str:
         done = subprocess.run(
             [*self._command, *self._files, "--project-name", PROJECT, *arguments],
             cwd=ROOT,
-            env=self._environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             check=False,
@@ -219,9 +224,9 @@ def left_over() -> list[str]:
 
 
 def produce(bootstrap: str, values: range) -> None:
-    """Produces these values with acks=all. All must be acknowledged."""
+    """Produces each of these values once, with acks=all. All must be acknowledged."""
     errors: list[object] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 60_000})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 60_000})
     for value in values:
         producer.produce(
             TOPIC,
@@ -279,14 +284,15 @@ def test_up_produce_consume_lose_volumes_and_down(compose: Compose, disk: Path) 
     until(lambda: compose.prometheus.value(f"count({OFFLINE} == 0)") == 9, "nine directories are online")
 
     replace_a_volume(compose)
+    count = recreate_one_after_the_other(compose, 100)
 
     # The disk under a volume dies. The broker continues with its other directories, and no acknowledged record is lost.
     kill_disk(disk)
     dead = {"instance": "broker-2:9404", "logDirectory": "/var/lib/kafka/data-1"}
     until(lambda: offline_directories(compose) == [dead], "Prometheus shows the dead disk")
     until(lambda: compose.prometheus.firing("LogDirectoryOffline"), "the alert fires")
-    produce(compose.bootstrap, range(100, 200))
-    assert consumed(compose, 200) == list(range(200))
+    produce(compose.bootstrap, range(count, count + 100))
+    assert consumed(compose, count + 100) == list(range(count + 100))
 
     # docs/operations.md describes how to make a directory fail without a loop device: remove its permissions. It is another
     # directory of the same broker, so that every partition keeps two replicas. With fewer than min.insync.replicas, the high
@@ -294,7 +300,7 @@ def test_up_produce_consume_lose_volumes_and_down(compose: Compose, disk: Path) 
     compose("exec", "-T", "--user", "root", "broker-2", "chmod", "000", "/var/lib/kafka/data-0")
     locked = {"instance": "broker-2:9404", "logDirectory": "/var/lib/kafka/data-0"}
     until(lambda: offline_directories(compose) == [locked, dead], "Prometheus shows both")
-    assert consumed(compose, 200) == list(range(200))
+    assert consumed(compose, count + 100) == list(range(count + 100))
     assert [health(compose.container(f"broker-{number}")) for number in (1, 2, 3)] == ["healthy"] * 3
     compose("exec", "-T", "--user", "root", "broker-2", "chmod", "755", "/var/lib/kafka/data-0")
     compose("restart", "broker-2")
@@ -324,6 +330,30 @@ def replace_a_volume(compose: Compose) -> None:
     compose.wait_until_healthy("broker-1")
     with BlockingAdmin(compose.bootstrap) as admin:
         wait_until_in_sync(admin, TOPIC, partitions=PARTITIONS, replication_factor=3)
+
+
+def recreate_one_after_the_other(compose: Compose, count: int) -> int:
+    """Runs the loop of docs/operations.md that updates the nodes, while a client goes on with the value `count`. There is no
+    new image, so Compose is told to recreate the containers. Returns how many values there are then."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    loop = re.search(r"^    for node in controller broker-1 .*?^    done$", page, re.DOTALL | re.MULTILINE)
+    assert loop is not None
+    script = loop[0].replace("up -d", "up -d --force-recreate").replace("127.0.0.1:29092,127.0.0.1:39092", compose.bootstrap)
+    script = script.replace("docker-compose", " ".join(compose_command()))
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    nodes = ("controller", "broker-1", "broker-2", "broker-3")
+    before = [compose.container(node) for node in nodes]
+    with subprocess.Popen(
+        ["timeout", "300", "bash", "-c", script], cwd=ROOT, env=compose.environment | {"PATH": path}
+    ) as update:
+        while update.poll() is None:
+            produce(compose.bootstrap, range(count, count + 10))
+            count += 10
+            time.sleep(POLL_SECONDS)
+    assert update.returncode == 0
+    assert not set(before) & {compose.container(node) for node in nodes}
+    assert consumed(compose, count) == list(range(count))
+    return count
 
 
 def test_the_brokers_of_a_host(image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
