@@ -65,7 +65,8 @@ def place_replicas(
     if replication_factor > len(brokers):
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor} needs as many brokers, {len(brokers)} are registered",
+            f"replication factor {replication_factor} needs as many brokers, {len(brokers)} are registered and have a log "
+            "directory that is not cordoned",
         )
     usable = _interleaved([broker for broker in brokers if broker.is_usable])
     if not usable:

@@ -77,14 +77,17 @@ def test_a_new_incarnation_has_not_told_its_cordons_and_the_same_one_keeps_them(
 
 
 def test_a_broker_is_left_out_once_all_its_directories_are_cordoned() -> None:
-    """One of two cordoned directories leaves room for new replicas in the other."""
+    """One of two cordoned directories leaves room for new replicas in the other. The refusal says that there are cordons."""
     controller = two_brokers()
     controller.heartbeat(1, cordoned=["1a"])
     (topic,) = controller.create("both", partitions=1, replication_factor=2).topics
     assert topic.error_code == ErrorCode.NONE
     controller.heartbeat(1, cordoned=["1a", "1b"])
     (topic,) = controller.create("pair", partitions=1, replication_factor=2).topics
-    assert topic.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert (topic.error_code, topic.error_message) == (
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        "replication factor 2 needs as many brokers, 1 are registered and have a log directory that is not cordoned",
+    )
     topic_id = controller.topic("single", [[2]])
     assert controller.partition(topic_id).replicas == (2,)
     controller.heartbeat(1, cordoned=[])
