@@ -476,8 +476,9 @@ class BrokerLifecycle:
 
     def _no_longer_known(self) -> str:
         return (
-            f"the controller no longer knows broker epoch {self.broker_epoch}: it was unregistered, or another process "
-            "registered the same node.id; stop that process, then start this broker again"
+            f"the controller no longer knows broker epoch {self.broker_epoch}: it was unregistered, another process "
+            "registered the same node.id, or the controller has lost its metadata log (docs/operations.md says what to do "
+            "then); mend that before this broker is started again"
         )
 
     def _acknowledge(self, directory_ids: tuple[DirectoryId, ...]) -> list[Effect]:

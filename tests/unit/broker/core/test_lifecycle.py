@@ -475,6 +475,7 @@ def test_an_unregistered_broker_does_not_come_back() -> None:
     halt, ended = context.step(Registered(BrokerEpoch(EPOCH + 1), (D1, D2)))
     assert isinstance(halt, Halt)
     assert halt.reason.startswith(f"the controller no longer knows broker epoch {EPOCH}: it was unregistered")
+    assert "the controller has lost its metadata log" in halt.reason
     assert ended == StateChanged(BrokerState.SHUTTING_DOWN)
 
 
