@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from admin.client import AdminClient
 from admin.partitions import TopicPartition, TopicPartitionReplica
+from admin.reassignments import PartitionReassignment
 from common.ids import BrokerId
 from controller.core.placement import PlacementBroker, place_replicas
 from tools.arguments import ToolParser, add_bootstrap
@@ -365,7 +366,7 @@ def _cancel(arguments: argparse.Namespace) -> Work:
     reassignment = _reassignment(arguments)
 
     async def work(admin: AdminClient) -> None:
-        await moving.cancel_reassignments(admin, reassignment.replicas)
+        cancelled = await moving.cancel_reassignments(admin, reassignment.replicas)
         if arguments.bootstrap_controller is not None and not reassignment.log_dirs:
             return
         states = await _move_states(admin, reassignment)
@@ -376,14 +377,37 @@ def _cancel(arguments: argparse.Namespace) -> Work:
         }
         if active:
             await moving.execute_moves(admin, active, timeout_ms=_timeout_ms(arguments))
-        # A move of a broker that is away is not cancelled: it goes on when the broker is back.
+        # A move whose broker is away, or whose directory is offline, is not cancelled: it goes on when that is back.
         _expect_present(states)
+        missing = {replica: state for replica, state in states.items() if state.move is Move.MISSING_LOG_DIR}
+        offline = await _without_strangers(admin, missing, cancelled)
+        if offline:
+            raise ToolError(" ".join(move_lines(offline)))
         if not active:
             print("None of the specified partition moves are active.")
         if not arguments.preserve_throttles:
             await _clear_throttles(admin, reassignment)
 
     return work
+
+
+async def _without_strangers(
+    admin: AdminClient,
+    states: Mapping[TopicPartitionReplica, MoveState],
+    cancelled: Mapping[TopicPartition, PartitionReassignment],
+) -> dict[TopicPartitionReplica, MoveState]:
+    """Returns the replicas that their partition has, without those that it was to get from these reassignments: a broker
+    whose metadata is a little late may still name them."""
+    if not states:
+        return {}
+    current, _missing = await moving.find_replicas(admin, {replica.topic for replica in states})
+    found = {}
+    for replica, state in states.items():
+        partition = TopicPartition(replica.topic, replica.partition)
+        added = cancelled[partition].adding_replicas if partition in cancelled else ()
+        if replica.broker_id in current.get(partition, ()) and replica.broker_id not in added:
+            found[replica] = state
+    return found
 
 
 def _list(_arguments: argparse.Namespace) -> Work:

@@ -17,6 +17,7 @@ from admin.client import AdminClient
 from admin.errors import AdminError
 from admin.log_dirs import LogDirInfo
 from admin.partitions import TopicPartition, TopicPartitionReplica
+from admin.reassignments import PartitionReassignment
 from common.protocol.errors import ErrorCode
 from tools.errors import ToolError
 from tools.kafka.reassignment_json import ANY_LOG_DIR, Reassignment
@@ -193,17 +194,20 @@ async def execute_reassignment(
     await _until_accepted(admin, wishes, timeout_ms=timeout_ms)
 
 
-async def cancel_reassignments(admin: AdminClient, partitions: Iterable[TopicPartition]) -> None:
-    """Cancels those of these partitions' reassignments that are in progress."""
+async def cancel_reassignments(
+    admin: AdminClient, partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, PartitionReassignment]:
+    """Cancels those of these partitions' reassignments that are in progress, and returns them."""
     ongoing = await admin.list_partition_reassignments(partitions)
     if not ongoing:
         print("None of the specified partition reassignments are active.")
-        return
+        return ongoing
     errors = await _alter_reassignments(admin, dict.fromkeys(ongoing), True)
     if errors:
         lines = [f"Error cancelling partition reassignment{_plural(errors)} for:", *_error_lines(errors)]
         raise TerseError("\n".join(lines))
     print(f"Successfully cancelled partition reassignment{_plural(ongoing)} for: {_joined(ongoing)}")
+    return ongoing
 
 
 async def _alter_reassignments(

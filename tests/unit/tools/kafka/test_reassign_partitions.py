@@ -498,7 +498,9 @@ def test_replicas_that_are_elsewhere_and_topics_that_are_gone(cluster: Cluster) 
 
 
 def test_reassignments_and_moves_are_cancelled(cluster: Cluster) -> None:
-    """Only those in progress: a replica that moves is sent back to the directory where it is."""
+    """Only those in progress: a replica that moves is sent back to the directory where it is. The metadata still names the
+    replica that the reassignment was to add."""
+    cluster.replicas[0] = [1, 2, 3]
     cluster.ongoing = [OngoingPartitionReassignment(partition_index=0, replicas=[1, 2, 3], adding_replicas=[3])]
     cluster.futures[1, "/a"] = [1]
     status, lines, errors = cluster.on("--cancel", part(0, [1, 3], ["/a", "/a"]), part(1, [2, 1], ["/a", "/a"]))
@@ -535,6 +537,26 @@ def test_a_move_of_a_broker_that_is_away_is_not_cancelled(cluster: Cluster) -> N
         ["Error: not in the cluster: broker 9"],
     )
     assert cluster.story == ["1: [0] to /a"]
+    assert cluster.configured == {}
+
+
+def test_a_move_from_a_directory_that_is_offline_is_not_cancelled(cluster: Cluster) -> None:
+    """The others are. The move goes on when the directory is back, so the throttles stay. Kafka's tool removes them. A
+    replica that the partition does not have is no reason."""
+    cluster.offline = {(1, "/a")}
+    cluster.futures[2, "/b"] = [0]
+    assert cluster.on("--cancel", part(0, [1, 2], ["/b", "/b"]), part(1, [2, 3], ["any", "/a"])) == (
+        1,
+        [
+            "None of the specified partition reassignments are active.",
+            "Successfully started moving log directory to /a for replica t-0 with broker 2 ",
+        ],
+        [
+            "Error: Partition t-0 is not found in any live log dir on broker 1. There is likely an offline log directory on "
+            "the broker."
+        ],
+    )
+    assert cluster.story == ["2: [0] to /a"]
     assert cluster.configured == {}
 
 
