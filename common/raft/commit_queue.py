@@ -26,7 +26,7 @@ from common.raft.core.record_batches import CommittedBatch, UnreadableBatch, dec
 from common.raft.errors import QuorumFailure
 from common.raft.listener import LoadedSnapshot, MetadataListener
 from common.raft.metadata_log import MetadataLog
-from common.records.batch import BatchError, BatchHeader
+from common.records.batch import BatchHeader
 from common.slices import result_in_slices
 from common.storage.errors import OffsetOutOfRange
 
@@ -243,9 +243,6 @@ class CommitQueue:
         except OffsetOutOfRange:
             # A snapshot replaced the log during the read. If this listener needs the snapshot, the next call loads it.
             return feed.next_offset < self._log.log.log_start_offset
-        except BatchError as error:
-            folder = f"{self._log.log_dir.path}/{self._log.log.name}"
-            raise QuorumFailure(f"{folder} is damaged at offset {feed.next_offset}: {error}") from error
         in_step = 0
         for header, view in batches:
             if in_step and in_step + header.record_count > RECORDS_PER_STEP:

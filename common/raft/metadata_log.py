@@ -39,7 +39,7 @@ from common.raft.core.record_batches import UnreadableBatch, decode_values
 from common.raft.core.snapshot_content import InvalidSnapshot, SnapshotContent, parse_snapshot
 from common.raft.core.snapshot_policy import Retention, StoredSnapshot
 from common.raft.errors import QuorumFailure
-from common.records.batch import BatchHeader, read_header, split_batches
+from common.records.batch import BatchError, BatchHeader, read_header, split_batches
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import KnownRecord
 from common.storage.append_pipeline import AwaitedAppend
@@ -253,8 +253,12 @@ class MetadataLog:
     async def read_batches(
         self, offset: Offset, *, upper_offset: Offset, max_bytes: int = _PIECE
     ) -> list[tuple[BatchHeader, memoryview]]:
-        """Reads whole batches from `offset` on, all of them before `upper_offset`. Raises OffsetOutOfRange."""
-        return split_batches(await self.log.read_bytes(offset, max_bytes=max_bytes, upper_offset=upper_offset))
+        """Reads whole batches from `offset` on, all before `upper_offset`. Raises OffsetOutOfRange, and QuorumFailure
+        if the log is damaged."""
+        try:
+            return split_batches(await self.log.read_bytes(offset, max_bytes=max_bytes, upper_offset=upper_offset))
+        except BatchError as error:
+            raise QuorumFailure(f"{self.log_dir.path}/{self.log.name} is damaged at offset {offset}: {error}") from error
 
     def epoch_before(self, offset: Offset) -> LeaderEpoch:
         """Returns the epoch of the record before `offset`."""

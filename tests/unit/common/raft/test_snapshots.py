@@ -17,6 +17,7 @@ from common.raft.core.snapshot_content import parse_snapshot
 from common.raft.errors import QuorumFailure
 from common.raft.listener import LoadedSnapshot
 from common.raft.metadata_log import MetadataLog
+from common.records.batch import read_header
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import (
     AbortTransactionRecord,
@@ -481,6 +482,22 @@ def test_a_log_without_its_beginning_is_fatal() -> None:
         await node.start()
         assert isinstance(node.failure, QuorumFailure)
         assert "no whole snapshot" in str(node.failure)
+
+    run(scenario)
+
+
+def test_a_damaged_part_of_the_log_gets_into_no_snapshot() -> None:
+    """The writer reads the log back from the disk. The reason why it cannot go on names the log."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        node = await leader(world)
+        await node.add("a")
+        path = f"__cluster_metadata-0/{segments_of(node)[0]}"
+        # The length of the second batch.
+        node_of(node, path).corrupt(read_header(content_of(node, path)).size + 8, 4)
+        with pytest.raises(QuorumFailure, match=r"^/disks/one/__cluster_metadata-0 is damaged at offset 0: "):
+            await node.driver.write_snapshot()
+        assert snapshots_of(node) == []
 
     run(scenario)
 
