@@ -77,6 +77,8 @@ class Cleaner:
         self._tried: set[TopicIdPartition] = set()
         # The replicas whose log is damaged, each with that log. A log that was loaded again is another one.
         self._damaged: dict[TopicIdPartition, Log] = {}
+        # Why the last compaction of a replica ended early, so that a disk without room is not logged at every look.
+        self._reasons: dict[TopicIdPartition, str] = {}
         # The number of tasks under way. Invariant: at most log.cleaner.threads, unless that was lowered meanwhile.
         self._turns = 0
         self.counts = CleanerCounts()
@@ -99,6 +101,7 @@ class Cleaner:
             self._candidates[partition.key] = None
         else:
             self._candidates.pop(partition.key, None)
+            self._reasons.pop(partition.key, None)
 
     def start(self) -> None:
         """Sets the timer, unless log.cleaner.enable is false."""
@@ -221,13 +224,14 @@ class Cleaner:
         except (LogDirError, LogClosed):
             return False
         except CompactionEnded as ended:
-            self._env.log.info("log_compaction_ended", partition=partition.name, reason=str(ended))
+            self._note_end(partition, str(ended))
             return False
         except BatchError as error:
             self._note_damage(partition, log, error)
             return True
         finally:
             self._busy.discard(partition.key)
+        self._reasons.pop(partition.key, None)
         self._report(partition, result, start_ns)
         return result.end_offset > part.first_dirty_offset
 
@@ -267,6 +271,11 @@ class Cleaner:
         if self._damaged.get(partition.key) is not log:
             self._damaged[partition.key] = log
             self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
+
+    def _note_end(self, partition: Partition, reason: str) -> None:
+        if self._reasons.get(partition.key) != reason:
+            self._reasons[partition.key] = reason
+            self._env.log.info("log_compaction_ended", partition=partition.name, reason=reason)
 
     def _report(self, partition: Partition, result: Compacted, start_ns: int) -> None:
         self.counts.compacted(
