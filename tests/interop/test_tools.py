@@ -167,8 +167,10 @@ def test_kafka_cluster_prints_the_cluster_id(cluster: LocalCluster, bootstrap: s
 
 def test_dump_of_a_segment(cluster: LocalCluster, bootstrap: str, topic: str) -> None:
     """kafka-dump-log reads a segment that is being written: batches with their checksum, records with key and value."""
-    # librdkafka sends a batch compressed only if that makes it smaller, so these values are long.
-    write(bootstrap, topic, [("a", "one" * 100), ("b", "two" * 100)], **{"compression.type": "zstd"})
+    # librdkafka sends a batch compressed only if that makes it smaller, so these values are long. It must not send the first
+    # record before it has the second one, however long the machine stands still.
+    settings = {"compression.type": "zstd", "linger.ms": 60_000}
+    write(bootstrap, topic, [("a", "one" * 100), ("b", "two" * 100)], **settings)
     write(bootstrap, topic, [("c", "three")])
     dumps = []
     for broker_id in (1, 2, 3):
