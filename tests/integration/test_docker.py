@@ -10,10 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -333,8 +332,8 @@ def replace_a_volume(compose: Compose) -> None:
 
 
 def recreate_one_after_the_other(compose: Compose, count: int) -> int:
-    """Runs the loop of docs/operations.md that updates the nodes, while a client goes on with the value `count`. There is no
-    new image, so Compose is told to recreate the containers. Returns how many values there are then."""
+    """Runs the loop of docs/operations.md that updates the nodes, while a client writes the values from `count` on. The
+    image is the same, so Compose has to be told to recreate the containers. Returns the number of values afterwards."""
     page = (ROOT / "docs" / "operations.md").read_text()
     loop = re.search(r"^    for node in controller broker-1 .*?^    done$", page, re.DOTALL | re.MULTILINE)
     assert loop is not None
@@ -346,10 +345,11 @@ def recreate_one_after_the_other(compose: Compose, count: int) -> int:
     with subprocess.Popen(
         ["timeout", "300", "bash", "-c", script], cwd=ROOT, env=compose.environment | {"PATH": path}
     ) as update:
-        while update.poll() is None:
+        while update.returncode is None:
             produce(compose.bootstrap, range(count, count + 10))
             count += 10
-            time.sleep(POLL_SECONDS)
+            with suppress(subprocess.TimeoutExpired):
+                update.wait(POLL_SECONDS)
     assert update.returncode == 0
     assert not set(before) & {compose.container(node) for node in nodes}
     assert consumed(compose, count) == list(range(count))

@@ -234,12 +234,7 @@ def test_deleting_the_topic_ends_the_move() -> None:
     either directory."""
 
     async def scenario(cluster: Cluster) -> None:
-        await with_records(cluster, "one")
-        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
-        await caught_up(cluster)
-        cluster.controller.change(directories=[directory(1, "b")])
-        partition = cluster[1].partition()
-        await cluster.until(lambda: partition.is_swapping)
+        await begin_swap(cluster)
         cluster.controller.remove_topic()
         again = TopicId(Uuid(b"U" * 16))
         cluster.controller.create_topic([1], [1], topic_id=again)
@@ -405,12 +400,7 @@ def test_a_swap_does_not_wait_for_a_record_that_was_written_while_its_copy_waite
         disks = [cluster.world.disk(path(1, letter)) for letter in "ab"]
         sent: list[asyncio.Future[Any]] = []
         monkeypatch.setattr(ReplicaCopy, "prepare", prepare_and_produce)
-        await with_records(cluster, "one")
-        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
-        await caught_up(cluster)
-        cluster.controller.change(directories=[directory(1, "b")])
-        partition = cluster[1].partition()
-        await cluster.until(lambda: partition.is_swapping)
+        await begin_swap(cluster)
         await cluster.world.sleep(0.01)
         for disk in disks:
             disk.thaw()
@@ -420,6 +410,16 @@ def test_a_swap_does_not_wait_for_a_record_that_was_written_while_its_copy_waite
         assert (await sent[0]).error_code == ErrorCode.NONE
 
     run(scenario, log_segment_bytes="200")
+
+
+async def begin_swap(cluster: Cluster) -> None:
+    """Moves a replica with one record, and returns when its swap has begun."""
+    await with_records(cluster, "one")
+    assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+    await caught_up(cluster)
+    cluster.controller.change(directories=[directory(1, "b")])
+    partition = cluster[1].partition()
+    await cluster.until(lambda: partition.is_swapping)
 
 
 async def hold_the_swap(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
