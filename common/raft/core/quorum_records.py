@@ -1,8 +1,8 @@
 """The voters that the metadata log names, from kraft.version 1 on (core).
 
 Counterpart of Kafka's KRaftControlRecordStateMachine (KIP-853). Apache Kafka's controllers keep the set of voters in control
-records of the log. Diskraft's nodes take their voters from the configuration. They only carry these records over into their
-snapshots, because the log before a snapshot gets deleted, and Apache Kafka's controller elects nobody without them.
+records of the log. Diskraft's nodes take their voters from the configuration. They copy these records into their snapshots,
+because the log before a snapshot is deleted, and without the records Apache Kafka's controller elects no leader.
 """
 
 from collections.abc import Iterable

@@ -42,7 +42,7 @@ class SnapshotEncoder:
         self._next_offset = Offset(0)
 
     def header(self, last_contained_timestamp: int, quorum_messages: Sequence[ControlMessage] = ()) -> bytearray:
-        """Encodes the header, with the quorum records behind it. `last_contained_timestamp` is the append time of the newest
+        """Encodes the header, followed by the quorum records. `last_contained_timestamp` is the append time of the newest
         batch that the snapshot covers."""
         header = SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_timestamp)
         return self._control([header, *quorum_messages])
