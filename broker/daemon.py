@@ -149,6 +149,8 @@ class BrokerDaemon:
         self.follower = self._make_follower()
         self.transactions = self._make_transactions()
         self.replicas = self._make_replicas()
+        self.groups.watch(self.replicas.suspected)
+        self.transactions.watch(self.replicas.suspected)
         self.fetch_sessions = fetch_sessions(config.max_incremental_fetch_session_cache_slots)
         self._markers = WriteTxnMarkersRequests(env, self.replicas, self.groups)
         self.marker_sender = self._make_marker_sender()

@@ -14,7 +14,7 @@ thrown away, and the log decides what happened.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic
@@ -26,7 +26,7 @@ from broker.coordinator.shard import Operation, S
 from broker.coordinator.waiting_request import WaitingRequest
 from broker.hosting.partition import Partition
 from common.environment.interface import Environment
-from common.ids import BrokerId, Offset
+from common.ids import BrokerId, DirectoryId, Offset
 from common.protocol.errors import ErrorCode
 from common.slices import ITEMS_PER_SLICE, pause_before
 from common.time_units import NS_PER_MS, NS_PER_S
@@ -67,6 +67,7 @@ class CoordinatorPartition(Generic[S]):
         counts: LoadCounts,
         task_group: asyncio.TaskGroup,
         send_markers: "Callable[[CoordinatorPartition[S], MarkersDue], None]",
+        suspected: Container[DirectoryId],
     ) -> None:
         self.partition = partition
         self.leader_epoch = partition.replica.leader_epoch
@@ -76,6 +77,7 @@ class CoordinatorPartition(Generic[S]):
         self._counts = counts
         self._task_group = task_group
         self._send_markers = send_markers
+        self._suspected = suspected
         # The shard at work. None while it is being loaded, and after `close`.
         self._open: OpenShard[S] | None = None
         # The load under way, or the timer of the next one. Invariant: at most one of these and `_open` is set.
@@ -133,6 +135,11 @@ class CoordinatorPartition(Generic[S]):
         if self._cancel_retry is not None:
             self._cancel_retry()
             self._begin_load()
+
+    def directory_suspected(self) -> None:
+        """Answers what waits for the directory of the partition, because it may hang."""
+        if self._open is not None:
+            self._open.give_up_waiting()
 
     def close(self, error: ErrorCode) -> None:
         """Ends the work: this broker no longer leads the partition. Everything that waits is refused with `error`."""
@@ -230,6 +237,7 @@ class CoordinatorPartition(Generic[S]):
             commit_timeout_ns=self._settings.commit_timeout_ns,
             on_failed=self._failed,
             send_markers=lambda due: self._send_markers(self, due),
+            is_suspected=lambda: self.partition.directory_id in self._suspected,
         )
         self._expire_later()
         self._open.open()

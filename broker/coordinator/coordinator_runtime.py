@@ -6,7 +6,7 @@ changed, so the coordinator never looks for changes by itself.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Generic
 
 from broker.coordinator.coordinator_partition import CoordinatorPartition, CoordinatorSettings, LoadCounts
@@ -16,7 +16,8 @@ from broker.coordinator.shard import Operation, S
 from broker.coordinator.waiting_request import WaitingRequest
 from broker.hosting.partition import Partition
 from common.environment.interface import Environment
-from common.ids import LeaderEpoch, TopicIdPartition
+from common.ids import DirectoryId, LeaderEpoch, TopicIdPartition
+from common.log_dirs.suspected_directories import SuspectedDirectories
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 
@@ -45,10 +46,22 @@ class CoordinatorRuntime(Generic[S]):
         self._task_group = task_group
         # The partitions that this broker leads. Changes only in `role_changed`.
         self._partitions: dict[TopicIdPartition, CoordinatorPartition[S]] = {}
+        self._suspected: Container[DirectoryId] = ()
         # The last leader epoch in which this broker led a partition that it no longer leads.
         self._former: dict[TopicIdPartition, LeaderEpoch] = {}
 
+    def watch(self, suspected: SuspectedDirectories) -> None:
+        """Makes every request get its answer although a directory hangs. Call it before the first partition is led."""
+        assert not self._partitions
+        self._suspected = suspected
+        suspected.subscribe(self._directory_suspected)
+
     # --- what changes --------------------------------------------------------------------------------------------
+
+    def _directory_suspected(self, directory_id: DirectoryId) -> None:
+        for each in self._partitions.values():
+            if each.partition.directory_id == directory_id:
+                each.directory_suspected()
 
     def role_changed(self, partition: Partition) -> None:
         """Loads or unloads a partition whose role may have changed. If it has not, the ISR may have."""
@@ -72,6 +85,7 @@ class CoordinatorRuntime(Generic[S]):
                 counts=self.load_counts,
                 task_group=self._task_group,
                 send_markers=self._markers_due,
+                suspected=self._suspected,
             )
 
     def _closed(self, known: CoordinatorPartition[S]) -> None:

@@ -9,7 +9,9 @@ Counterpart of the event processing in Kafka's CoordinatorRuntime.
    state that could still be lost.
 3. A step that is not replicated within offsets.commit.timeout.ms answers COORDINATOR_NOT_AVAILABLE. Its records stay in the
    log and in the state, and later steps keep waiting.
-4. While the partition changes its directory, the appends are held back by the partition, and so are the answers.
+4. No answer waits for a directory that is suspected of hanging, as in Produce: a step that would have to wait answers as if
+   its time was over. It is carried out all the same, so that the members whose heartbeats it has do not expire meanwhile.
+5. While the partition changes its directory, the appends are held back by the partition, and so are the answers.
 """
 
 from collections import deque
@@ -51,7 +53,8 @@ class _Timer:
 
 class OpenShard(Generic[S]):
     """See the module docstring. `on_failed` is called once, with the error of the append that ended the shard.
-    `send_markers` gets the markers that a step makes due, once the step is replicated."""
+    `send_markers` gets the markers that a step makes due, once the step is replicated. `is_suspected` tells whether the
+    directory of the partition is suspected of hanging."""
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class OpenShard(Generic[S]):
         commit_timeout_ns: int,
         on_failed: Callable[[ErrorCode], None],
         send_markers: Callable[[MarkersDue], None],
+        is_suspected: Callable[[], bool],
     ) -> None:
         self._env = env
         self._partition = partition
@@ -69,6 +73,7 @@ class OpenShard(Generic[S]):
         self._commit_timeout_ns = commit_timeout_ns
         self._on_failed = on_failed
         self._send_markers = send_markers
+        self._is_suspected = is_suspected
         # The steps whose answers are not given yet, in their order. Their deadlines ascend.
         self._pending: deque[_PendingStep] = deque()
         self._timers: dict[tuple[str, ...], _Timer] = {}
@@ -116,6 +121,8 @@ class OpenShard(Generic[S]):
             return
         deadline_ns = self._env.now_ns() + self._commit_timeout_ns
         pending = _PendingStep(step.answers, step.markers_due, deadline_ns, is_done=not has_records)
+        if self._is_suspected():
+            _time_out(pending)
         self._pending.append(pending)
         if self._cancel_deadline is None:
             self._watch_deadline()
@@ -198,6 +205,11 @@ class OpenShard(Generic[S]):
 
     # --- the deadline of the steps ---------------------------------------------------------------------------------
 
+    def give_up_waiting(self) -> None:
+        """Answers every step that waits, because the directory is suspected (rule 4)."""
+        for pending in self._pending:
+            _time_out(pending)
+
     def _watch_deadline(self) -> None:
         waiting = next((each for each in self._pending if each.answers), None)
         if waiting is not None:
@@ -209,8 +221,7 @@ class OpenShard(Generic[S]):
         for pending in self._pending:
             if pending.deadline_ns > now_ns:
                 break
-            _refuse(pending.answers, ErrorCode.REQUEST_TIMED_OUT)
-            pending.answers = ()
+            _time_out(pending)
         self._watch_deadline()
 
     # --- timers --------------------------------------------------------------------------------------------------
@@ -244,6 +255,11 @@ class OpenShard(Generic[S]):
 def _give(answer: Answer) -> None:
     assert isinstance(answer.waiter, WaitingRequest)
     answer.waiter.answer(answer.response)
+
+
+def _time_out(pending: _PendingStep) -> None:
+    _refuse(pending.answers, ErrorCode.REQUEST_TIMED_OUT)
+    pending.answers = ()
 
 
 def _refuse(answers: Sequence[Answer], error: ErrorCode) -> None:

@@ -201,6 +201,7 @@ class TestBroker:
                 wishes_changed=lambda: None,
                 on_role=self.groups.role_changed,
             )
+            self.groups.watch(self.replicas.suspected)
             light_tasks = LightTasks()
             working = [
                 group.create_task(each) for each in (sender.run(), self.failures.run(), light_tasks.run_until_cancelled())

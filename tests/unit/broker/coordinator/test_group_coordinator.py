@@ -171,6 +171,30 @@ def test_a_commit_that_is_not_replicated_in_time_reports_that() -> None:
     run(scenario, offsets_commit_timeout_ms="2000", replica_lag_time_max_ms="30000")
 
 
+def test_no_answer_waits_for_a_suspected_disk() -> None:
+    """A client's other answers come after these, on the same connection. The records stay, and what was answered with an
+    error takes effect once the disk goes on."""
+
+    async def scenario(cluster: Cluster) -> None:
+        [shard] = await start(cluster, [1])
+        world, disk = cluster.world, cluster.world.disk(path(1, "a"))
+        disk.hang()
+        began_ns = world.now_ns()
+        assert await commit(cluster, 1, 7) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert world.now_ns() - began_ns < 1.5 * NS_PER_S
+        began_ns = world.now_ns()
+        assert await commit(cluster, 1, 8) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await committed(cluster, 1) is ErrorCode.COORDINATOR_NOT_AVAILABLE, "the read waits for the commit"
+        assert world.now_ns() - began_ns < NS_PER_S // 10
+        disk.thaw()
+        await cluster.until(lambda: bool(world.events_named("log_dir_trusted")))
+        assert await committed(cluster, 1) == 8
+        assert await commit(cluster, 1, 9) is ErrorCode.NONE
+        assert coordinated(cluster, 1)[0].shard is shard
+
+    run(scenario, diskraft_log_dir_operation_timeout_ms="10000")
+
+
 def test_whoever_waits_is_answered_when_the_leadership_is_lost() -> None:
     """A member that waits for a rebalance and a commit that waits for a follower look for the new coordinator at once."""
 
