@@ -35,6 +35,7 @@ from broker.core.partition_replica import AlterPartitionResult, IsrProposal, Par
 from broker.core.replica_counts import ReplicaCounts
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.cleaner import Cleaner
+from broker.hosting.client_reads import ClientReads
 from broker.hosting.directory_logs import LoadedLog, close_directory
 from broker.hosting.fetchers import Fetchers
 from broker.hosting.hosted import Hosted, HostedDirectory
@@ -127,6 +128,7 @@ class Replicas:
         self._timers = NamedTimers(env)
         # The parts, each after those that it needs.
         self.suspected = self._make_suspected()
+        self.client_reads = ClientReads(self.suspected)
         self._upkeep = self._make_upkeep()
         self.cleaner = self._make_cleaner()
         self._reload = LogReload(env, self._hosted, self._timers, self._upkeep)

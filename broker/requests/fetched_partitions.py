@@ -17,10 +17,13 @@ at those that have changed (`Partition.fetch_watchers`). All others would be ans
    (KIP-73). Such a fetch waits until the quota allows more, and new bytes of that partition do not end the wait.
 """
 
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from broker.core.partition_replica import SessionClock
 from broker.core.replica_selector import ReplicaSelector, preferred_read_replica
+from broker.hosting.client_reads import DirectorySuspected
 from broker.hosting.partition import Partition
 from broker.hosting.purgatory import PartitionWatcher, WatchedPartitions
 from broker.hosting.readable_bytes import ReadIsolation
@@ -64,7 +67,7 @@ _NO_EPOCH = EpochEndOffset()
 _NO_LEADER = LeaderIdAndEpoch()
 _NO_SNAPSHOT = SnapshotId()
 
-_Reading = Awaitable[tuple[LogRead, Sequence[IndexedTransaction] | None]]
+_BeginReading = Callable[[], Coroutine[Any, Any, tuple[LogRead, Sequence[IndexedTransaction] | None]]]
 
 
 class FetchedPartition(PartitionWatcher):
@@ -396,7 +399,7 @@ class Fetch:
             )
             if reading is not None:
                 self._has_paused = True
-                await self._read(item, reading, upper_offset)
+                await self._read(item, partition, reading, upper_offset)
             self._size += item.size
             self._paced_size += item.size if item.is_paced else 0
             if reading is not None and item.is_outdated:
@@ -413,9 +416,9 @@ class Fetch:
 
     def _begin_to_read(
         self, item: FetchedPartition, log: Log, *, upper_offset: Offset, limit: int, whole_batch: bool
-    ) -> _Reading | None:
-        """Reads what is known in memory or in the page cache. Returns None if that is all; otherwise a coroutine that
-        reads the log, and the aborted transactions if the client asks for them and there may be any."""
+    ) -> _BeginReading | None:
+        """Reads what is known in memory or in the page cache. Returns None if that is all; otherwise what reads the log, and
+        the aborted transactions if the client asks for them and there may be any."""
         offset = item.wanted.fetch_offset
         is_committed = self._isolation is ReadIsolation.TXN_COMMITTED
         read: LogRead | None = None
@@ -429,12 +432,19 @@ class Fetch:
             item.take(read, upper_offset)
             return None
         if is_committed:
-            return log.read_with_aborted(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
-        return _without_aborted(log.read(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch))
+            return partial(
+                log.read_with_aborted, offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch
+            )
+        read_log = partial(log.read, offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
+        return partial(_without_aborted, read_log)
 
-    async def _read(self, item: FetchedPartition, reading: _Reading, upper_offset: Offset) -> None:
+    async def _read(
+        self, item: FetchedPartition, partition: Partition, begin_reading: _BeginReading, upper_offset: Offset
+    ) -> None:
         try:
-            read, aborted = await reading
+            read, aborted = await self._replicas.client_reads.read(partition.directory_id, begin_reading)
+        except DirectorySuspected:
+            item.is_left_out = True
         except (OffsetOutOfRange, LogDirError, LogClosed, BatchError) as error:
             # A deposed leader may have truncated its log meanwhile (rule 4). The client must not reset its offset for that.
             if not item.is_outdated:
@@ -552,8 +562,8 @@ def _data(index: int, aborted_transactions: list[AbortedTransaction] | None) -> 
     )
 
 
-async def _without_aborted(reading: Awaitable[LogRead]) -> tuple[LogRead, None]:
-    return await reading, None
+async def _without_aborted(read_log: Callable[[], Awaitable[LogRead]]) -> tuple[LogRead, None]:
+    return await read_log(), None
 
 
 def _code_of(error: Exception) -> ErrorCode:

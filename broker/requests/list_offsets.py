@@ -9,6 +9,9 @@ reaches the start of its epoch, the new leader answers OFFSET_NOT_AVAILABLE. Oth
 or could get the answer "not found" for a record that it has already read.
 """
 
+from functools import partial
+
+from broker.hosting.client_reads import DirectorySuspected
 from broker.hosting.partition import Partition
 from broker.hosting.readable_bytes import ReadIsolation
 from broker.hosting.replicas import Replicas
@@ -115,8 +118,8 @@ class ListOffsetsHandler:
         if may_go_back and wanted.timestamp == LATEST:
             return _not_available(context.api_version)
         try:
-            found = await _find(partition, wanted.timestamp, upper_offset)
-        except (LogDirError, LogClosed):
+            found = await self._find(partition, wanted.timestamp, upper_offset)
+        except (LogDirError, LogClosed, DirectorySuspected):
             return ErrorCode.KAFKA_STORAGE_ERROR
         except BatchError:
             return ErrorCode.CORRUPT_MESSAGE
@@ -126,6 +129,19 @@ class ListOffsetsHandler:
         answer.offset = found.offset
         answer.leader_epoch = found.leader_epoch
         return ErrorCode.NONE
+
+    async def _find(self, partition: Partition, timestamp: int, upper_offset: Offset) -> TimestampOffset:
+        """Searches below `upper_offset`. Offset and timestamp are -1 if no record is found."""
+        log = partition.log
+        if timestamp == LATEST:
+            return TimestampOffset(-1, upper_offset, _epoch_at(partition, upper_offset))
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return TimestampOffset(-1, log.log_start_offset, _epoch_at(partition, log.log_start_offset))
+        if timestamp in _REMOTE:
+            return _NOT_FOUND
+        search = log.offset_of_max_timestamp if timestamp == MAX_TIMESTAMP else partial(log.offset_for_timestamp, timestamp)
+        found = await self._replicas.client_reads.read(partition.directory_id, search)
+        return _NOT_FOUND if found is None or found.offset >= upper_offset else found
 
 
 def _isolation(request: ListOffsetsRequest) -> ReadIsolation:
@@ -143,22 +159,6 @@ def _not_available(api_version: int) -> ErrorCode:
     if api_version >= _OFFSET_NOT_AVAILABLE_FIRST_VERSION:
         return ErrorCode.OFFSET_NOT_AVAILABLE
     return ErrorCode.LEADER_NOT_AVAILABLE
-
-
-async def _find(partition: Partition, timestamp: int, upper_offset: Offset) -> TimestampOffset:
-    """Searches below `upper_offset`. Offset and timestamp are -1 if no record is found."""
-    log = partition.log
-    if timestamp == LATEST:
-        return TimestampOffset(-1, upper_offset, _epoch_at(partition, upper_offset))
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return TimestampOffset(-1, log.log_start_offset, _epoch_at(partition, log.log_start_offset))
-    if timestamp in _REMOTE:
-        return _NOT_FOUND
-    if timestamp == MAX_TIMESTAMP:
-        found = await log.offset_of_max_timestamp()
-    else:
-        found = await log.offset_for_timestamp(timestamp)
-    return _NOT_FOUND if found is None or found.offset >= upper_offset else found
 
 
 def _epoch_at(partition: Partition, offset: Offset) -> LeaderEpoch:

@@ -217,6 +217,11 @@ class LogDir(ABC):
         completed."""
 
     @abstractmethod
+    def give_up_regions(self) -> None:
+        """Aborts the connections that wait for a region of this directory to be read, because their peers should not wait
+        for a disk that hangs. Neither the directory nor `on_error` is affected."""
+
+    @abstractmethod
     def truncate(self, file: LogFile, size: int) -> Awaitable[None]: ...
 
     @abstractmethod

@@ -133,6 +133,8 @@ class RealLogDir(LogDir):
         # The region that was read last from the page cache, and its bytes: an append goes to all replicas and consumers at
         # the end of the log. The reference is weak, because a region keeps its file open.
         self._last_resident: tuple[weakref.ref[RealFileRegion], bytearray] | None = None
+        # The reads of regions that connections wait for. A dict used as an ordered set.
+        self._region_reads: dict[asyncio.Future[Any], None] = {}
         self._directory = HeldDirectory(path, process)
         self._threads = DiskThreads(self._directory, loop, self._settle, self._threads_left)
         # The operations that are queued or running. Invariant: every operation in a lane was passed to a thread, except the
@@ -435,7 +437,15 @@ class RealLogDir(LogDir):
 
     def read_region(self, region: RealFileRegion, position: int, size: int) -> "asyncio.Future[bytes]":
         """Reads part of a region on the reader thread. Errors are reported like those of any other operation."""
-        return self._read("region", region.file, position, size)
+        read = self._read("region", region.file, position, size)
+        self._region_reads[read] = None
+        read.add_done_callback(self._region_reads.pop)
+        return read
+
+    def give_up_regions(self) -> None:
+        # The operations keep their places in the lane (disk_lanes.py), so the directory stays as silent as it is.
+        for read in self._region_reads:
+            _reject(read, LogDirError(self.path, "region", errno.ETIMEDOUT, detail="the directory is suspected of hanging"))
 
     def region_failed(self, region: RealFileRegion, error: OSError) -> None:
         """Reports an error from sendfile that came from the file and not from the socket."""

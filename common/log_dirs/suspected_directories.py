@@ -59,3 +59,6 @@ class SuspectedDirectories:
             )
             for on_suspected in self._listeners:
                 on_suspected(directory_id)
+        for directory_id in self._suspicion.suspected:
+            # Also those that were begun since the last look.
+            self._log_dirs[directory_id].give_up_regions()

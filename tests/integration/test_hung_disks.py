@@ -1,7 +1,9 @@
 """Disks that hang (fsfreeze, or blocks that never complete): threads block in the kernel where no signal reaches them, and
 other disks must not be affected."""
 
+import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,9 +13,9 @@ import pytest
 from tests.hanging_disks import frozen, hanging
 from tests.integration.cluster import WatchedCluster, is_listening, remake_disk, until, watched_cluster
 from tests.integration.endings import assert_gone_while_stuck, can_lock, connected
-from tests.integration.traffic import Writer, assert_nothing_lost
+from tests.integration.traffic import Reader, Writer, assert_nothing_lost, write_some
 from tests.interop.topics import create_topic
-from tools.lab.disk_lab import kill_disk
+from tools.lab.disk_lab import heal_disk, kill_disk
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("loop_disks")]
 
@@ -112,6 +114,46 @@ def test_a_producer_goes_on_with_the_other_disks_while_one_hangs(tmp_path: Path)
         assert pause < deadline_ms / 1000 / 10
         assert not any(event["event"] == "log_dir_offline" for event in broker.events())
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(PARTITIONS))
+
+
+@pytest.mark.usefixtures("faulty_disks")
+def test_a_consumer_goes_on_with_the_other_disks_while_one_hangs(tmp_path: Path) -> None:
+    """One consumer reads from all disks, from the beginning. The reads of one disk never end, and nothing of it is in the
+    page cache. The consumer gets the records of the other disk although the first answer had begun to wait for that one, and
+    the rest once the disk goes on."""
+    deadline_ms = 60_000
+    overrides = OVERRIDES | {"diskraft.log.dir.operation.timeout.ms": str(deadline_ms)}
+
+    def with_blocks_that_can_hang(cluster: WatchedCluster) -> None:
+        remake_disk(cluster.broker(1).files.data_dirs[1], size_mib=256, faulty=True)
+        cluster.format(cluster.broker(1))
+
+    with watched_cluster(tmp_path, brokers=1, disks=2, overrides=overrides, prepare=with_blocks_that_can_hang) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=1)
+        broker = cluster.broker(1)
+        hung = Path(broker.files.data_dirs[1])
+        waiting = {int(folder.name.rpartition("-")[2]) for folder in hung.glob(f"{TOPIC}-*")}
+        assert 0 < len(waiting) < PARTITIONS
+        promises = write_some(cluster.bootstrap, TOPIC, partitions=PARTITIONS, count=9000, size=1000)
+        forget_pages(hung)
+        with hanging(hung), Reader(cluster.bootstrap, TOPIC, partitions=PARTITIONS) as reader:
+            began = time.monotonic()
+            reader.wait_for({place: number for place, number in promises.items() if place[0] not in waiting})
+            pause = time.monotonic() - began
+            assert not reader.found.keys() >= promises.keys(), "no read has hung"
+            heal_disk(hung)
+            reader.wait_for(promises)
+        print(f"the records of the healthy disk came after {pause:.2f} s")
+        assert pause < deadline_ms / 1000 / 10
+        assert not any(event["event"] == "log_dir_offline" for event in broker.events())
+
+
+def forget_pages(log_dir: Path) -> None:
+    """Drops what the page cache has of the segments in this directory."""
+    for path in log_dir.glob("*/*.log"):
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def fenced_reason(cluster: WatchedCluster) -> str:

@@ -235,6 +235,8 @@ class SimulatedLogDir(LogDir):
         self._offline: LogDirError | None = None
         # The operations that have neither ended nor expired, in queue order.
         self._pending: dict[Operation, None] = {}
+        # What connections wait for while regions are read.
+        self._region_reads: dict[asyncio.Future[bytes], None] = {}
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._deadline_timer_at_ns = 0
         # When an operation was finished last.
@@ -726,7 +728,29 @@ class SimulatedLogDir(LogDir):
             self.disk.require_readable(region.file.node, region.position)
             return region.content()
 
-        return self._queue("region", region.file.name, effect)
+        read = self._queue("region", region.file.name, effect)
+        # Another future than that of the operation, which goes on if the connection gives up.
+        loaded: asyncio.Future[bytes] = self._loop.create_future()
+        self._region_reads[loaded] = None
+        read.add_done_callback(lambda _: self._region_was_read(read, loaded), context=self._owner.context.copy())
+        return loaded
+
+    def _region_was_read(self, read: asyncio.Future[bytes], loaded: asyncio.Future[bytes]) -> None:
+        self._region_reads.pop(loaded, None)
+        if loaded.done():
+            return
+        if read.cancelled():
+            loaded.cancel()
+        elif (error := read.exception()) is not None:
+            assert isinstance(error, LogDirError)
+            self._fail(loaded, error)
+        else:
+            loaded.set_result(read.result())
+
+    def give_up_regions(self) -> None:
+        given_up, self._region_reads = self._region_reads, {}
+        for loaded in given_up:
+            self._fail(loaded, LogDirError(self.path, "region", errno.ETIMEDOUT, detail="the directory is suspected"))
 
     def truncate(self, file: LogFile, size: int) -> Awaitable[None]:
         def effect(node: FileNode) -> None:

@@ -9,8 +9,10 @@ import pytest
 from common.environment.interface import LogDirError
 from common.ids import NO_LEADER, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
+from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from common.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.time_units import NS_PER_S
 from tests.unit.broker.cluster import TOPIC, Cluster, TestBroker, at_once, batch, directory, path, run
@@ -257,6 +259,85 @@ def test_nobody_waits_for_a_suspected_disk() -> None:
         assert len(world.events_named("log_dir_suspected")) == 1
 
     run(scenario)
+
+
+def test_reads_that_a_disk_does_not_finish_are_given_up() -> None:
+    """A fetch and a search by time have begun to read from a disk when it hangs. They end when the disk is suspected: the
+    fetch without its records, the search with an error that clients retry. What is asked later is answered at once."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        [hung], [alive] = on_disk(cluster, "a"), on_disk(cluster, "b")
+        cluster.controller.configure("segment.bytes", "250")
+        for index in (hung, alive):
+            for number in range(8):
+                assert (await cluster.produce(1, f"v{number}", index=index)).error_code == ErrorCode.NONE
+        world, disk = cluster.world, cluster.world.disk(path(1, "a"))
+        # After a restart, where the second batch of an older segment begins has to be read.
+        await cluster.stop(1)
+        await cluster.start(1, "ab")
+        for index in (hung, alive):
+            await cluster.started(index)
+        wanted = [FetchPartition(partition=index, fetch_offset=3, partition_max_bytes=100) for index in (hung, alive)]
+        fetch = FetchRequest(
+            max_wait_ms=1000, min_bytes=1, max_bytes=1000, topics=[FetchTopic(topic_id=TOPIC, partitions=wanted)]
+        )
+        times = [ListOffsetsPartition(partition_index=index, timestamp=1) for index in (hung, alive)]
+        search = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=times)])
+
+        async def ask() -> tuple[dict[int, tuple[int, bool]], dict[int, tuple[int, int]]]:
+            fetched, found = await asyncio.gather(cluster.request(1, fetch), cluster.request(1, search))
+            return (
+                {each.partition_index: (each.error_code, len(each.records) > 0) for each in fetched.responses[0].partitions},
+                {each.partition_index: (each.error_code, each.offset) for each in found.topics[0].partitions},
+            )
+
+        disk.hang()
+        begun_ns = world.now_ns()
+        expected = (
+            {hung: (ErrorCode.NONE, False), alive: (ErrorCode.NONE, True)},
+            {hung: (ErrorCode.KAFKA_STORAGE_ERROR, -1), alive: (ErrorCode.NONE, 0)},
+        )
+        assert await ask() == expected
+        assert 1_000_000_000 < world.now_ns() - begun_ns < 1_300_000_000
+        begun_ns = world.now_ns()
+        assert await ask() == expected
+        assert world.now_ns() - begun_ns < 100_000_000
+        disk.thaw()
+        await cluster.until(lambda: bool(world.events_named("log_dir_trusted")))
+        assert await ask() == (
+            {hung: (ErrorCode.NONE, True), alive: (ErrorCode.NONE, True)},
+            {hung: (ErrorCode.NONE, 0), alive: (ErrorCode.NONE, 0)},
+        )
+
+    run(scenario, diskraft_log_dir_operation_timeout_ms="10000")
+
+
+def test_a_connection_ends_that_sends_what_a_disk_does_not_read() -> None:
+    """The answer has begun to leave when the disk hangs, and everything behind it on this connection would wait. On a new
+    connection, the client gets the records of the other disk."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        [hung], [alive] = on_disk(cluster, "a"), on_disk(cluster, "b")
+        for index in (hung, alive):
+            assert (await cluster.produce(1, "v", index=index)).error_code == ErrorCode.NONE
+        wanted = [FetchPartition(partition=index) for index in (hung, alive)]
+        both = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[FetchTopic(topic_id=TOPIC, partitions=wanted)])
+        cluster.world.disk(path(1, "a")).hang()
+        begun_ns = cluster.world.now_ns()
+        with pytest.raises(ExceptionGroup) as ended:
+            await cluster.request(1, both)
+        assert ended.group_contains(ChannelError)
+        assert 1_000_000_000 < cluster.world.now_ns() - begun_ns < 1_300_000_000
+        fetched = (await cluster.request(1, both)).responses[0].partitions
+        assert {each.partition_index: len(each.records) > 0 for each in fetched} == {hung: False, alive: True}
+        cluster.world.disk(path(1, "a")).thaw()
+        await cluster.until(lambda: bool(cluster.world.events_named("log_dir_trusted")))
+        assert await cluster.read_all(1, index=hung) == ["v"]
+        assert cluster.world.events_named("log_dir_offline") == []
+
+    run(scenario, diskraft_log_dir_operation_timeout_ms="10000")
 
 
 @pytest.mark.parametrize("acks", [0, -1])

@@ -766,6 +766,35 @@ async def test_a_hung_read_of_a_region_ends_at_its_deadline(
     await log_dir.released
 
 
+async def test_a_region_that_is_given_up_ends_its_connection_only(
+    pair: Pair, log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory is as silent as before and not blamed. Once the disk goes on, it serves as if nothing had happened."""
+    gate, began = threading.Event(), threading.Event()
+    monkeypatch.setattr(PageCache, "is_resident", lambda *_: False)
+    file = await written_file(log_dir, b"0123456789")
+
+    def hanging(fd: int, size: int, position: int) -> bytes:
+        began.set()
+        assert gate.wait(30)
+        return os.pread(fd, size, position)
+
+    monkeypatch.setattr(disk_operations, "_pread", hanging)
+    reports = Reports(log_dir, offline=False)
+    pair.connection.send([b"header", log_dir.region(file, 0, 10)])
+    await asyncio.to_thread(began.wait, 30)
+    before_ns = log_dir.silence_ns
+    log_dir.give_up_regions()
+    await pair.recorder.until("lost")
+    assert "suspected of hanging" in str(pair.recorder.lost[0])
+    assert log_dir.silence_ns > before_ns > 0
+    log_dir.give_up_regions()
+    gate.set()
+    assert await log_dir.read(file, 0, 10) == b"0123456789"
+    assert log_dir.silence_ns == 0
+    assert reports.codes == []
+
+
 # --- listening and connecting ----------------------------------------------------------------------------------------
 async def connected(
     env: RealEnvironment, receiver_class: type[Recorder] = Recorder, *, host: str = "127.0.0.1", to: str = "127.0.0.1"
