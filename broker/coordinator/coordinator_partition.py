@@ -128,7 +128,8 @@ class CoordinatorPartition(Generic[S]):
 
     def partition_changed(self) -> None:
         """Ends the pause before the next load if the ISR has enough members. Call it when the ISR or min.insync.replicas may
-        have changed."""
+        have changed, or what is known of the followers' directories."""
+        self.look_for_hung_directories()
         if not self.partition.has_enough_in_sync():
             return
         self._retry_ns = _RETRY_MIN_NS
@@ -136,10 +137,13 @@ class CoordinatorPartition(Generic[S]):
             self._cancel_retry()
             self._begin_load()
 
-    def directory_suspected(self) -> None:
-        """Answers what waits for the directory of the partition, because it may hang."""
-        if self._open is not None:
+    def look_for_hung_directories(self) -> None:
+        """Answers what waits if the directory of the partition, or that of a follower, may hang."""
+        if self._open is not None and self._is_held_up():
             self._open.give_up_waiting()
+
+    def _is_held_up(self) -> bool:
+        return self.partition.directory_id in self._suspected or self.partition.replica.is_held_up
 
     def close(self, error: ErrorCode) -> None:
         """Ends the work: this broker no longer leads the partition. Everything that waits is refused with `error`."""
@@ -219,7 +223,7 @@ class CoordinatorPartition(Generic[S]):
             if not result.done():
                 result.set_result(error)
 
-        give_up = self.partition.wait_until_replicated(end_offset, end_wait)
+        give_up = self.partition.wait_until_replicated(end_offset, end_wait, is_patient=True)
         try:
             error = await result
         finally:
@@ -237,7 +241,7 @@ class CoordinatorPartition(Generic[S]):
             commit_timeout_ns=self._settings.commit_timeout_ns,
             on_failed=self._failed,
             send_markers=lambda due: self._send_markers(self, due),
-            is_suspected=lambda: self.partition.directory_id in self._suspected,
+            is_held_up=self._is_held_up,
         )
         self._expire_later()
         self._open.open()

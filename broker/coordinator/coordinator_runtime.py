@@ -61,7 +61,7 @@ class CoordinatorRuntime(Generic[S]):
     def _directory_suspected(self, directory_id: DirectoryId) -> None:
         for each in self._partitions.values():
             if each.partition.directory_id == directory_id:
-                each.directory_suspected()
+                each.look_for_hung_directories()
 
     def role_changed(self, partition: Partition) -> None:
         """Loads or unloads a partition whose role may have changed. If it has not, the ISR may have."""

@@ -53,8 +53,8 @@ class _Timer:
 
 class OpenShard(Generic[S]):
     """See the module docstring. `on_failed` is called once, with the error of the append that ended the shard.
-    `send_markers` gets the markers that a step makes due, once the step is replicated. `is_suspected` tells whether the
-    directory of the partition is suspected of hanging."""
+    `send_markers` gets the markers that a step makes due, once the step is replicated. `is_held_up` tells whether the
+    partition's directory, here or at a follower, is suspected of hanging."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class OpenShard(Generic[S]):
         commit_timeout_ns: int,
         on_failed: Callable[[ErrorCode], None],
         send_markers: Callable[[MarkersDue], None],
-        is_suspected: Callable[[], bool],
+        is_held_up: Callable[[], bool],
     ) -> None:
         self._env = env
         self._partition = partition
@@ -73,7 +73,7 @@ class OpenShard(Generic[S]):
         self._commit_timeout_ns = commit_timeout_ns
         self._on_failed = on_failed
         self._send_markers = send_markers
-        self._is_suspected = is_suspected
+        self._is_held_up = is_held_up
         # The steps whose answers are not given yet, in their order. Their deadlines ascend.
         self._pending: deque[_PendingStep] = deque()
         self._timers: dict[tuple[str, ...], _Timer] = {}
@@ -121,7 +121,7 @@ class OpenShard(Generic[S]):
             return
         deadline_ns = self._env.now_ns() + self._commit_timeout_ns
         pending = _PendingStep(step.answers, step.markers_due, deadline_ns, is_done=not has_records)
-        if self._is_suspected():
+        if self._is_held_up():
             _time_out(pending)
         self._pending.append(pending)
         if self._cancel_deadline is None:
@@ -177,7 +177,7 @@ class OpenShard(Generic[S]):
 
     def _written(self, pending: _PendingStep, end_offset: Offset) -> None:
         if not self.is_closed:
-            self._partition.wait_until_replicated(end_offset, partial(self._replicated, pending))
+            self._partition.wait_until_replicated(end_offset, partial(self._replicated, pending), is_patient=True)
 
     def _replicated(self, pending: _PendingStep, error: ErrorCode) -> None:
         if self.is_closed:
@@ -206,7 +206,7 @@ class OpenShard(Generic[S]):
     # --- the deadline of the steps ---------------------------------------------------------------------------------
 
     def give_up_waiting(self) -> None:
-        """Answers every step that waits, because the directory is suspected (rule 4)."""
+        """Answers every step that waits, because a directory is suspected (rule 4)."""
         for pending in self._pending:
             _time_out(pending)
 

@@ -18,6 +18,9 @@ counts once the kernel has it, so nothing unwritten is acknowledged or read.
    and newer metadata about the partition or the follower's broker ends it.
 5. Easy to get wrong: a proposal may be dropped only when its fate is known: metadata with a *higher* partition epoch or a
    new leader epoch was applied, or the controller answered that it accepted the change or changed nothing.
+6. A follower whose directory is suspected of hanging asks for no bytes at all. While it is in the ISR, acks=all is held up,
+   and whoever waits for it is better off with an error: the answers behind it may have nothing to do with that disk. The ISR
+   stays as it is until the follower has lagged for too long or its directory is offline.
 """
 
 from collections.abc import Callable, Iterator
@@ -210,6 +213,8 @@ class PartitionReplica:
     # The ISR change in flight. Invariant: only a leader has one, with its current leader epoch. Changes when: see rule 5.
     proposal: IsrProposal | None = None
     followers: dict[BrokerId, FollowerState] = field(default_factory=dict)
+    # The followers that take nothing for now (rule 6). Changes when: they fetch, a leader epoch begins.
+    halted_followers: set[BrokerId] = field(default_factory=set)
 
     log_start_offset: Offset = _ZERO
     log_end_offset: Offset = _ZERO
@@ -236,6 +241,7 @@ class PartitionReplica:
         if is_new_epoch:
             self.leader_epoch_start_offset = leader_epoch_start_offset
             self.followers = {}
+            self.halted_followers.clear()
         effects: list[Effect] = []
         if not is_new_epoch and self.proposal is not None and sorted(self.proposal.isr) == sorted(partition.isr):
             # The metadata with the accepted ISR arrived before the controller's answer.
@@ -327,12 +333,18 @@ class PartitionReplica:
         broker_epoch: BrokerEpoch,
         now_ns: int,
         clock: SessionClock | None = None,
+        is_halted: bool = False,
     ) -> list[Effect]:
         """Notes that a follower asked for `fetch_offset`, so the follower has written everything below that offset. If the
-        fetch belongs to a session, its `clock` gives the times of later fetches that do not name the partition."""
+        fetch belongs to a session, its `clock` gives the times of later fetches that do not name the partition. A follower
+        that `is_halted` asked for no bytes (rule 6)."""
         follower = self.followers.get(broker_id)
         if self.role is not Role.LEADER or follower is None or self.is_stale_fetch(broker_id, broker_epoch):
             return []
+        if is_halted:
+            self.halted_followers.add(broker_id)
+        else:
+            self.halted_followers.discard(broker_id)
         follower.take_over_clock(self.log_end_offset)
         follower.clock = clock
         if fetch_offset >= self.log_end_offset:
@@ -345,7 +357,8 @@ class PartitionReplica:
         follower.leader_end_at_last_fetch = self.log_end_offset
         follower.broker_epoch = broker_epoch
         # Expand first, so that the maximal ISR contains the new member when the high watermark is computed.
-        return self._maybe_expand_isr(broker_id, follower, now_ns) + self._maybe_advance_high_watermark(now_ns)
+        expansion = [] if is_halted else self._maybe_expand_isr(broker_id, follower, now_ns)
+        return expansion + self._maybe_advance_high_watermark(now_ns)
 
     def left_session(self, clock: SessionClock) -> None:
         """Notes that the partition is no longer part of the session with this clock, so its later fetches do not count."""
@@ -551,6 +564,11 @@ class PartitionReplica:
         """Whether acks=all may be served. Only the ISR recorded by the controller counts, not the proposed one."""
         in_sync = len(self.committed_isr)
         return in_sync >= self.min_insync_replicas or in_sync >= self.min_isr
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether acks=all waits for a follower whose disk may hang (rule 6)."""
+        return bool(self.halted_followers) and not self.halted_followers.isdisjoint(self.maximal_isr)
 
     def acks_all_result(self, required_offset: Offset) -> ErrorCode | None:
         """Returns the answer for an append that ends at `required_offset`; None while it is not replicated yet."""

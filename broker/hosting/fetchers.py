@@ -17,6 +17,7 @@ from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
 from common.environment.interface import Environment
 from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, TopicIdPartition
+from common.log_dirs.suspected_directories import SuspectedDirectories
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 
@@ -41,6 +42,7 @@ class Fetchers:
         traffic: Traffic,
         task_group: asyncio.TaskGroup,
         upkeep: Upkeep,
+        suspected: SuspectedDirectories,
     ) -> None:
         self._state = state
         self._listener_name = listener_name
@@ -57,6 +59,8 @@ class Fetchers:
             task_group=task_group,
             upkeep=upkeep,
         )
+        self._suspected = suspected
+        suspected.subscribe(self._directory_suspected, self._directory_trusted)
         # The running fetchers and the addresses they connect to. Invariant: between calls, every fetcher has at least one
         # partition.
         self._fetchers: dict[_FetcherKey, tuple[Address, ReplicaFetcher]] = {}
@@ -91,6 +95,16 @@ class Fetchers:
             if directory == directory_id:
                 self._stop((leader, directory))
 
+    def _directory_suspected(self, directory_id: DirectoryId) -> None:
+        for (_, directory), (_, fetcher) in self._fetchers.items():
+            if directory == directory_id:
+                fetcher.halt()
+
+    def _directory_trusted(self, directory_id: DirectoryId) -> None:
+        for (_, directory), (_, fetcher) in self._fetchers.items():
+            if directory == directory_id:
+                fetcher.resume()
+
     def stop_all(self) -> None:
         for key in list(self._fetchers):
             self._stop(key)
@@ -115,8 +129,10 @@ class Fetchers:
         return fetcher
 
     def _start(self, key: _FetcherKey, address: Address) -> ReplicaFetcher:
-        leader, _ = key
+        leader, directory_id = key
         fetcher = self._new_fetcher(leader_id=leader, connect=lambda: self._connect(*address))
+        if directory_id in self._suspected:
+            fetcher.halt()
         self._task_group.create_task(fetcher.run(), name=f"replica-fetcher-{leader}")
         return fetcher
 

@@ -624,14 +624,19 @@ class Partition:
         """Notes that a producer or a consumer begins to wait for the high watermark."""
         self._followers_wake.hurry()
 
-    def wait_until_replicated(self, end_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None] | None:
+    def wait_until_replicated(
+        self, end_offset: Offset, on_done: Callable[[ErrorCode], None], *, is_patient: bool = False
+    ) -> Callable[[], None] | None:
         """Calls `on_done` with NONE once the whole ISR has everything below `end_offset`, or with an error once this broker
-        can no longer acknowledge that. If the result is known already, calls `on_done` at once and returns None. Otherwise
-        returns a function that cancels the wait."""
+        can no longer acknowledge that. Unless the caller `is_patient`, the error is REQUEST_TIMED_OUT while the disk of a
+        follower may hang. If the result is known already, calls `on_done` at once and returns None. Otherwise returns a
+        function that cancels the wait."""
         result = self.gone if self.gone is not ErrorCode.NONE else self.replica.acks_all_result(end_offset)
+        if result is None and self.replica.is_held_up and not is_patient:
+            result = ErrorCode.REQUEST_TIMED_OUT
         if result is None:
             self.note_wait()
-            return self._replication_waiters.add(end_offset, on_done)
+            return self._replication_waiters.add(end_offset, on_done, is_patient=is_patient)
         on_done(result)
         return None
 
@@ -643,8 +648,11 @@ class Partition:
         log_start_offset: Offset,
         broker_epoch: BrokerEpoch,
         clock: SessionClock | None,
+        is_halted: bool = False,
     ) -> None:
-        """Notes that a follower has everything below `fetch_offset`. Without a session, `clock` is None."""
+        """Notes that a follower has everything below `fetch_offset`. Without a session, `clock` is None. A follower that
+        `is_halted` takes nothing, because its disk may hang."""
+        was_held_up = self.replica.is_held_up
         self._carry_out(
             self.replica.follower_fetched(
                 broker_id,
@@ -653,8 +661,13 @@ class Partition:
                 broker_epoch=broker_epoch,
                 now_ns=self._env.now_ns(),
                 clock=clock,
+                is_halted=is_halted,
             )
         )
+        if self.replica.is_held_up and not was_held_up:
+            self._replication_waiters.complete_impatient(ErrorCode.REQUEST_TIMED_OUT)
+            # A coordinator answers what waits for its records.
+            self._on_role(self)
         if self._low_watermark_watchers:
             self._note_low_watermark()
 

@@ -34,16 +34,19 @@ class ReplicationWaiters:
     """The appends to one partition that are waiting for the high watermark to reach their end."""
 
     def __init__(self) -> None:
-        # The end offset and the callback of each waiting append. Invariant: the offsets ascend.
-        self._waiting: deque[tuple[Offset, Callable[[ErrorCode], None]]] = deque()
+        # The end offset and the callback of each waiting append, and whether it waits for a hung follower, too. Invariant:
+        # the offsets ascend.
+        self._waiting: deque[tuple[Offset, Callable[[ErrorCode], None], bool]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, required_offset: Offset, on_done: Callable[[ErrorCode], None]) -> Callable[[], None]:
-        """Calls `on_done` once, when the high watermark has reached the offset or can no longer do so. Returns a function
-        that cancels the wait."""
-        waiting = (required_offset, on_done)
+    def add(
+        self, required_offset: Offset, on_done: Callable[[ErrorCode], None], *, is_patient: bool = False
+    ) -> Callable[[], None]:
+        """Calls `on_done` once, when the high watermark has reached the offset or can no longer do so, or in
+        `complete_impatient`. Returns a function that cancels the wait."""
+        waiting = (required_offset, on_done, is_patient)
         index = len(self._waiting)
         # Appends are written in order, but the duplicate of an earlier batch ends before appends that already wait.
         while index and self._waiting[index - 1][0] > required_offset:
@@ -61,13 +64,20 @@ class ReplicationWaiters:
         """Answers all appends that end beyond `end_offset` with `error`: the log no longer holds them."""
         lost = [each for each in self._waiting if each[0] > end_offset]
         self._waiting = deque(each for each in self._waiting if each[0] <= end_offset)
-        for _, on_done in lost:
+        for _, on_done, _ in lost:
+            on_done(error)
+
+    def complete_impatient(self, error: ErrorCode) -> None:
+        """Answers the appends that are not patient with `error`: their records stay, but may take long to be replicated."""
+        ended = [each for each in self._waiting if not each[2]]
+        self._waiting = deque(each for each in self._waiting if each[2])
+        for _, on_done, _ in ended:
             on_done(error)
 
     def complete_all(self, error: ErrorCode) -> None:
         """Answers all appends with `error`: this broker can no longer acknowledge them."""
         waiting, self._waiting = self._waiting, deque()
-        for _, on_done in waiting:
+        for _, on_done, _ in waiting:
             on_done(error)
 
 

@@ -22,15 +22,20 @@ connection, so a hung disk stalls only the replicas on it.
    nothing to fetch or the leader does not answer.
 8. A partition whose log must be cut or emptied is left out of the fetches meanwhile, in a task beside `run`. Otherwise the
    others would wait for its disk, and for file descriptors while the process has none left.
+9. While the directory is suspected of hanging, nothing is fetched. The leader is told with a request beside the session that
+   asks for no bytes of any partition, so that it need not let its producers wait (`PartitionReplica.is_held_up`). Apache
+   Kafka's brokers take it for one more fetch. Afterwards a new session names everything again.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
+from broker.core.fetch_session_cache import FINAL_EPOCH
 from broker.core.fetcher_session import FetcherSession, SessionRequest
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
@@ -45,6 +50,7 @@ from common.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
     ReplicaState,
 )
@@ -167,6 +173,14 @@ class ReplicaFetcher:
         self._troubled: deque[tuple[_Followed, Callable[[], Awaitable[None]]]] = deque()
         self._is_mending = False
         self._is_stopped = False
+        # Rule 9: whether the directory is suspected, the partitions of which the leader is to be told that, and whether this
+        # is about to happen. Invariant: no partition is untold unless it is about to happen.
+        self._is_halted = False
+        self._untold: dict[TopicIdPartition, None] = {}
+        self._is_telling = False
+        # How many of these requests are not answered. A new session waits for them: if the leader handled one of them last,
+        # it would take the follower for halted from then on.
+        self._notices_left = 0
         self._wake = asyncio.Event()
         self._channel_backoff_ns = _FIRST_BACKOFF_NS
         # The failures that were logged, so that retries do not repeat them. Empty when the leader has answered.
@@ -193,6 +207,8 @@ class ReplicaFetcher:
         # append has ended.
         partition.on_fetch_changed = lambda: self._partition_changed(partition.key)
         self._partition_changed(partition.key)
+        if self._is_halted:
+            self._tell_soon([partition.key])
 
     def remove(self, partition: Partition) -> None:
         """Stops following. A response in flight has no effect on this partition any more."""
@@ -201,6 +217,50 @@ class ReplicaFetcher:
             del self._followed[partition.key]
             self._changed[partition.key] = None
             partition.on_fetch_changed = None
+
+    def halt(self) -> None:
+        """Fetches nothing until `resume` (rule 9)."""
+        self._is_halted = True
+        # The answers to what is under way have no effect any more.
+        self._session.failed()
+        self._tell_soon(self._followed)
+
+    def resume(self) -> None:
+        """Goes on after `halt`."""
+        self._is_halted = False
+        self._untold.clear()
+        self._session.failed()
+        self._changed.update(dict.fromkeys(self._followed))
+        self._end_rounds("")
+        self._wake.set()
+
+    def _tell_soon(self, keys: Iterable[TopicIdPartition]) -> None:
+        self._untold.update(dict.fromkeys(keys))
+        if not self._is_telling:
+            self._is_telling = True
+            self._env.call_at(self._env.now_ns() + _OVERTAKING_DELAY_NS, self._tell)
+
+    def _tell(self) -> None:
+        """Asks the leader for no bytes of the partitions of which it has to be told, or of the first ones."""
+        self._is_telling = False
+        keys = [*islice(self._untold, _ADDED_MAX)]
+        topics: dict[TopicId, FetchTopic] = {}
+        for key in keys:
+            del self._untold[key]
+            followed = self._followed.get(key)
+            if followed is not None and self._is_current(followed):
+                topic = topics.setdefault(key.topic_id, FetchTopic(topic_id=key.topic_id))
+                topic.partitions.append(self._wanted(followed, bytes_max=0))
+        if topics:
+            beside = SessionRequest(-1, 0, FINAL_EPOCH, [*topics.values()], [])
+            self._notices_left += 1
+            self._post(beside, max_wait_ms=0, on_answer=self._told)
+        if self._untold:
+            self._tell_soon(())
+
+    def _told(self, _answer: object) -> None:
+        self._notices_left -= 1
+        self._wake.set()
 
     def stop(self) -> None:
         """Ends `run` at its next step. We never cancel the task, because a truncation that has begun must complete."""
@@ -250,6 +310,9 @@ class ReplicaFetcher:
         """Fetches until stopped."""
         while not self._is_stopped:
             self._wake.clear()
+            if self._is_halted or self._notices_left:
+                await self._wake.wait()
+                continue
             self._look_at_changed()
             if not len(self._session):
                 await self._wait_until_ready()
@@ -275,7 +338,7 @@ class ReplicaFetcher:
         """Takes the answers that have come. Sends the next request when the last append has ended."""
         while self._answers and not self._appends_left:
             self._take(*self._answers.popleft())
-        if self._rounds_end is None or self._appends_left:
+        if self._rounds_end is None or self._appends_left or self._is_halted:
             return
         if self._unanswered:
             if self._changed:
@@ -320,7 +383,7 @@ class ReplicaFetcher:
                 self._await_syncs(followed)
                 self._session.forget(key)
             elif followed is not None and self._is_ready(followed, now_ns):
-                self._session.ask(key, self._wanted(followed, now_ns))
+                self._session.ask(key, self._wanted(followed, bytes_max=self._bytes_max(followed, now_ns)))
                 added += is_new
             else:
                 self._session.forget(key)
@@ -351,11 +414,12 @@ class ReplicaFetcher:
         if self._followed.get(followed.partition.key) is followed:
             self._partition_changed(followed.partition.key)
 
-    def _wanted(self, followed: _Followed, now_ns: int) -> FetchPartition:
-        partition, log = followed.partition, followed.partition.log
+    def _bytes_max(self, followed: _Followed, now_ns: int) -> int:
         bytes_max = self._settings.partition_max_bytes
-        if partition.replica.is_paced:
-            bytes_max = min(bytes_max, self._quota.allowed_bytes(now_ns))
+        return min(bytes_max, self._quota.allowed_bytes(now_ns)) if followed.partition.replica.is_paced else bytes_max
+
+    def _wanted(self, followed: _Followed, *, bytes_max: int) -> FetchPartition:
+        partition, log = followed.partition, followed.partition.log
         return FetchPartition(
             partition=partition.index,
             current_leader_epoch=followed.leader_epoch,
@@ -389,10 +453,13 @@ class ReplicaFetcher:
 
     def _fetch(self, request: SessionRequest) -> None:
         self._unanswered[request.number] = request
+        self._post(request, max_wait_ms=self._wait_ms(request), on_answer=partial(self._answered, request))
+
+    def _post(self, request: SessionRequest, *, max_wait_ms: int, on_answer: OnAnswer) -> None:
         epoch = self._broker_epoch()
         message = FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=-1 if epoch is None else epoch),
-            max_wait_ms=self._wait_ms(request),
+            max_wait_ms=max_wait_ms,
             min_bytes=self._settings.min_bytes,
             max_bytes=self._settings.response_max_bytes,
             session_id=request.session_id,
@@ -406,7 +473,7 @@ class ReplicaFetcher:
             message,
             version=FETCH_VERSION,
             deadline_ns=self._env.now_ns() + self._settings.request_timeout_ns,
-            on_answer=partial(self._answered, request),
+            on_answer=on_answer,
         )
 
     def _wait_ms(self, request: SessionRequest) -> int:

@@ -430,6 +430,7 @@ class Replicas:
             traffic=self.traffic,
             task_group=self._task_group,
             upkeep=self._upkeep,
+            suspected=self.suspected,
         )
 
     def _make_moves(self) -> Moves:

@@ -349,6 +349,7 @@ class Fetch:
             log_start_offset=Offset(wanted.log_start_offset),
             broker_epoch=self._replica_epoch,
             clock=self._clock,
+            is_halted=wanted.partition_max_bytes == 0,
         )
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -375,7 +376,8 @@ class Fetch:
             upper_offset = partition.readable_end(self._isolation)
             if item.wanted.fetch_offset >= upper_offset:
                 continue
-            if partition.directory_id in self._replicas.suspected:
+            is_halted = self.is_follower and item.wanted.partition_max_bytes == 0
+            if is_halted or partition.directory_id in self._replicas.suspected:
                 # Reading from a disk that hangs would hold up the records of all others.
                 item.is_left_out = True
                 continue

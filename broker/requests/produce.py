@@ -15,7 +15,8 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
    12 on, has added the partition to it (KIP-890).
 6. A batch of an idempotent producer that comes after a refused one is refused with the same error (`RefusedSequences`).
 7. While a directory is suspected of hanging (`common/log_dirs/directory_suspicion.py`), nothing waits for it: what already
-   does is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused.
+   does is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused. With
+   acks=all, the same is true while a follower in the ISR has such a directory (`PartitionReplica.is_held_up`).
 8. A request counts as memory of the directories that it waits for. A directory with too much of it takes no further batches
    (`common/net/request_memory.py`, rule 6), so requests for a slow disk leave memory for those of the others.
 """
@@ -367,6 +368,8 @@ class _Produce:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "too many records wait for the directory of this replica")
         if self._acks == ACKS_ALL and not partition.has_enough_in_sync():
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+        if self._acks == ACKS_ALL and partition.replica.is_held_up:
+            raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS, "the directory of a follower finishes nothing")
         return partition
 
     def _register(self, append: _Append) -> None:

@@ -8,8 +8,8 @@ Counterpart of KafkaApis.handleWriteTxnMarkersRequest. The transaction coordinat
    coordinator appends it, in the order of its own records.
 3. A marker is appended even if the partition has no data of the transaction, as in Kafka. A coordinator that got no answer
    sends its markers again, and that does no harm.
-4. Nothing waits for a directory that is suspected of hanging, as in Produce: the coordinator sends a broker one request
-   after the other, and the transactions of all others would wait as well.
+4. Nothing waits for a directory that is suspected of hanging, here or at a follower, as in Produce: the coordinator sends a
+   broker one request after the other, and the transactions of all others would wait as well.
 """
 
 import asyncio
@@ -197,6 +197,6 @@ class _WriteTxnMarkers:
 def _error_of(partition: Partition) -> ErrorCode:
     """Returns what is wrong before the append, as for a Produce with acks=all."""
     error = partition.leader_error()
-    if error is ErrorCode.NONE and not partition.has_enough_in_sync():
+    if error is ErrorCode.NONE and (not partition.has_enough_in_sync() or partition.replica.is_held_up):
         return ErrorCode.NOT_ENOUGH_REPLICAS
     return error

@@ -26,14 +26,20 @@ class SuspectedDirectories:
         self._suspicion = DirectorySuspicion(suspect_after_ns)
         self._directories = directories
         self._log_dirs = log_dirs
-        self._listeners: list[Callable[[DirectoryId], None]] = []
+        self._on_suspected: list[Callable[[DirectoryId], None]] = []
+        self._on_trusted: list[Callable[[DirectoryId], None]] = []
 
     def __contains__(self, directory_id: object) -> bool:
         return directory_id in self._suspicion.suspected
 
-    def subscribe(self, on_suspected: Callable[[DirectoryId], None]) -> None:
-        """Calls `on_suspected` with each directory that becomes suspected."""
-        self._listeners.append(on_suspected)
+    def subscribe(
+        self, on_suspected: Callable[[DirectoryId], None], on_trusted: Callable[[DirectoryId], None] | None = None
+    ) -> None:
+        """Calls `on_suspected` with each directory that becomes suspected, and `on_trusted` with each that no longer is: it
+        has finished something, or it went offline."""
+        self._on_suspected.append(on_suspected)
+        if on_trusted is not None:
+            self._on_trusted.append(on_trusted)
 
     @property
     def look_interval_ns(self) -> int:
@@ -52,12 +58,14 @@ class SuspectedDirectories:
         for directory_id in changes.trusted:
             if directory_id in online:
                 self._env.log.warning("log_dir_trusted", log_dir=online[directory_id], directory_id=directory_id)
+            for on_trusted in self._on_trusted:
+                on_trusted(directory_id)
         for directory_id in changes.suspected:
             silent_ms = self._log_dirs[directory_id].silence_ns // 1_000_000
             self._env.log.warning(
                 "log_dir_suspected", log_dir=online[directory_id], directory_id=directory_id, silent_ms=silent_ms
             )
-            for on_suspected in self._listeners:
+            for on_suspected in self._on_suspected:
                 on_suspected(directory_id)
         for directory_id in self._suspicion.suspected:
             # Also those that were begun since the last look.

@@ -85,14 +85,15 @@ def test_a_broker_that_is_told_to_end_while_a_disk_hangs(tmp_path: Path) -> None
         assert_nothing_lost(cluster.bootstrap, TOPIC, writer.acknowledged, partitions=range(4))
 
 
-def test_a_producer_goes_on_with_the_other_disks_while_one_hangs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_producer_goes_on_with_the_other_disks_while_one_hangs(tmp_path: Path, replicas: int) -> None:
     """One producer writes to all disks. A disk freezes for less than the deadline of its operations. Answers leave a
-    connection in order, so without the suspicion nothing of that broker would be acknowledged until the disk thaws. Nothing
-    is lost, and no leader changes."""
+    connection in order, so without the suspicion nothing would be acknowledged until the disk thaws: neither by its broker
+    nor by another one whose followers are on this disk. Nothing is lost, and no leader changes."""
     deadline_ms = 60_000
     overrides = OVERRIDES | {"diskraft.log.dir.operation.timeout.ms": str(deadline_ms)}
     with watched_cluster(tmp_path, brokers=2, disks=2, overrides=overrides) as cluster:
-        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=1)
+        create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS, replication_factor=replicas)
         broker = cluster.broker(1)
         hung = Path(broker.files.data_dirs[1])
         waiting = {int(folder.name.rpartition("-")[2]) for folder in hung.glob(f"{TOPIC}-*")}

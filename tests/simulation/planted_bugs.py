@@ -679,7 +679,7 @@ _GROUPS = (
         "The leader has it, and the followers will.",
         Edit(
             OpenShard._written,
-            "self._partition.wait_until_replicated(end_offset, partial(self._replicated, pending))",
+            "self._partition.wait_until_replicated(end_offset, partial(self._replicated, pending), is_patient=True)",
             "self._replicated(pending, ErrorCode.NONE)",
         ),
     ),

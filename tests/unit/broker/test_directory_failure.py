@@ -47,6 +47,13 @@ def on_disk(cluster: Cluster, letter: str, broker_id: int = 1) -> list[int]:
     return [index for (_, index), where in hosted.items() if where == directory(broker_id, letter)]
 
 
+def produced(value: str, *indexes: int, acks: int) -> ProduceRequest:
+    """Returns a request that writes the value to each of these partitions."""
+    partitions = [PartitionProduceData(index=index, records=batch(value)) for index in indexes]
+    topic = TopicProduceData(name="t", topic_id=TOPIC, partition_data=partitions)
+    return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[topic])
+
+
 def test_a_dead_disk_under_a_leader_answers_storage_errors_and_the_others_go_on() -> None:
     """All requests to partitions on the dead disk get KAFKA_STORAGE_ERROR. Partitions on the other disk keep working and
     keep their records."""
@@ -221,18 +228,7 @@ def test_nobody_waits_for_a_suspected_disk() -> None:
         world, disk = cluster.world, cluster.world.disk(path(1, "a"))
         disk.hang()
         begun_ns = world.now_ns()
-        mixed = ProduceRequest(
-            acks=1,
-            timeout_ms=10_000,
-            topic_data=[
-                TopicProduceData(
-                    name="t",
-                    topic_id=TOPIC,
-                    partition_data=[PartitionProduceData(index=index, records=batch("mixed")) for index in (hung, alive)],
-                )
-            ],
-        )
-        response = await cluster.request(1, mixed)
+        response = await cluster.request(1, produced("mixed", hung, alive, acks=1))
         codes = {each.index: each.error_code for each in response.responses[0].partition_responses}
         assert codes == {hung: ErrorCode.REQUEST_TIMED_OUT, alive: ErrorCode.NONE}
         assert world.now_ns() - begun_ns < 1_300_000_000
@@ -336,6 +332,65 @@ def test_a_connection_ends_that_sends_what_a_disk_does_not_read() -> None:
         await cluster.until(lambda: bool(cluster.world.events_named("log_dir_trusted")))
         assert await cluster.read_all(1, index=hung) == ["v"]
         assert cluster.world.events_named("log_dir_offline") == []
+
+    run(scenario, diskraft_log_dir_operation_timeout_ms="10000")
+
+
+def test_nobody_waits_for_a_follower_whose_disk_hangs() -> None:
+    """The follower's disk hangs for a while. With acks=all, what waits for it is answered once the follower suspects the
+    disk, and new records are refused at once; the records of the healthy disk, and those with acks=1, are acknowledged. The
+    ISR stays as it is, and afterwards everything is replicated."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2, brokers=2)
+        [hung], [alive] = on_disk(cluster, "a", broker_id=2), on_disk(cluster, "b", broker_id=2)
+        for index in (hung, alive):
+            assert (await cluster.produce(1, "before", index=index)).error_code == ErrorCode.NONE
+        before = cluster.controller.partition(hung)
+        world, disk = cluster.world, cluster.world.disk(path(2, "a"))
+        disk.hang()
+        begun_ns = world.now_ns()
+        response = await cluster.request(1, produced("during", hung, alive, acks=-1))
+        codes = {each.index: each.error_code for each in response.responses[0].partition_responses}
+        assert codes == {hung: ErrorCode.REQUEST_TIMED_OUT, alive: ErrorCode.NONE}
+        assert 1_000_000_000 < world.now_ns() - begun_ns < 1_300_000_000
+        begun_ns = world.now_ns()
+        assert (await cluster.produce(1, "refused", index=hung)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (await cluster.produce(1, "one", index=hung, acks=1)).error_code == ErrorCode.NONE
+        assert (await cluster.produce(1, "more", index=alive)).error_code == ErrorCode.NONE
+        assert world.now_ns() - begun_ns < 100_000_000
+        disk.thaw()
+        await cluster.until(lambda: bool(world.events_named("log_dir_trusted")))
+        await cluster.until(lambda: not cluster[1].partition(hung).replica.is_held_up, within_seconds=1)
+        assert (await cluster.produce(1, "after", index=hung)).error_code == ErrorCode.NONE
+        assert await cluster.read_all(1, index=hung) == ["before", "during", "one", "after"]
+        assert cluster[2].partition(hung).log.written_offset == 4
+        after = cluster.controller.partition(hung)
+        assert (after.leader_epoch, after.isr) == (before.leader_epoch, before.isr)
+
+    run(scenario, diskraft_log_dir_operation_timeout_ms="10000")
+
+
+def test_a_new_leader_is_told_of_a_disk_that_hangs() -> None:
+    """The leader changes while the follower's disk hangs. The new one has not heard of it yet."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2, 3):
+            await cluster.start(broker_id, "a")
+        cluster.controller.create_topic([1, 2, 3])
+        await cluster.started()
+        cluster.world.disk(path(3, "a")).hang()
+        assert (await cluster.produce(1, "v", acks=1)).error_code == ErrorCode.NONE
+        await cluster.until(lambda: cluster[1].partition().replica.is_held_up, within_seconds=1.5)
+        cluster.controller.change(leader=2)
+        await cluster.until(lambda: cluster[2].leads(0) and cluster[2].partition().replica.is_held_up, within_seconds=1)
+        begun_ns = cluster.world.now_ns()
+        assert (await cluster.produce(2, "w")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert cluster.world.now_ns() - begun_ns < 100_000_000
+        # Without the hung replica, nothing is held up.
+        cluster.controller.change(isr=[1, 2])
+        await cluster.until(lambda: not cluster[2].partition().replica.is_held_up, within_seconds=1)
+        assert (await cluster.produce(2, "w")).error_code == ErrorCode.NONE
 
     run(scenario, diskraft_log_dir_operation_timeout_ms="10000")
 

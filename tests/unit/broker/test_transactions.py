@@ -342,6 +342,26 @@ def test_markers_do_not_wait_for_a_suspected_disk() -> None:
     run_with_transactions(scenario, diskraft_log_dir_operation_timeout_ms="10000")
 
 
+def test_markers_do_not_wait_for_a_follower_whose_disk_hangs() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await two_brokers(cluster)
+        assert await send(cluster, 1, 0, "a") is ErrorCode.NONE
+        cluster.world.disk(path(2, "a")).hang()
+        began_ns = cluster.world.now_ns()
+        assert await end(cluster, 1, is_commit=True) is ErrorCode.REQUEST_TIMED_OUT
+        assert cluster.world.now_ns() - began_ns < 2 * NS_PER_S
+        began_ns = cluster.world.now_ns()
+        assert await end(cluster, 1, is_commit=True) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert cluster.world.now_ns() - began_ns < NS_PER_S // 10
+        cluster.world.disk(path(2, "a")).thaw()
+        await cluster.until(lambda: bool(cluster.world.events_named("log_dir_trusted")))
+        await cluster.until(lambda: not cluster[1].partition().replica.is_held_up, within_seconds=1)
+        assert await end(cluster, 1, is_commit=True) is ErrorCode.NONE
+        assert (await committed(cluster, 1))[0] == "a"
+
+    run_with_transactions(scenario, diskraft_log_dir_operation_timeout_ms="10000")
+
+
 def test_a_request_without_markers_is_answered_at_once() -> None:
     async def scenario(cluster: Cluster) -> None:
         await two_brokers(cluster)

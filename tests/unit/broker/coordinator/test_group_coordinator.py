@@ -171,13 +171,14 @@ def test_a_commit_that_is_not_replicated_in_time_reports_that() -> None:
     run(scenario, offsets_commit_timeout_ms="2000", replica_lag_time_max_ms="30000")
 
 
-def test_no_answer_waits_for_a_suspected_disk() -> None:
-    """A client's other answers come after these, on the same connection. The records stay, and what was answered with an
-    error takes effect once the disk goes on."""
+@pytest.mark.parametrize("hung", [1, 2])
+def test_no_answer_waits_for_a_suspected_disk(hung: int) -> None:
+    """The disk of the leader or of a follower hangs. A client's other answers come after these, on the same connection. The
+    records stay, and what was answered with an error takes effect once the disk goes on."""
 
     async def scenario(cluster: Cluster) -> None:
-        [shard] = await start(cluster, [1])
-        world, disk = cluster.world, cluster.world.disk(path(1, "a"))
+        [shard] = await start(cluster, [1, 2])
+        world, disk = cluster.world, cluster.world.disk(path(hung, "a"))
         disk.hang()
         began_ns = world.now_ns()
         assert await commit(cluster, 1, 7) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -188,6 +189,7 @@ def test_no_answer_waits_for_a_suspected_disk() -> None:
         assert world.now_ns() - began_ns < NS_PER_S // 10
         disk.thaw()
         await cluster.until(lambda: bool(world.events_named("log_dir_trusted")))
+        await cluster.until(lambda: not cluster[1].partition(0, OFFSETS).replica.is_held_up, within_seconds=1)
         assert await committed(cluster, 1) == 8
         assert await commit(cluster, 1, 9) is ErrorCode.NONE
         assert coordinated(cluster, 1)[0].shard is shard

@@ -99,7 +99,13 @@ class LeaderContext:
         )
 
     def fetch(
-        self, broker_id: BrokerId, offset: int, *, epoch: int | None = None, clock: SessionClock | None = None
+        self,
+        broker_id: BrokerId,
+        offset: int,
+        *,
+        epoch: int | None = None,
+        clock: SessionClock | None = None,
+        is_halted: bool = False,
     ) -> list[Effect]:
         return self.replica.follower_fetched(
             broker_id,
@@ -108,6 +114,7 @@ class LeaderContext:
             broker_epoch=BrokerEpoch(100 + broker_id if epoch is None else epoch),
             now_ns=self.now_ns,
             clock=clock,
+            is_halted=is_halted,
         )
 
     def configure(self, min_insync: int) -> list[Effect]:
@@ -675,6 +682,33 @@ def test_a_former_leader_acknowledges_nothing() -> None:
     leader = LeaderContext((1,), log_end=10, high_watermark=10)
     leader.replica.become_follower(partition((2,), leader=2, leader_epoch=6, partition_epoch=8))
     assert leader.replica.acks_all_result(Offset(5)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_halted_member_of_the_isr_holds_acks_all_up_until_it_goes_on_or_leaves() -> None:
+    """What it has written counts as ever, and the ISR stays as it is."""
+    leader = LeaderContext((1, 2), log_end=10, high_watermark=4)
+    assert leader.fetch(TWO, 8, is_halted=True) == [HighWatermarkAdvanced(Offset(8))]
+    assert leader.replica.is_held_up
+    assert leader.replica.maximal_isr == (1, 2)
+    leader.fetch(TWO, 8)
+    assert not leader.replica.is_held_up
+    leader.fetch(TWO, 8, is_halted=True)
+    leader.lead(partition((1,), partition_epoch=8))
+    assert not leader.replica.is_held_up
+
+
+def test_a_halted_follower_neither_joins_the_isr_nor_holds_anything_up() -> None:
+    leader = LeaderContext((1, 2), log_end=10, high_watermark=4)
+    assert proposed(leader.fetch(THREE, 10, is_halted=True)) == []
+    assert not leader.replica.is_held_up
+    assert len(proposed(leader.fetch(THREE, 10))) == 1
+
+
+def test_a_new_leader_epoch_knows_of_no_halted_follower() -> None:
+    leader = LeaderContext()
+    leader.fetch(TWO, 10, is_halted=True)
+    leader.lead(partition(leader_epoch=6, partition_epoch=8))
+    assert not leader.replica.is_held_up
 
 
 # --- roles -------------------------------------------------------------------------------------------------------
