@@ -18,6 +18,7 @@ from admin.partitions import TopicPartition, TopicPartitionReplica
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.elect_leaders import ElectionType
 from tests.blocking_admin import BlockingAdmin
+from tests.hanging_disks import frozen
 from tests.integration.cluster import until
 from tests.integration.traffic import Writer, assert_nothing_lost
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
@@ -103,6 +104,7 @@ def play(cluster: MixedCluster, restart_controllers: Callable[[], None], *, copi
         stages: list[Callable[[], None]] = [
             lambda: swap_directories(cluster, THEIRS),
             lambda: swap_directories(cluster, OURS),
+            lambda: hang_a_disk(cluster, writer),
             lambda: lose_a_disk(cluster, writer, THEIRS),
             lambda: lose_a_disk(cluster, writer, OURS),
             restart_controllers,
@@ -149,6 +151,19 @@ def swap_directories(cluster: MixedCluster, broker_id: int) -> None:
         errors = alter_errors(admin.send(alter_request(moves), broker_id), broker_id)
     assert set(errors.values()) == {ErrorCode.NONE}, errors
     until(lambda: cluster.places(TOPIC, broker_id) == wanted, f"broker {broker_id} has {wanted}", seconds=READY_SECONDS)
+
+
+def hang_a_disk(cluster: MixedCluster, writer: Writer) -> None:
+    """A disk of our broker hangs for less than its deadline, under followers of leaders of both kinds. Those of Apache Kafka
+    do not understand what the followers tell them, and take no harm from it. Our other broker goes on with a partition that
+    has no replica on this disk."""
+    node = cluster.nodes[OURS]
+    healthy = next(index for index, leader in preferred_leaders().items() if leader not in (OURS, THEIRS))
+    [hung] = {*node.files.data_dirs} - {cluster.places(TOPIC, OURS)[healthy]}
+    with frozen(Path(hung)):
+        node.wait_for("log_dir_suspected")
+        writer.wait_for_acks({healthy})
+    node.wait_for("log_dir_trusted")
 
 
 def lose_a_disk(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
