@@ -5,7 +5,8 @@ Counterpart of Kafka's deletion by retention.ms and retention.bytes, with these 
 1. Segments are deleted from the oldest on, up to the first one that must stay.
 2. A segment with records at or beyond the high watermark stays.
 3. Retention by size deletes a segment only if the remaining ones still reach the limit.
-4. If no record of a segment has a timestamp, the segment is as old as its file.
+4. If no record of a segment has a timestamp, the segment is as old as its file. So is one that a compaction by a broker of
+   Apache Kafka has left without records.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ async def expired_segments(segments: Sequence[Segment], expiry: Expiry, *, now_m
     by_size = _beyond_size(segments, expiry.retention_bytes)
     count = 0
     for segment in segments:
-        if segment.next_offset > high_watermark or segment.size == 0:
+        is_empty_newest = segment is segments[-1] and segment.size == 0
+        if segment.next_offset > high_watermark or is_empty_newest:
             break
         if count >= by_size and not await _is_too_old(segment, expiry.retention_ms, now_ms):
             break

@@ -349,6 +349,26 @@ def test_records_without_timestamps_age_with_their_file() -> None:
     SimulatedWorld(1).run(scenario)
 
 
+@pytest.mark.parametrize("expiry", [Expiry(retention_ms=1, retention_bytes=-1), Expiry(retention_ms=-1, retention_bytes=50)])
+def test_retention_goes_past_segments_without_records(expiry: Expiry) -> None:
+    """A compaction by a broker of Apache Kafka leaves such segments. If retention stopped there, the log would grow for
+    ever."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log_dir = await attached(world)
+        await log_dir.mkdir(FOLDER)
+        for base_offset, data in [(0, b""), (5, batch(2, offset=5)[1]), (7, b""), (10, batch(2, offset=10)[1])]:
+            world.disk(PATH).write(f"{FOLDER}/{base_offset:020d}.log", bytes(data))
+        log = await Log.load(log_dir, FOLDER, SMALL, recovery_point=Offset(12), clean=True)
+        # It is so much newer that it begins another segment.
+        append(log, timestamp=10**13)
+        removed = await log.delete_expired(expiry, now_ms=10**13, high_watermark=Offset(12))
+        assert [segment.base_offset for segment in removed] == [0, 5, 7, 10]
+        assert (log.log_start_offset, log.segment_base_offsets) == (12, [12])
+
+    SimulatedWorld(1).run(scenario)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_structural_changes_never_meet_a_file_that_another_one_took(seed: int) -> None:
     # Rolls, flushes, deletions, reads and truncations run at the same time. Any ENOENT would take the directory offline.
