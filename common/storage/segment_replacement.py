@@ -5,6 +5,7 @@ Counterpart of UnifiedLog.replaceSegments in Kafka. `LogCompaction` writes the n
 """
 
 from collections.abc import Sequence
+from itertools import dropwhile, zip_longest
 
 from common.storage.compaction.swap import open_cleaned, swap_steps
 from common.storage.outstanding import Steps
@@ -19,6 +20,13 @@ class SegmentReplacement(SegmentDeletion):
         """Returns the segments that take no more appends and survive a power cut, oldest first."""
         self._check_usable()
         return [each for each in [*self._segments][:-1] if each.next_offset <= self.recovery_point and not each.undone]
+
+    def left_by_retention(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Returns those of these segments that are still in the log, if only oldest ones have gone. Returns none if the log
+        was truncated below their end. They must have followed each other from the start of the log on."""
+        present = [*self._segments]
+        left = [*dropwhile(lambda each: each is not present[0], segments)]
+        return left if all(a is b for a, b in zip_longest(left, present[: len(left)])) else []
 
     async def create_cleaned(self, base_offset: int) -> Segment:
         """Creates the file of a segment that is to replace others. Raises LogClosed and LogDirError."""

@@ -4,9 +4,10 @@ Counterpart of Kafka's Cleaner. The first pass reads the dirty part of the log a
 record. The second one goes through all segments from the start of the log, in groups: it copies what survives into a new
 segment and swaps that in for the group.
 
-1. The log is in use meanwhile. If it is truncated, shortened by retention or closed, what was read means nothing, and the
-   compaction ends; what has been swapped in until then stays. No group is ever left out: a tombstone may only go if all
-   older records of its key went before.
+1. The log is in use meanwhile. If it is truncated or closed, what was read means nothing, and the compaction ends; what has
+   been swapped in until then stays. No group is ever left out: a tombstone may only go if all older records of its key went
+   before. So the compaction goes on when retention removes the oldest segments, unless it is at work on one of them.
+   Otherwise a log that loses a segment at every check of retention would never be compacted to its end.
 2. It reads and writes in small pieces through the directory's lanes, waits for `pace` before each, and lets the event loop
    run after a few records. Syncs happen aside while the file grows (`LogDir.write_back`), as for a replica that moves.
 3. The last batch of each producer survives, if need be without records, until the producer expires. Otherwise a broker that
@@ -95,7 +96,9 @@ class LogCompaction:
         self._pace = pace
         self._is_wanted = is_wanted
         self._has_room = has_room
-        # The generation of the log as this compaction knows it. Changes when: a group is swapped in.
+        # The segments that this compaction goes through, or has swapped in, and the generation of the log in which they
+        # were all there. Changes when: a group is swapped in, or retention has removed the first ones.
+        self._segments: list[Segment] = []
         self._generation = log.generation
         # The last batch of each producer, as far as the log has been read: its last offset and its epoch. The marker of a
         # higher epoch counts, other markers do not.
@@ -110,19 +113,22 @@ class LogCompaction:
         Raises CompactionEnded, LogClosed, LogDirError, and BatchError if the log is damaged.
         """
         segments = [each for each in self._log.durable_segments() if each.next_offset <= end_offset]
+        self._segments, self._generation = [*segments], self._log.generation
         for group in group_segments(segments, self._settings.segment_bytes)[:1]:
             # Otherwise a full disk would be read in vain, again and again.
             self._require_room(group)
         offsets = OffsetMap(first_dirty_offset, self._settings.keys_max)
         transactions = CleanedTransactions()
         for segment in segments:
+            if segment not in self._segments:
+                continue
             if segment.next_offset <= first_dirty_offset:
                 await self._note_producers(segment)
             elif await self._note_segment(segment, offsets, transactions):
                 offsets.end_offset = segment.next_offset
             else:
                 break
-        below = [each for each in segments if each.base_offset < offsets.end_offset]
+        below = [each for each in self._segments if each.base_offset < offsets.end_offset]
         transactions = CleanedTransactions()
         for group in group_segments(below, self._settings.segment_bytes):
             await self._compact_group(group, offsets, transactions)
@@ -145,6 +151,9 @@ class LogCompaction:
         """Notes the keys of a dirty segment. Returns False if the map is full."""
         assert segment.file is not None
         await self._note_aborted(segment, transactions)
+        if segment not in self._segments:
+            # Its file is closed, and so are those of all older ones.
+            return True
         with segment.file.in_use():
             scan = self._scan(segment)
             expected = segment.base_offset
@@ -176,6 +185,11 @@ class LogCompaction:
 
     # --- second pass ---------------------------------------------------------------------------------------------
     async def _compact_group(self, group: Sequence[Segment], offsets: OffsetMap, transactions: CleanedTransactions) -> None:
+        self._check()
+        present = {*self._segments}
+        group = [each for each in group if each in present]
+        if not group:
+            return
         self._require_room(group)
         cleaned = await self._log.create_cleaned(group[0].base_offset)
         is_discarded = True
@@ -187,7 +201,8 @@ class LogCompaction:
                 if not await self._log.swap_in(cleaned, group):
                     is_discarded = True
                     raise CompactionEnded("the log has changed")
-                self._generation = self._log.generation
+                number = self._segments.index(group[0])
+                self._segments[number : number + len(group)] = [cleaned]
                 self._result.segments_replaced += len(group)
         finally:
             if is_discarded:
@@ -207,6 +222,8 @@ class LogCompaction:
         for segment in group:
             assert segment.file is not None
             await self._note_aborted(segment, transactions)
+            if segment not in self._segments:
+                raise CompactionEnded("the log has changed")
             with segment.file.in_use():
                 scan = self._scan(segment)
                 expected = segment.base_offset
@@ -305,7 +322,9 @@ class LogCompaction:
         if self._log.is_closed or self._log.failure is not None:
             raise LogClosed(f"{self._log.name} is closed")
         if self._log.generation != self._generation:
-            raise CompactionEnded("the log has changed")
+            self._segments, self._generation = self._log.left_by_retention(self._segments), self._log.generation
+            if not self._segments:
+                raise CompactionEnded("the log has changed")
         if not self._is_wanted():
             raise CompactionEnded("it is no longer wanted")
 

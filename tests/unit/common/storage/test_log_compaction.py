@@ -450,6 +450,28 @@ def test_a_truncation_after_the_last_read_ends_the_compaction(monkeypatch: pytes
     SimulatedWorld(1).run(scenario)
 
 
+def test_a_truncation_just_before_a_swap_ends_the_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The swap waits for the truncation, which leaves the group as it is, and cuts or removes later segments. They must not
+    be read."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log)
+        swap_in = log.swap_in
+
+        async def cut_first(cleaned: Segment, replaced: list[Segment]) -> bool:
+            log.lower_recovery_point(Offset(20))
+            await log.truncate_to(Offset(20))
+            return await swap_in(cleaned, replaced)
+
+        monkeypatch.setattr(log, "swap_in", cut_first)
+        with pytest.raises(CompactionEnded):
+            await compact(log, settings=replace(SETTINGS, segment_bytes=600))
+        assert max(await records_of(log)) == 19
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_group_that_has_lost_a_segment_is_not_swapped_in() -> None:
     """Retention may remove segments after the last one was read."""
 
@@ -465,6 +487,46 @@ def test_a_group_that_has_lost_a_segment_is_not_swapped_in() -> None:
         await log.discard_cleaned(cleaned)
         assert before - log_files(world.disk(PATH)).keys() == {f"{group[0].base_offset:020}.log.cleaned"}
         assert len(await records_of(log)) == 40 - group[1].base_offset
+
+    SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("when", range(0, 110, 3))
+@pytest.mark.parametrize("first_dirty", [0, 16])
+def test_retention_does_not_end_the_compaction(when: int, first_dirty: int) -> None:
+    """Retention removes the oldest segment in the midst of a compaction, after this many pieces. The compaction gets to its
+    end, unless it is at work on the group of that segment. In no case does a value come back."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log, 12)
+        await put(log, ("k0", None))
+        await filled(log, 28, keys=5)
+        await log.flush()
+        pieces = 0
+        is_at_work = False
+
+        async def delete_then_go_on(_size: int) -> None:
+            nonlocal pieces, is_at_work
+            pieces += 1
+            if pieces == when + 1:
+                is_at_work = f"{0:020}.log.cleaned" in log_files(world.disk(PATH))
+                await log.delete_segments_before(Offset(log.segment_base_offsets[1]))
+
+        before = latest(await records_of(log))
+        end = log.segment_base_offsets[-1]
+        settings = replace(SETTINGS, segment_bytes=600, delete_retention_ms=0)
+        compaction = LogCompaction(
+            log, settings, now_ms=5000, pace=delete_then_go_on, is_wanted=lambda: True, has_room=lambda _: True
+        )
+        is_ended_early = False
+        try:
+            assert (await compaction.run(first_dirty, end)).end_offset == end
+        except CompactionEnded:
+            is_ended_early = True
+        assert is_ended_early == is_at_work
+        assert (log.log_start_offset > 0) == (when < pieces)
+        assert latest(await records_of(log)) == before
 
     SimulatedWorld(1).run(scenario)
 
