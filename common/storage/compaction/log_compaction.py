@@ -41,6 +41,8 @@ from common.storage.segment import Segment
 T = TypeVar("T")
 
 WRITE_BACK_BYTES = 16 << 20
+# The positions in an index have 32 bits, and Apache Kafka opens no larger segment.
+SEGMENT_BYTES_MAX = 2**31 - 1
 
 Pace = Callable[[int], Awaitable[None]]
 """Waits until this many bytes may be read or written."""
@@ -349,6 +351,10 @@ class _Output:
 
     async def add(self, batch: Buffer) -> None:
         header = read_header(batch)
+        if self._segment.size + header.size > SEGMENT_BYTES_MAX:
+            # A batch can grow: a delete horizon makes the timestamps of its records longer, and its producer may have
+            # compressed it better.
+            raise CompactionEnded("a compacted segment would be larger than 2 GiB")
         self._segment.note_batch(
             first_offset=header.base_offset,
             last_offset=header.last_offset,

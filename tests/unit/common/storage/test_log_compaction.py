@@ -11,6 +11,7 @@ from common.records.batch import BatchError, CompressedBatch, InvalidRecordBatch
 from common.records.compression import compress
 from common.records.decompression import decompress
 from common.records.record import Record, encode_batch, iterate_records
+from common.storage.compaction import log_compaction
 from common.storage.compaction.log_compaction import Compacted, CompactionEnded, CompactionSettings, LogCompaction
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
@@ -527,6 +528,26 @@ def test_retention_does_not_end_the_compaction(when: int, first_dirty: int) -> N
         assert is_ended_early == is_at_work
         assert (log.log_start_offset > 0) == (when < pieces)
         assert latest(await records_of(log)) == before
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_segment_that_would_grow_too_large_ends_the_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its index could not hold the positions, and the error would end the broker. Here the limit is 500 bytes. The delete
+    horizon makes the timestamps of tombstones longer."""
+    monkeypatch.setattr(log_compaction, "SEGMENT_BYTES_MAX", 500)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_bytes=500, index_interval_bytes=150))
+        for first in range(0, 100, 25):
+            await put(log, *((f"k{first + number}", None) for number in range(25)), timestamp=10**12)
+        await log.roll()
+        before, files = await records_of(log), log_files(world.disk(PATH)).keys()
+        assert max(len(data) for data in log_files(world.disk(PATH)).values()) <= 500
+        with pytest.raises(CompactionEnded, match="larger than 2 GiB"):
+            await compact(log)
+        assert await records_of(log) == before
+        assert log_files(world.disk(PATH)).keys() == files
 
     SimulatedWorld(1).run(scenario)
 
