@@ -105,6 +105,8 @@ class LogCompaction:
         # The last batch of each producer, as far as the log has been read: its last offset and its epoch. The marker of a
         # higher epoch counts, other markers do not.
         self._last_batches: dict[int, tuple[int, int]] = {}
+        # Where the last batch ends that was noted there. The map may be full within a segment.
+        self._noted_end = 0
         self._records_since_pause = 0
         self._result = Compacted(Offset(0))
 
@@ -174,6 +176,7 @@ class LogCompaction:
         return True
 
     def _note_producer(self, header: BatchHeader) -> None:
+        self._noted_end = header.next_offset
         if header.producer_id == NO_PRODUCER_ID:
             return
         last = self._last_batches.get(header.producer_id)
@@ -286,9 +289,11 @@ class LogCompaction:
         )
 
     def _is_needed_for_its_producer(self, header: BatchHeader) -> bool:
+        last = self._last_batches.get(header.producer_id)
+        may_be_last = header.base_offset >= self._noted_end or last == (header.last_offset, header.producer_epoch)
         return (
             header.producer_id != NO_PRODUCER_ID
-            and self._last_batches.get(header.producer_id) == (header.last_offset, header.producer_epoch)
+            and may_be_last
             and self._now_ms - header.max_timestamp < self._settings.producer_expiration_ms
         )
 

@@ -5,6 +5,7 @@ nothing of what a consumer with read_committed sees.
 """
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from common.storage.transaction_index import AbortedTransaction
 from tests.property.test_transactions import consumed
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import FOLDER, PATH, append_batches, attached, content, created, log_files
-from tests.unit.common.storage.test_log_compaction import CONFIG, Pair, compact, latest, put
+from tests.unit.common.storage.test_log_compaction import CONFIG, SETTINGS, Pair, compact, latest, put
 
 # The settings of `compact`: delete.retention.ms is 1000, a producer expires after 10000.
 RETENTION_MS = 1000
@@ -101,6 +102,28 @@ def test_aborted_records_go_at_once_and_their_marker_after_the_retention() -> No
         await compact(log, end=6, now_ms=5000 + RETENTION_MS)
         assert await batches_of(log) == ["0: 1 records", "4: 1 records", "5: commit", "6: 1 records"]
         assert await seen(log, log.log_end_offset) == before
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_the_last_batch_of_a_producer_stays_although_the_map_was_full_before_it() -> None:
+    """The map is full within a segment. The rest of the segment has not been read then, and the compaction cannot know that
+    the aborted batch in it is the last one of its producer. Without it, the replica would take a retry for a new batch."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await put(log, ("a", "v"))
+        await put(log, ("b", "v"))
+        await send(log, 1, ("k", "aborted"))
+        await end(log, 1, is_commit=False)
+        await finish(log)
+        small = replace(SETTINGS, keys_max=1)
+        dirty = (await compact(log, end=4, settings=small)).end_offset
+        assert dirty == 1
+        expected = ["0: 1 records", "1: 1 records", "2: 0 records", "3: abort", "4: 1 records"]
+        assert await batches_of(log) == expected
+        assert (await compact(log, dirty, end=4, settings=small)).end_offset == 4
+        assert await batches_of(log) == expected
 
     SimulatedWorld(1).run(scenario)
 
