@@ -2,7 +2,8 @@
 
 Counterpart of maybeBalancePartitionLeaders in Kafka's ReplicationControlManager. The elections are clean: the first replica
 takes over only if it is in the ISR and eligible. An imbalance is not urgent, so one pass moves a limited number of leaders,
-and other operations run before the next pass.
+and other operations run before the next pass. While a broker is down, a pass looks in vain at every partition that the
+broker should lead. So it works in slices.
 """
 
 from common.ids import NO_LEADER, TopicIdPartition
@@ -10,6 +11,7 @@ from common.metadata.registrations import PartitionRegistration
 from common.records.metadata_frame import ApiMessageAndVersion
 from controller.core.election import ElectionPreference
 from controller.core.eligibility import Eligibility
+from controller.core.long_decisions import Sliced, ends_slice
 from controller.core.partition_change import PartitionChanges, PartitionTarget
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.turn import Turn
@@ -23,13 +25,17 @@ def is_led_by_preferred(partition: PartitionRegistration) -> bool:
     return partition.leader == partition.replicas[0]
 
 
-def elect_preferred_leaders(turn: Turn, _request: None) -> ControllerResult[int]:
-    """Elects the first replica wherever it can lead. The response is the number of leaders moved."""
+def elect_preferred_leaders(turn: Turn, _request: None) -> Sliced[ControllerResult[int]]:
+    """Elects the first replica wherever it can lead, in slices. The response is the number of leaders moved."""
     state = turn.state
     changes = PartitionChanges(state, turn.settings, Eligibility(state))
     records: list[ApiMessageAndVersion] = []
+    number = 0
     for topic in state.topics.values():
         for index, partition in topic.partitions.items():
+            if ends_slice(number):
+                yield
+            number += 1
             if partition.leader == NO_LEADER or is_led_by_preferred(partition):
                 continue
             change = changes.change(TopicIdPartition(topic.id, index), _FIRST_REPLICA)

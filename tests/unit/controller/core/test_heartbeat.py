@@ -25,6 +25,7 @@ from controller.core.heartbeat import answer_between_slices, handle_broker_heart
 from controller.core.leaderless import elect_leaderless
 from controller.core.long_decisions import Sliced
 from controller.core.partition_change import PartitionChanges
+from controller.core.preferred import elect_preferred_leaders
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerResult
 from controller.core.unregister import handle_unregister_broker
@@ -553,7 +554,9 @@ def test_a_broker_whose_registration_is_about_to_change_waits() -> None:
     assert not is_answered()
 
 
-@pytest.mark.parametrize("operation", ["report", "shut down", "fence", "register", "unregister", "unfence", "sweep"])
+@pytest.mark.parametrize(
+    "operation", ["report", "shut down", "fence", "register", "unregister", "unfence", "sweep", "balance"]
+)
 def test_an_operation_on_many_replicas_decides_in_slices(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ten replicas in slices of two, every operation that visits all replicas of a broker lets the event loop run at
     least four times before it has decided. It decides the same as in one slice."""
@@ -564,12 +567,13 @@ def test_an_operation_on_many_replicas_decides_in_slices(operation: str, monkeyp
         controller.topic("t", [[1, 2]] * 10, {1: "a", 2: "c"})
         if operation in ("unfence", "sweep"):
             controller.fence(2)
+        if operation in ("unfence", "sweep", "balance"):
             controller.fence(1)
         result, count = counted(sliced(controller, operation))
         decided.append(list(result.records))
         assert count >= 4 if size == 2 else count == 0
     assert decided[0] == decided[1]
-    assert len(decided[0]) >= 10 or operation == "sweep"
+    assert len(decided[0]) >= 10 or operation in ("sweep", "balance")
 
 
 def sliced(controller: ControllerContext, operation: str) -> Sliced[ControllerResult[Any]]:
@@ -599,4 +603,6 @@ def sliced(controller: ControllerContext, operation: str) -> Sliced[ControllerRe
         return handle_unregister_broker(turn, UnregisterBrokerRequest(broker_id=1))
     elif operation == "sweep":
         return elect_leaderless(turn, None)
+    elif operation == "balance":
+        return elect_preferred_leaders(turn, None)
     return handle_broker_heartbeat(turn, request)
