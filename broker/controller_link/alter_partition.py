@@ -1,7 +1,8 @@
 """Sends the controller the ISR changes that this broker's leaders propose (shell).
 
 Counterpart of Kafka's AlterPartitionManager. At most one request is in flight; proposals that arrive meanwhile form the next
-request. After a timeout, a lost connection or an error of the whole request, we retry after a pause. An error of one
+request, up to PARTITIONS_PER_REQUEST_MAX of them: a follower whose disk hangs leaves the ISR of thousands of partitions at
+once. After a timeout, a lost connection or an error of the whole request, we retry after a pause. An error of one
 partition goes to the partition's core, which decides what to do. A proposal that it keeps, for example because the
 controller has not caught up with the metadata here, is sent again after a pause of its own. Pauses double up to
 RETRY_BACKOFF_MAX_NS, so that many partitions that wait for the same thing do not keep the controller busy.
@@ -16,6 +17,7 @@ and the leader waits for the metadata instead of assuming that the change failed
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Protocol
 
 from broker.controller_link.controller_channel import ControllerUnavailable
@@ -36,6 +38,8 @@ from common.protocol.messages.alter_partition import (
 RETRY_BACKOFF_NS = 50_000_000
 RETRY_BACKOFF_MAX_NS = 1_000_000_000
 REQUEST_TIMEOUT_NS = 30_000_000_000
+# A request of this size, and the results of its response, are each handled in a step of a few milliseconds.
+PARTITIONS_PER_REQUEST_MAX = 1_000
 
 
 class ControllerRequests(Protocol):
@@ -100,10 +104,13 @@ class AlterPartitionSender:
 
     def _take_due(self) -> dict[TopicIdPartition, _Item]:
         now_ns = self._env.now_ns()
-        due = {partition: item for partition, item in self._queued.items() if item.due_ns <= now_ns}
-        for partition in due:
+        due = ((partition, item) for partition, item in self._queued.items() if item.due_ns <= now_ns)
+        batch = dict(islice(due, PARTITIONS_PER_REQUEST_MAX))
+        for partition in batch:
             del self._queued[partition]
-        return due
+        if len(batch) == PARTITIONS_PER_REQUEST_MAX:
+            self._wake.set()
+        return batch
 
     async def _send(self, batch: Mapping[TopicIdPartition, _Item]) -> bool:
         epoch = self._broker_epoch()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from broker.controller_link.alter_partition import AlterPartitionSender
+from broker.controller_link.alter_partition import PARTITIONS_PER_REQUEST_MAX, AlterPartitionSender
 from broker.controller_link.controller_channel import ControllerUnavailable
 from broker.core.partition_replica import AlterPartitionResult, IsrMember, IsrProposal
 from common.ids import ZERO_UUID, BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicId, TopicIdPartition, Uuid
@@ -117,6 +117,22 @@ def test_a_request_carries_epochs_and_everything_that_waits() -> None:
         )
 
     run(script)
+
+
+def test_thousands_of_proposals_are_sent_in_several_requests() -> None:
+    """No request is so large that the event loop would stand still while it is built or answered. The others follow without
+    a new proposal, also after a request that failed."""
+
+    async def script(world: SimulatedWorld, controller: ScriptedController, sender: AlterPartitionSender) -> None:
+        results: list[AlterPartitionResult] = []
+        count = 2 * PARTITIONS_PER_REQUEST_MAX + 1
+        for index in range(count):
+            sender.submit(TopicIdPartition(TOPIC, index), proposal(1, 2), results.append)
+        await world.until(lambda: len(results) == count)
+        sizes = [len(request.topics[0].partitions) for request in controller.requests]
+        assert sizes == [PARTITIONS_PER_REQUEST_MAX] * 3 + [1]
+
+    run(script, ControllerUnavailable("gone"))
 
 
 def test_failures_of_the_whole_request_are_repeated() -> None:
