@@ -18,7 +18,7 @@ dropped and rebuilt from snapshot and log; no part of it may be kept.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -62,7 +62,8 @@ from controller.metadata_feed import MetadataFeed
 # The longest time between two checks for expired sessions.
 SESSION_CHECK_INTERVAL_NS = 500 * NS_PER_MS
 LEADERLESS_SWEEP_INTERVAL_NS = 1_000 * NS_PER_MS
-# How many records of an operation are replayed, encoded and scheduled before the event loop may run other tasks.
+# How many records of an operation are replayed, encoded and scheduled before the event loop may run other tasks. The removal
+# of a topic counts as one record for each of its partitions.
 RECORDS_PER_SLICE = 1_000
 # How many events are logged before the event loop may run other tasks.
 EVENTS_PER_SLICE = 100
@@ -367,10 +368,9 @@ class QuorumController:
         )
         base_offset = self._driver.log_end_offset
         last_offset = base_offset
-        for start in range(0, len(planned.records), RECORDS_PER_SLICE):
+        for start, piece in self._pieces(planned.records):
             if start > 0:
                 await self._yield_to_loop(term)
-            piece = planned.records[start : start + RECORDS_PER_SLICE]
             self._replay(term, piece, Offset(base_offset + start))
             if not planned.is_atomic:
                 last_offset = self._schedule(name, term, piece, is_atomic=False)
@@ -378,6 +378,16 @@ class QuorumController:
             # One batch is encoded in one step. It has too few records to hold up the event loop for long.
             last_offset = self._schedule(name, term, planned.records, is_atomic=True)
         return last_offset
+
+    def _pieces(self, records: Sequence[ApiMessageAndVersion]) -> Iterator[tuple[int, Sequence[ApiMessageAndVersion]]]:
+        """Cuts the records into pieces, each with the number of records before it. The caller replays each before it takes
+        the next."""
+        start = cost = 0
+        for number, written in enumerate(records, start=1):
+            cost += self.state.replay_cost(written.record)
+            if cost >= RECORDS_PER_SLICE or number == len(records):
+                yield start, records[start:number]
+                start, cost = number, 0
 
     def _schedule(self, name: str, term: _Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool) -> Offset:
         """Schedules the append of records that the state already has. Returns the last offset. Raises ApiError."""

@@ -8,7 +8,7 @@ heartbeats report and the unfence gate waits for, advances only after the change
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from broker.core.previous_directories import PreviousDirectories
@@ -24,7 +24,7 @@ from common.raft.listener import LoadedSnapshot
 from common.records.metadata_records import RemoveTopicRecord
 
 # The number of records replayed without a pause while a snapshot or a long transaction is applied. The pauses let the event
-# loop send heartbeats.
+# loop send heartbeats. The removal of a topic counts as one record for each of its partitions.
 REPLAY_SLICE = 2_000
 # So many partitions of the image are copied in the time that it takes to replay a record.
 COPIED_PARTITIONS_PER_RECORD = 5
@@ -104,15 +104,16 @@ class MetadataFollower:
     def _is_long(self, ready: Sequence[RecordAndOffset], batch: CommittedBatch) -> bool:
         """Whether the records are too many for one step. The end of a transaction may release any number of them. Those of
         one batch are at most 10,000: to copy a far larger image for them would only make them wait."""
-        if len(ready) <= REPLAY_SLICE:
+        cost = sum(self._state.replay_cost(record) for record, _ in ready)
+        if cost <= REPLAY_SLICE or len(ready) == 1:
             return False
-        return len(ready) > len(batch.records) or self._state.partition_count <= COPIED_PARTITIONS_PER_RECORD * len(ready)
+        return len(ready) > len(batch.records) or self._state.partition_count <= COPIED_PARTITIONS_PER_RECORD * cost
 
     async def _replay_in_slices(self, batch: CommittedBatch, ready: Sequence[RecordAndOffset]) -> None:
         image = await self._copied_image()
         delta = MetadataDelta()
-        for start in range(0, len(ready), REPLAY_SLICE):
-            self._replay(ready[start : start + REPLAY_SLICE], image, delta)
+        for piece in _pieces(ready, image):
+            self._replay(piece, image, delta)
             await self._pause()
         self._state.replace_with(image)
         self._join(delta)
@@ -247,6 +248,16 @@ class MetadataFollower:
         self._committed.set()
         waiting, self._changed = self._changed, []
         _wake_all(waiting)
+
+
+def _pieces(ready: Sequence[RecordAndOffset], image: MetadataState) -> Iterator[Sequence[RecordAndOffset]]:
+    """Cuts the records into pieces. The caller replays each into the image before it takes the next."""
+    start = cost = 0
+    for number, (record, _) in enumerate(ready, start=1):
+        cost += image.replay_cost(record)
+        if cost >= REPLAY_SLICE or number == len(ready):
+            yield ready[start:number]
+            start, cost = number, 0
 
 
 def _wake_all(waiting: "list[asyncio.Future[None]]") -> None:

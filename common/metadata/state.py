@@ -320,6 +320,14 @@ class MetadataState:
 
     # --- replay -------------------------------------------------------------------------------------------------
 
+    def replay_cost(self, record: KnownRecord) -> int:
+        """Returns what the replay of the record costs, counted in changes of a partition. A record that removes a topic
+        removes each of its partitions, others change one at most."""
+        if not isinstance(record, RemoveTopicRecord):
+            return 1
+        topic = self.topics.get(TopicId(record.topic_id))
+        return 1 if topic is None else 1 + len(topic.partitions)
+
     def replay(self, record: KnownRecord, *, offset: Offset, delta: MetadataDelta | None = None) -> None:
         """Applies one record and notes the changes in `delta`. Raises ReplayError."""
         replayer = _REPLAYERS.get(type(record))

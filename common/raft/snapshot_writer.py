@@ -135,8 +135,9 @@ class SnapshotWriter:
             if not effective:
                 await self._pace()
             for each, its_offset in effective:
+                cost = committed.state.replay_cost(each)
                 committed.state.replay(each, offset=its_offset)
-                await self._pace()
+                await self._pace(cost)
 
     async def _replay_snapshot(
         self, snapshot_id: OffsetAndEpoch, committed: _Committed, reader: MetadataRecordReader
@@ -175,9 +176,10 @@ class SnapshotWriter:
             await self._pause()
         await file.append([encoder.footer()])
 
-    async def _pace(self) -> None:
-        """Called after each record. Pauses after every slice so that other tasks can run."""
-        self._records_in_slice += 1
+    async def _pace(self, cost: int = 1) -> None:
+        """Called after each record. Pauses after every slice so that other tasks can run. `cost` is counted in records of
+        usual size."""
+        self._records_in_slice += cost
         if self._records_in_slice >= RECORDS_PER_SLICE:
             await self._pause()
 

@@ -26,6 +26,7 @@ from common.records.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    RemoveTopicRecord,
     TopicRecord,
     ZkMigrationRecord,
 )
@@ -479,6 +480,30 @@ def test_a_change_of_one_batch_is_replayed_in_slices_and_appended_at_once(monkey
         await until(lambda: len(driver.records) > len(FEATURES))
         assert driver.records[2:] == NAMES
         assert driver.atomic_appends == [True]
+
+    run(driver, scenario)
+
+
+def test_the_removal_of_large_topics_is_replayed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record removes as many partitions as one slice may change, so other tasks run after each of them."""
+    monkeypatch.setattr(quorum_controller, "RECORDS_PER_SLICE", 3)
+    driver = FakeDriver(FEATURES)
+    large: list[KnownRecord] = []
+    for made in (topic("a"), topic("b"), topic("c")):
+        large += [made, *(PartitionRecord(partition_id=index, topic_id=made.topic_id) for index in range(3))]
+    removal: list[KnownRecord] = [RemoveTopicRecord(topic_id=topic(name).topic_id) for name in ("a", "b", "c")]
+
+    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
+        driver.lead()
+        controller.submit("create", write, large)
+        await until(lambda: len(driver.records) == len(FEATURES) + len(large))
+        controller.submit("remove", write, removal)
+        seen = [9]
+        while seen[-1]:
+            await until(lambda: controller.state.partition_count < seen[-1])
+            seen.append(controller.state.partition_count)
+        assert seen == [9, 6, 3, 0]
+        assert driver.atomic_appends == [True, True]
 
     run(driver, scenario)
 

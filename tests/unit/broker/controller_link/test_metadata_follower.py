@@ -399,6 +399,35 @@ def test_a_batch_of_many_records_does_not_stop_the_loop(is_image_large: bool, mo
     run(scenario)
 
 
+def test_the_removal_of_large_topics_does_not_stop_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three records remove nine partitions. They are replayed in three slices, and the topics disappear at once. A single
+    record cannot be divided, so it is replayed in one step, without a copy of the image."""
+    monkeypatch.setattr(metadata_follower, "REPLAY_SLICE", 3)
+
+    async def scenario(follower: Follower) -> None:
+        for number in range(1, 5):
+            follower.commit(topic(number))
+            for index in range(3):
+                follower.commit(partition(number, index, [1]))
+        follower.commit(RemoveTopicRecord(topic_id=topic_id(4)))
+        await follower.publish()
+        rest = follower.begin_commit(*(RemoveTopicRecord(topic_id=topic_id(number)) for number in (1, 2, 3)))
+        assert rest is not None
+        replaying = follower.world.loop.create_task(rest)
+        rounds = 0
+        while not replaying.done():
+            assert follower.state.partition_count == 9
+            rounds += 1
+            await follower.world.sleep(0)
+        assert rounds >= 3
+        assert follower.state.partition_count == 0
+        assert follower.removed == ["topic-4", "topic-1", "topic-2", "topic-3"]
+        await follower.publish()
+        assert len(follower.published[-1].removed_topics) == 3
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("is_long", [False, True])
 def test_a_long_transaction_does_not_stop_the_loop(is_long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The records are replayed in slices. Between slices, other tasks run and still see the image before the transaction,
