@@ -315,6 +315,10 @@ class BrokerDaemon:
         high_watermark = await self._driver.ask_for_high_watermark()
         await self.follower.wait_until_applied(Offset(high_watermark - 1))
 
+    def _is_current_since(self, asked_ns: int) -> bool:
+        is_known = self._driver.knows_high_watermark_since(asked_ns)
+        return is_known and self.follower.replayed_offset >= self._driver.high_watermark - 1
+
     def _wishes_changed(self) -> None:
         self._assignments.wishes_changed()
 
@@ -591,6 +595,7 @@ class BrokerDaemon:
             follower=self.follower,
             producer_ids=self._make_producer_ids(),
             catch_up=self._catch_up,
+            is_current_since=self._is_current_since,
             task_group=self._task_group,
         )
         gated: dict[ApiKey, Handler] = {key: self._serving.when_serving(handler) for key, handler in handlers.items()}

@@ -3,7 +3,7 @@
 Counterpart of Kafka's ForwardingManager (KIP-590). The client's whole request is forwarded, including its header and the
 principal, so the controller carries out exactly what the client asked, on the client's behalf. The broker must not report
 success before its own image contains the change. Otherwise the client's next request to this broker might not find the new
-topic.
+topic. But it must not wait for what is gone again: another client may have deleted the topic before this image saw it.
 """
 
 import ipaddress
@@ -30,23 +30,36 @@ ATTEMPT_MS = 30_000
 
 
 class Forwarding:
-    """Forwards clients' requests to the active controller."""
+    """Forwards clients' requests to the active controller. `is_current_since` says whether this broker's image has
+    everything that was committed at this time."""
 
-    def __init__(self, env: Environment, *, channel: ControllerChannel, follower: MetadataFollower) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        channel: ControllerChannel,
+        follower: MetadataFollower,
+        is_current_since: Callable[[int], bool],
+    ) -> None:
         self._env = env
         self._channel = channel
         self._follower = follower
+        self._is_current_since = is_current_since
 
     async def forward(
         self, context: RequestContext, *, timeout_ms: int, is_visible: Callable[[Any], bool] = lambda _: True
     ) -> Any:
         """Forwards the request and returns the controller's answer. Before returning, waits until `is_visible(answer)` holds
-        in this broker's own image, but no longer than the request's timeout. Raises ApiError if no controller answers, and
-        ConnectAgain if the active controller does not serve the version of the request."""
+        in this broker's own image or the image has everything that was committed when the answer came, but no longer than
+        the request's timeout. Raises ApiError if no controller answers, and ConnectAgain if the active controller does not
+        serve the version of the request."""
         now_ns = self._env.now_ns()
         answer = await self._send(context, now_ns + (timeout_ms if timeout_ms > 0 else ATTEMPT_MS) * NS_PER_MS)
+        answered_ns = self._env.now_ns()
         response = await _opened(context, answer)
-        await self._follower.wait_until(lambda: is_visible(response), deadline_ns=now_ns + timeout_ms * NS_PER_MS)
+        await self._follower.wait_until(
+            lambda: is_visible(response) or self._is_current_since(answered_ns), deadline_ns=now_ns + timeout_ms * NS_PER_MS
+        )
         return response
 
     async def _send(self, context: RequestContext, deadline_ns: int) -> EnvelopeResponse:

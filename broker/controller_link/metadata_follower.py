@@ -72,6 +72,11 @@ class MetadataFollower:
         """The last offset whose changes this broker has published to its replicas."""
 
     @property
+    def replayed_offset(self) -> Offset:
+        """The last offset that the image has. What its changes bring about at the replicas may still be to come."""
+        return self._replayed_offset
+
+    @property
     def lag_ms(self) -> int:
         """The age of the newest replayed record."""
         return max(0, self._env.wall_ms() - self._last_wall_ms)

@@ -75,6 +75,7 @@ def request_handlers(
     follower: MetadataFollower,
     producer_ids: ProducerIds,
     catch_up: Callable[[], Awaitable[None]],
+    is_current_since: Callable[[int], bool],
     task_group: asyncio.TaskGroup,
 ) -> dict[ApiKey, Handler]:
     """Returns the handlers of all APIs that a broker serves, except ApiVersions, whose answer lists them."""
@@ -102,7 +103,7 @@ def request_handlers(
     transactional = TransactionRequests(state, transactions, key_partitions, auto_topics, producer_ids.take)
     verifier.attach(transactional.add_or_verify)
     has_consumer_groups = CONSUMER_PROTOCOL in config.group_coordinator_rebalance_protocols
-    forwarding = Forwarding(env, channel=controller, follower=follower)
+    forwarding = Forwarding(env, channel=controller, follower=follower, is_current_since=is_current_since)
     light_tasks = LightTasks()
     task_group.create_task(light_tasks.run_until_cancelled())
     return {

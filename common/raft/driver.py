@@ -329,6 +329,10 @@ class QuorumDriver:
             await self._follower.next_answer()
         return self._quorum.high_watermark
 
+    def knows_high_watermark_since(self, asked_ns: int) -> bool:
+        """Whether `high_watermark` is at least the one that the leader knew at this time."""
+        return self._quorum.is_leader or self._follower.last_answer_asked_ns >= asked_ns
+
     @property
     def log_start_offset(self) -> Offset:
         return self._log.log.log_start_offset

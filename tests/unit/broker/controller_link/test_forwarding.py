@@ -103,11 +103,19 @@ class Broker:
             publish=_publish_nothing,
             on_published=lambda *_: None,
         )
-        self.requests = ForwardedRequests(self.state, Forwarding(side.env, channel=side.channel, follower=self.follower))
+        forwarding = Forwarding(
+            side.env, channel=side.channel, follower=self.follower, is_current_since=self._is_current_since
+        )
+        self.requests = ForwardedRequests(self.state, forwarding)
+        # The time at which this broker last asked for what is committed, and the last offset of that.
+        self.asked_ns, self.committed_offset = -1, Offset(-1)
         self.respond: Callable[[Any], Struct] = lambda _: CreateTopicsResponse()
         self.inner: list[Any] = []
         self._started_ns = side.env.now_ns()
         side.controller.answers[ApiKey.ENVELOPE] = self.open
+
+    def _is_current_since(self, asked_ns: int) -> bool:
+        return self.asked_ns >= asked_ns and self.follower.replayed_offset >= self.committed_offset
 
     @property
     def elapsed_ns(self) -> int:
@@ -240,6 +248,25 @@ def test_a_created_topic_is_answered_when_this_broker_knows_it() -> None:
         await broker.world.sleep(0.001)
         assert answering.done()
         assert [result.error_code for result in (await answering).topics] == [ErrorCode.NONE, ErrorCode.NONE]
+
+    run(scenario)
+
+
+def test_a_change_that_was_taken_back_is_not_waited_for() -> None:
+    """Another client has deleted the topic before this broker saw it. The answer comes as soon as the broker has all that
+    was committed when the controller answered, and not at the end of the timeout."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.respond = created
+        answering = broker.send(create("topic-1"), 7)
+        await broker.world.sleep(1)
+        broker.asked_ns, broker.committed_offset = broker.side.env.now_ns(), Offset(2)
+        broker.commit(topic(1), RemoveTopicRecord(topic_id=topic_id(1)))
+        await broker.world.sleep(1)
+        assert not answering.done()
+        broker.commit(NoOpRecord())
+        await broker.world.sleep(0.001)
+        assert answering.done()
 
     run(scenario)
 

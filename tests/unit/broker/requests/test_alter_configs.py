@@ -24,7 +24,9 @@ class Handlers:
         self.world = broker.world
         self.caught_up = asyncio.Event()
         self.catching_up = 0
-        forwarding = Forwarding(broker.side.env, channel=broker.side.channel, follower=broker.follower)
+        forwarding = Forwarding(
+            broker.side.env, channel=broker.side.channel, follower=broker.follower, is_current_since=lambda _: False
+        )
         self.requests = AlterConfigsRequests(
             broker.side.env, forwarding, broker_id=BrokerId(1), log_dirs=["/a", "/b"], catch_up=self._catch_up
         )

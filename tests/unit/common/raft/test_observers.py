@@ -241,6 +241,24 @@ def test_a_commit_without_new_records_wakes_the_poll_too() -> None:
     run(scenario)
 
 
+def test_an_observer_knows_when_its_high_watermark_is_new_enough() -> None:
+    """The answer to a fetch that was sent earlier may be older than the question. A leader always knows."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a")
+        other = await observer(world)
+        await other.has("a")
+        await world.sleep(0.01)
+        asked_ns = world.now_ns()
+        assert one.driver.knows_high_watermark_since(asked_ns)
+        assert not other.driver.knows_high_watermark_since(asked_ns)
+        await world.until(lambda: other.driver.knows_high_watermark_since(asked_ns), within_seconds=2)
+        assert other.driver.high_watermark == one.driver.high_watermark
+
+    run(scenario)
+
+
 def test_an_idle_poll_ends_after_its_wait() -> None:
     """A long poll during which nothing changes gets an empty response after MaxWaitMs, which is not an error."""
 
