@@ -9,7 +9,7 @@ only validated has nothing to wait for.
 from collections.abc import Iterable, Mapping, Sequence
 
 from broker.controller_link.forwarding import Forwarding
-from common.ids import ZERO_UUID, BrokerId, TopicId
+from common.ids import ZERO_UUID, BrokerId, TopicId, Uuid
 from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.net.request_context import Handler, RequestContext
@@ -67,13 +67,20 @@ class ForwardedRequests:
         """Answers once this broker's image contains the created topics."""
 
         def is_visible(response: CreateTopicsResponse) -> bool:
-            created = (result.name for result in response.topics if result.error_code == ErrorCode.NONE)
-            return request.validate_only or all(name in self._state.topic_ids for name in created)
+            created = (result for result in response.topics if result.error_code == ErrorCode.NONE)
+            return request.validate_only or all(self._has_topic(result.name, result.topic_id) for result in created)
 
         response: CreateTopicsResponse = await self._forwarding.forward(
             context, timeout_ms=request.timeout_ms, is_visible=is_visible
         )
         return response
+
+    def _has_topic(self, name: str, topic_id: Uuid) -> bool:
+        if topic_id == ZERO_UUID:
+            # Before version 7, the answer has no ids.
+            return name in self._state.topic_ids
+        # The image may still have an older topic of this name, which was deleted at another broker.
+        return TopicId(topic_id) in self._state.topics
 
     async def handle_delete_topics(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         """Answers once the deleted topics are gone from this broker's image."""

@@ -252,6 +252,23 @@ def test_a_created_topic_is_answered_when_this_broker_knows_it() -> None:
     run(scenario)
 
 
+def test_an_older_topic_of_the_name_is_not_the_created_one() -> None:
+    """The old topic was deleted at another broker, and this broker has not seen that yet. If it answered now, the client
+    would find the old topic here."""
+
+    async def scenario(broker: Broker) -> None:
+        broker.commit(topic(1))
+        broker.respond = lambda _: CreateTopicsResponse(topics=[CreatableTopicResult(name="topic-1", topic_id=topic_id(2))])
+        answering = broker.send(create("topic-1"), 7)
+        await broker.world.sleep(1)
+        assert not answering.done()
+        broker.commit(RemoveTopicRecord(topic_id=topic_id(1)), topic(2, "topic-1"))
+        await broker.world.sleep(0.001)
+        assert answering.done()
+
+    run(scenario)
+
+
 def test_a_change_that_was_taken_back_is_not_waited_for() -> None:
     """Another client has deleted the topic before this broker saw it. The answer comes as soon as the broker has all that
     was committed when the controller answered, and not at the end of the timeout."""
