@@ -329,7 +329,13 @@ class BrokerDaemon:
         return None if topic is None else topic.name
 
     def _registered_epoch(self) -> BrokerEpoch | None:
-        return self.lifecycle.broker_epoch if self.lifecycle.broker_epoch >= 0 else None
+        if self.lifecycle.broker_epoch >= 0:
+            return self.lifecycle.broker_epoch
+        # The metadata may have the registration before the response to it arrives, or gets lost and is asked for again.
+        registration = self.state.brokers.get(self._broker_id)
+        if registration is None or registration.incarnation_id != self._incarnation_id:
+            return None
+        return registration.epoch
 
     def _build_registration(self) -> BrokerRegistrationRequest:
         previous = self._directories.known.previous_broker_epoch

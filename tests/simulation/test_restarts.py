@@ -2,8 +2,14 @@
 
 import asyncio
 import errno
+from typing import Any
 
+import pytest
+
+from broker.controller_link.lifecycle_loop import LifecycleLoop
 from common.ids import BrokerId
+from common.protocol.messages.broker_registration import BrokerRegistrationRequest
+from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.simulation.cluster import CONTROLLER_ID, Scenario, SimulatedClient, SimulatedCluster
 from tests.simulation.cluster import run as run_cluster
 
@@ -176,3 +182,31 @@ def test_a_node_that_is_asked_to_end_while_it_starts() -> None:
         await cluster.until_in_sync("t")
 
     run(scenario)
+
+
+def test_a_replica_that_comes_before_the_response_to_the_registration_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker starts with one of its two disks. The metadata has its registration, and a new topic with a replica on it,
+    before the response arrives. The replica certainly had no log on the other disk, so it is created and not reported
+    LOST."""
+    held, ask = asyncio.Event(), LifecycleLoop._ask
+
+    async def ask_and_wait(self: LifecycleLoop, request: Any) -> Any:
+        response = await ask(self, request)
+        if self._broker_id == 3 and isinstance(request, BrokerRegistrationRequest):
+            await held.wait()
+        return response
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await cluster.world.sleep(1)
+        await stop(cluster, 3)
+        cluster.world.disk("/b3/d2").fail_with(errno.EIO)
+        monkeypatch.setattr(LifecycleLoop, "_ask", ask_and_wait)
+        cluster.start_node(3)
+        await cluster.world.until(lambda: len(cluster.state.brokers[BrokerId(3)].directories) == 1)
+        topic = CreatableTopic(name="new", num_partitions=2, replication_factor=3)
+        await client.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+        await cluster.world.sleep(1)
+        held.set()
+        await cluster.until_in_sync("new")
+
+    run_cluster(scenario, disks=2)
