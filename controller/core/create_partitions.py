@@ -62,6 +62,10 @@ def _new_partitions(
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     count = len(topic.partitions)
+    if count == 0:
+        # Below metadata.version 3.6-IV1, a controller that ends while it creates hundreds of topics may leave one like this.
+        reason = f"The topic {wish.name} was not created completely. Delete it and create it again."
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, reason)
     _validate_count(wish, count)
     additional = wish.count - count
     # Refuse before anything of that size is built.

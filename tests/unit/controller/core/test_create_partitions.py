@@ -2,10 +2,11 @@
 
 import pytest
 
+from common.ids import Uuid
 from common.metadata.directory_ids import UNASSIGNED
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from common.records.metadata_records import PartitionRecord
+from common.records.metadata_records import PartitionRecord, TopicRecord
 from controller.core import create_partitions as operation
 from tests.unit.controller.core.context import ControllerContext, directory
 
@@ -138,6 +139,17 @@ def test_refusals(count: int, assignments: list[list[int]] | None, code: ErrorCo
     result = context.create_partitions("t", count, assignments)
     assert (result.error_code, result.error_message) == (code, message)
     assert context.records == []
+
+
+def test_a_topic_whose_creation_was_interrupted() -> None:
+    """Its partitions are missing. Nobody knows how many replicas they were to have."""
+    context = cluster()
+    context.state.replay(TopicRecord(name="half", topic_id=Uuid(b"h" * 16)), offset=context.next_write_offset)
+    result = context.create_partitions("half", 2)
+    assert (result.error_code, result.error_message) == (
+        ErrorCode.INVALID_PARTITIONS,
+        "The topic half was not created completely. Delete it and create it again.",
+    )
 
 
 def test_inactive_brokers() -> None:
