@@ -525,9 +525,12 @@ class BrokerLifecycle:
             text = f"{reason}; the leaders of this broker move when its session has ended and a controller is active"
             return [ShutDownNow(text)]
         for directory_id, failure in self._failures.items():
-            if now_ns < failure.deadline_ns or not self._leads_in(directory_id):
+            if now_ns < failure.deadline_ns:
                 continue
-            if not failure.acknowledged or self._has_pending_assignment_into(directory_id):
+            # A failed directory stays in the list for as long as the broker runs, and every change of the metadata comes
+            # here. So `leads_in`, which looks at each partition that this broker leads, is asked last.
+            is_settled = failure.acknowledged and not self._has_pending_assignment_into(directory_id)
+            if not is_settled and self._leads_in(directory_id):
                 return [Halt(self._failure_untold(directory_id))]
         return []
 

@@ -49,18 +49,23 @@ SETTINGS = LifecycleSettings(
 
 class Context:
     """A lifecycle with a clock. `leading` has the directories in which the broker leads, `pending` those with unconfirmed
-    assignments."""
+    assignments, and `asked` those about whose leaders the lifecycle has asked."""
 
     def __init__(self, settings: LifecycleSettings = SETTINGS) -> None:
         self.leading: set[DirectoryId] = set()
         self.pending: set[DirectoryId] = set()
+        self.asked: list[DirectoryId] = []
         self.now_ns = 0
         self.lifecycle = BrokerLifecycle(
             settings,
             rng=random.Random(1),
-            leads_in=lambda directory_id: directory_id in self.leading,
+            leads_in=self._leads_in,
             has_pending_assignment_into=lambda directory_id: directory_id in self.pending,
         )
+
+    def _leads_in(self, directory_id: DirectoryId) -> bool:
+        self.asked.append(directory_id)
+        return directory_id in self.leading
 
     def step(self, event: object, *, after_ms: int = 0) -> list[Effect]:
         self.now_ns += after_ms * NS_PER_MS
@@ -98,6 +103,23 @@ def test_from_start_to_running() -> None:
     assert context.step(ReadyToUnfence()) == [heartbeat()]
     assert context.answer() == [StateChanged(BrokerState.RUNNING)]
     assert context.lifecycle.next_deadline_ns() == context.now_ns + 2000 * NS_PER_MS
+
+
+def test_a_failure_that_the_controller_knows_costs_no_look_at_the_partitions() -> None:
+    """After the deadline, each step checks the failure again, as long as the broker runs. Only while the controller does not
+    know everything does it matter what the broker leads."""
+    context = Context()
+    context.run_until_unfenced()
+    context.step(DirectoryFailed(D1))
+    context.step(MetadataApplied(), after_ms=40_000)
+    assert context.asked == [D1]
+    context.answer(D1)
+    context.asked.clear()
+    context.step(MetadataApplied())
+    assert context.asked == []
+    context.pending.add(D1)
+    context.step(MetadataApplied())
+    assert context.asked == [D1]
 
 
 def test_ready_while_a_heartbeat_is_in_flight_sends_the_next_at_once() -> None:
