@@ -5,7 +5,7 @@ says where the next part begins, also if topics came or went meanwhile. Leaders 
 Eligible leader replicas exist under Apache Kafka's controllers only; under ours, their lists are empty.
 """
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Generator, Iterator
 
 from broker.requests.metadata import Brokers, offline_replicas
 from common.ids import NO_LEADER
@@ -22,6 +22,7 @@ from common.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from common.slices import ELEMENTS_PER_SLICE, at_once, result_in_slices
 
 
 class DescribeTopicPartitionsRequests:
@@ -31,15 +32,28 @@ class DescribeTopicPartitionsRequests:
         self._state = state
         self._partitions_max = partitions_max
 
-    def handle(self, context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    def handle(
+        self, context: RequestContext, request: DescribeTopicPartitionsRequest
+    ) -> DescribeTopicPartitionsResponse | Awaitable[DescribeTopicPartitionsResponse]:
         """Returns the partitions from the cursor on, and the next cursor if there are more. Raises ApiError for a cursor
-        that cannot have come from a response to the same topics."""
+        that cannot have come from a response to the same topics. Topics that do not exist do not count for the size of the
+        response, so thousands of names are looked up in slices."""
+        describing = self._answer(context, request)
+        if len(request.topics) <= ELEMENTS_PER_SLICE:
+            return at_once(describing)
+        return result_in_slices(describing, items=ELEMENTS_PER_SLICE)
+
+    def _answer(
+        self, context: RequestContext, request: DescribeTopicPartitionsRequest
+    ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
+        """Yields after each topic."""
         remaining = max(min(self._partitions_max, request.response_partition_limit), 1)
         brokers = self._state.brokers
         reachable = {id_: each for id_, each in brokers.items() if each.endpoint(context.listener_name) is not None}
         serving = {id_: each for id_, each in reachable.items() if not each.fenced}
         response = DescribeTopicPartitionsResponse()
         for name in self._names(request):
+            yield
             if remaining == 0:
                 response.next_cursor = Cursor(topic_name=name, partition_index=0)
                 break

@@ -1,5 +1,6 @@
 """DescribeTopicPartitions: the partitions of topics, in order and in parts."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -16,6 +17,8 @@ from common.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from common.records.metadata_records import KnownRecord
+from common.slices import ELEMENTS_PER_SLICE
+from tests.counted import result_and_turns
 from tests.unit.broker.requests.contexts import context, over_the_wire
 from tests.unit.common.metadata.builders import directory, partition, register, replay, topic, topic_id
 
@@ -46,6 +49,7 @@ def ask(
     )
     assert over_the_wire(request, 0) == request
     response = requests.handle(context(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0), request)
+    assert isinstance(response, DescribeTopicPartitionsResponse)
     assert over_the_wire(response, 0) == response
     return response
 
@@ -139,3 +143,19 @@ def test_a_partition_is_described_as_it_is() -> None:
     assert (led.eligible_leader_replicas, led.last_known_elr, led.offline_replicas) == ([], [], [2])
     assert (leaderless.leader_id, leaderless.leader_epoch, leaderless.error_code) == (NO_LEADER, 6, ErrorCode.NONE)
     assert leaderless.offline_replicas == [2]
+
+
+def test_thousands_of_names_are_looked_up_in_slices() -> None:
+    """None of these topics exists, so all of them are in one response."""
+    names = [f"new-{number:04}" for number in range(2 * ELEMENTS_PER_SLICE + 1)]
+
+    async def scenario() -> tuple[DescribeTopicPartitionsResponse, int]:
+        requests = DescribeTopicPartitionsRequests(replay(*BROKERS), partitions_max=1)
+        request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in names])
+        answer = requests.handle(context(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0), request)
+        assert not isinstance(answer, DescribeTopicPartitionsResponse)
+        return await result_and_turns(answer)
+
+    response, turns = asyncio.run(scenario())
+    assert turns > 2
+    assert parts(response) == [(name, []) for name in names]
