@@ -19,14 +19,14 @@ from broker.hosting.partition import Partition
 from common.environment.interface import LogDir
 from common.ids import Offset
 from common.slices import pause
-from common.storage.checkpoints import (
+from common.storage.checkpoints import OffsetCheckpointFile
+from common.storage.names import (
     CLEANER_CHECKPOINT_FILE,
     HIGH_WATERMARK_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
-    OffsetCheckpointFile,
-    TopicPartition,
 )
+from common.storage.text_checkpoint import TopicPartition
 
 # A slice of this many entries takes a few milliseconds.
 ENTRIES_PER_SLICE = 1_000

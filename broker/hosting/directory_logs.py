@@ -20,16 +20,7 @@ from common.configuration.topic import TopicConfig
 from common.environment.interface import Environment, LogDir, LogDirError
 from common.ids import METADATA_TOPIC_NAME, BrokerEpoch, DirectoryId, Offset, TopicId, TopicIdPartition
 from common.slices import pause_before
-from common.storage.checkpoints import (
-    CLEANER_CHECKPOINT_FILE,
-    HIGH_WATERMARK_CHECKPOINT_FILE,
-    LOG_START_OFFSET_CHECKPOINT_FILE,
-    RECOVERY_POINT_CHECKPOINT_FILE,
-    MalformedCheckpoint,
-    TopicPartition,
-    load_offset_checkpoint,
-    store_offset_checkpoint,
-)
+from common.storage.checkpoints import load_offset_checkpoint, store_offset_checkpoint
 from common.storage.clean_shutdown import load_clean_shutdown, remove_clean_shutdown, store_clean_shutdown
 from common.storage.copy_divergence import end_of_agreement
 from common.storage.empty_log import remove_empty_log
@@ -37,6 +28,10 @@ from common.storage.errors import LogExists
 from common.storage.log import Log
 from common.storage.move_origin import load_move_origin, remove_move_origin
 from common.storage.names import (
+    CLEANER_CHECKPOINT_FILE,
+    HIGH_WATERMARK_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
     FolderKind,
     PartitionFolder,
     marked_partition_folder,
@@ -45,6 +40,7 @@ from common.storage.names import (
 )
 from common.storage.new_log import NewLog, make_durable
 from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
+from common.storage.text_checkpoint import MalformedCheckpoint, TopicPartition
 
 _CHECKPOINT_FILES = (
     RECOVERY_POINT_CHECKPOINT_FILE,

@@ -32,12 +32,12 @@ from common.raft.core.leader_endpoints import LeaderEndpoints, QuorumEndpoint
 from common.raft.core.offsets import BOOTSTRAP_CHECKPOINT, METADATA_LOG_FOLDER, OffsetAndEpoch
 from common.raft.core.quorum import LeaderAndEpoch, LeaderChange, Quorum, QuorumViolation, Ready
 from common.raft.core.quorum_records import QuorumRecords
-from common.raft.core.record_batches import CommittedBatch, EncodedBatch, RecordsTooLarge, UnreadableBatch, encode_batches
+from common.raft.core.record_batches import CommittedBatch, EncodedBatch, UnreadableBatch, encode_batches
 from common.raft.core.replica_progress import ReplicaKey
 from common.raft.core.snapshot_policy import SnapshotTriggers
 from common.raft.errors import NotLeader, QuorumFailure
 from common.raft.follower import Channels, Follower
-from common.raft.listener import LoadedSnapshot, MetadataListener
+from common.raft.listener import MetadataListener
 from common.raft.metadata_log import MetadataLog, MetadataLogConfig
 from common.raft.quorum_requests import QuorumRequests
 from common.raft.snapshot_writer import SnapshotWriter
@@ -46,18 +46,6 @@ from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import AbortTransactionRecord, FeatureLevelRecord
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.errors import LogClosed
-
-__all__ = [
-    "CommittedBatch",
-    "LeaderAndEpoch",
-    "LoadedSnapshot",
-    "MetadataListener",
-    "NotLeader",
-    "QuorumConfig",
-    "QuorumDriver",
-    "QuorumFailure",
-    "RecordsTooLarge",
-]
 
 Response = TypeVar("Response")
 

@@ -12,12 +12,6 @@ from functools import partial
 
 from common.environment.interface import LogDir
 from common.slices import ELEMENTS_PER_SLICE, result_in_slices
-from common.storage.names import (
-    CLEANER_CHECKPOINT_FILE,
-    HIGH_WATERMARK_CHECKPOINT_FILE,
-    LOG_START_OFFSET_CHECKPOINT_FILE,
-    RECOVERY_POINT_CHECKPOINT_FILE,
-)
 from common.storage.text_checkpoint import (
     MalformedCheckpoint,
     OffsetCheckpointContent,
@@ -25,18 +19,6 @@ from common.storage.text_checkpoint import (
     format_offset_checkpoint,
     offset_checkpoint_parsing,
 )
-
-__all__ = [
-    "CLEANER_CHECKPOINT_FILE",
-    "HIGH_WATERMARK_CHECKPOINT_FILE",
-    "LOG_START_OFFSET_CHECKPOINT_FILE",
-    "RECOVERY_POINT_CHECKPOINT_FILE",
-    "MalformedCheckpoint",
-    "OffsetCheckpointFile",
-    "TopicPartition",
-    "load_offset_checkpoint",
-    "store_offset_checkpoint",
-]
 
 
 async def load_offset_checkpoint(log_dir: LogDir, name: str) -> dict[TopicPartition, int]:

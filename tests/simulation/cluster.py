@@ -25,7 +25,7 @@ from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.protocol.numbering import Numbering
-from common.raft.driver import QuorumFailure
+from common.raft.errors import QuorumFailure
 from common.records.batch import split_batches
 from common.records.metadata_frame import ApiMessageAndVersion
 from common.records.metadata_records import FeatureLevelRecord

@@ -34,7 +34,8 @@ from common.log_dirs.startup_scan import scan_directories
 from common.log_dirs.suspected_directories import SuspectedDirectories
 from common.metrics_exposition import Sample, SnapshotCollector
 from common.net.node_channel import NodeChannel
-from common.raft.driver import QuorumDriver, QuorumFailure
+from common.raft.driver import QuorumDriver
+from common.raft.errors import QuorumFailure
 from common.raft.metrics import raft_samples
 from common.time_units import NS_PER_MS
 from controller.daemon import ControllerDaemon

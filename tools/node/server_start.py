@@ -14,7 +14,7 @@ from common.environment.interface import ListenFailed, LogDirError
 from common.environment.real import RealEnvironment
 from common.log_dirs.startup_scan import StartupError
 from common.logging_setup import configure_logging
-from common.raft.driver import QuorumFailure
+from common.raft.errors import QuorumFailure
 from tools.arguments import ToolParser
 from tools.errors import ToolError
 from tools.node.configuration_file import load_config, overrides, read_properties

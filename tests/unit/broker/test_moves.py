@@ -20,10 +20,9 @@ from common.ids import DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
 from common.metadata.delta import MetadataDelta
 from common.protocol.errors import ErrorCode
 from common.records.metadata_records import FeatureLevelRecord, RemoveTopicRecord
-from common.storage.checkpoints import HIGH_WATERMARK_CHECKPOINT_FILE, LOG_START_OFFSET_CHECKPOINT_FILE
 from common.storage.log import Log
 from common.storage.log_syncs import ROLLED_AHEAD_MAX
-from common.storage.names import CLEAN_SHUTDOWN_FILE
+from common.storage.names import CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT_FILE, LOG_START_OFFSET_CHECKPOINT_FILE
 from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedEvent
 from tests.unit.broker.cluster import TOPIC, Cluster, at_once, directory, path, run

@@ -41,17 +41,17 @@ from common.metadata.registrations import PartitionRegistration
 from common.protocol.errors import ErrorCode
 from common.records.batch import split_batches
 from common.records.record import iterate_records
-from common.storage.checkpoints import (
+from common.storage.checkpoints import load_offset_checkpoint
+from common.storage.log import Log
+from common.storage.names import (
     CLEANER_CHECKPOINT_FILE,
     HIGH_WATERMARK_CHECKPOINT_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
-    TopicPartition,
-    load_offset_checkpoint,
+    partition_folder,
 )
-from common.storage.log import Log
-from common.storage.names import partition_folder
 from common.storage.new_log import NewLog
+from common.storage.text_checkpoint import TopicPartition
 from tests.simulation.checkers.durability import check_recovery_points
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 from tests.simulation.violations import InvariantViolated

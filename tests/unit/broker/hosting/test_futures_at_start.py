@@ -20,10 +20,10 @@ from common.records.batch import split_batches
 from common.records.metadata_records import FeatureLevelRecord
 from common.records.record import Record, encode_batch
 from common.storage.append_pipeline import AwaitedAppend
-from common.storage.checkpoints import RECOVERY_POINT_CHECKPOINT_FILE, store_offset_checkpoint
+from common.storage.checkpoints import store_offset_checkpoint
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
-from common.storage.names import CLEAN_SHUTDOWN_FILE
+from common.storage.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT_FILE
 from tests.simulation.environment import SimulatedEnvironment
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run, values
 

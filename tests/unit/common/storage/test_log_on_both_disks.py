@@ -10,10 +10,11 @@ import uvloop
 from common.environment.interface import LogDir, LogDirError
 from common.environment.real import RealEnvironment
 from common.ids import BrokerEpoch, LeaderEpoch, Offset
-from common.storage.checkpoints import RECOVERY_POINT_CHECKPOINT_FILE, load_offset_checkpoint, store_offset_checkpoint
+from common.storage.checkpoints import load_offset_checkpoint, store_offset_checkpoint
 from common.storage.clean_shutdown import load_clean_shutdown, remove_clean_shutdown, store_clean_shutdown
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.names import RECOVERY_POINT_CHECKPOINT_FILE
 from common.storage.retention import Expiry
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import FOLDER, SMALL, TOPIC_ID, all_offsets, append, append_fetched, attached, fill

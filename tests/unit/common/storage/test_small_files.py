@@ -5,12 +5,7 @@ import pytest
 from common import slices
 from common.ids import BrokerEpoch, DirectoryId, TopicId, Uuid
 from common.slices import ELEMENTS_PER_SLICE
-from common.storage.checkpoints import (
-    RECOVERY_POINT_CHECKPOINT_FILE,
-    MalformedCheckpoint,
-    load_offset_checkpoint,
-    store_offset_checkpoint,
-)
+from common.storage.checkpoints import load_offset_checkpoint, store_offset_checkpoint
 from common.storage.clean_shutdown import (
     CleanShutdown,
     load_clean_shutdown,
@@ -22,11 +17,13 @@ from common.storage.log import Log
 from common.storage.meta_properties import MetaProperties
 from common.storage.meta_properties_file import load_meta_properties, store_meta_properties
 from common.storage.move_origin import load_move_origin, remove_move_origin, store_move_origin
+from common.storage.names import RECOVERY_POINT_CHECKPOINT_FILE
 from common.storage.partition_metadata import (
     MalformedPartitionMetadata,
     load_partition_metadata,
     parse_partition_metadata,
 )
+from common.storage.text_checkpoint import MalformedCheckpoint
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import PATH, SMALL, TOPIC_ID, attached
 
