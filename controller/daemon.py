@@ -13,7 +13,7 @@ from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, Listener
 from common.metadata.metadata_version import CONTROLLER_FEATURES
 from common.metrics_exposition import Sample
-from common.net.request_context import Authorize, Handler, allow_all
+from common.net.request_context import Handler
 from common.net.request_server import RequestServer
 from common.net.server_limits import server_limits
 from common.protocol.api_keys import ApiKey
@@ -49,12 +49,10 @@ class ControllerDaemon:
         *,
         properties: Mapping[str, str],
         cluster_id: str,
-        authorize: Authorize = allow_all,
         on_active: Callable[[], None] = lambda: None,
     ) -> None:
         self._env = env
         self._config = config
-        self._authorize = authorize
         self._driver = driver
         rebalance_seconds = config.leader_imbalance_check_interval_seconds if config.auto_leader_rebalance_enable else 0
         timers = ControllerTimers(
@@ -64,7 +62,7 @@ class ControllerDaemon:
         settings = controller_settings(config, properties, cluster_id)
         self.controller = QuorumController(env, driver, settings, node_id=config.node_id, timers=timers, on_active=on_active)
         self._incarnation_id = env.uuid()
-        self._requests = ControllerRequests(env, self.controller, driver, cluster_id=cluster_id, authorize=authorize)
+        self._requests = ControllerRequests(env, self.controller, driver, cluster_id=cluster_id)
         self._meter = ControllerMeter(env, self.controller)
         self._servers: list[RequestServer] = []
 
@@ -89,7 +87,6 @@ class ControllerDaemon:
                 handlers=self.handlers(),
                 max_request_bytes=self._config.socket_request_max_bytes,
                 task_group=task_group,
-                authorize=self._authorize,
                 limits=server_limits(self._config),
                 numbering=lambda: self._driver.numbering,
             )

@@ -348,10 +348,6 @@ class QuorumDriver:
         """The cluster's numbering of the reserved directory ids, according to the log read so far."""
         return self._reader.numbering
 
-    @property
-    def latest_snapshot(self) -> OffsetAndEpoch | None:
-        return self._log.latest_snapshot
-
     def load_bootstrap_records(self) -> list[ApiMessageAndVersion]:
         """Returns the records that the first active controller writes into an empty log."""
         return list(self._bootstrap_records)

@@ -9,8 +9,6 @@ class NotLeader(Exception):
     def __init__(self, epoch: LeaderEpoch, leader_id: BrokerId | None) -> None:
         where = "nobody that this node knows of" if leader_id is None else f"node {leader_id}"
         super().__init__(f"epoch {epoch} of the metadata log is led by {where}")
-        self.epoch = epoch
-        self.leader_id = leader_id
 
 
 class QuorumFailure(Exception):
