@@ -503,7 +503,7 @@ class AdminClient:
                 found.append(await described[name])
             except AdminError as error:
                 results.fail(asked, error)
-        known = records.leaders(found)
+        known = topics.leaders_of(found)
         leader_of: dict[TopicPartition, int | None] = {}
         for partition in results.pending(partitions):
             if partition in known:

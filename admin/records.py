@@ -1,9 +1,8 @@
 """The requests of an AdminClient that delete records, and their results (core)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from admin.partitions import TopicPartition, partitions_by_topic
-from admin.topics import TopicDescription
 from common.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -24,8 +23,3 @@ def delete_request(offsets: Mapping[TopicPartition, int], *, timeout_ms: int) ->
         for topic, indexes in partitions_by_topic(offsets).items()
     ]
     return DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
-
-
-def leaders(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int | None]:
-    """Returns the leader of each partition, None if there is none."""
-    return {TopicPartition(topic.name, each.partition): each.leader for topic in topics for each in topic.partitions}

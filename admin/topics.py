@@ -1,8 +1,9 @@
 """Topics as an AdminClient shows them, and the requests about them (core)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from admin.partitions import TopicPartition
 from common.ids import Uuid
 from common.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -154,6 +155,11 @@ def topic_description(topic: MetadataResponseTopic | DescribeTopicPartitionsResp
     partitions = [_partition_description(each) for each in topic.partitions]
     partitions.sort(key=lambda each: each.partition)
     return TopicDescription(topic.name or "", topic.topic_id, topic.is_internal, tuple(partitions))
+
+
+def leaders_of(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int | None]:
+    """Returns the leader of each partition, None if there is none."""
+    return {TopicPartition(topic.name, each.partition): each.leader for topic in topics for each in topic.partitions}
 
 
 def _partition_description(

@@ -10,7 +10,6 @@ from typing import Any
 
 from admin.log_dirs import LogDirInfo
 from admin.partitions import TopicPartition
-from admin.topics import TopicDescription
 from common.protocol.errors import error_name
 
 
@@ -62,10 +61,6 @@ def disks(
         for broker_id, paths in sorted(log_dirs.items())
         for path in paths
     ]
-
-
-def leaders_of(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int | None]:
-    return {TopicPartition(topic.name, each.partition): each.leader for topic in topics for each in topic.partitions}
 
 
 def _disk(

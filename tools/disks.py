@@ -19,7 +19,7 @@ from admin.client import AdminClient
 from admin.errors import AdminError, InvalidArgument
 from admin.log_dirs import LogDirInfo
 from admin.partitions import TopicPartition, TopicPartitionReplica
-from admin.topics import TopicDescription
+from admin.topics import TopicDescription, leaders_of
 from common.ids import uuid_text
 from common.protocol.errors import ErrorCode
 from common.storage.meta_properties import MalformedMetaProperties, parse_meta_properties
@@ -105,7 +105,7 @@ async def _disks(admin: AdminClient) -> list[disk_overview.Disk]:
             print(f"broker {broker.broker_id} is down or fenced, so its disks are not shown", file=sys.stderr)
     in_service = [broker.broker_id for broker in cluster.brokers if not broker.is_fenced]
     described = admin.describe_log_dirs(in_service, timeout_ms=ANSWER_MS)
-    leaders = disk_overview.leaders_of(await _topics(admin))
+    leaders = leaders_of(await _topics(admin))
     log_dirs = {}
     for broker_id, future in described.items():
         try:

@@ -6,7 +6,15 @@ from admin.configs import ConfigChange, ConfigEntry, ConfigResource, ConfigSourc
 from admin.errors import RequestFailed
 from admin.partitions import TopicPartition
 from admin.reassignments import PartitionReassignment
-from admin.topics import NewPartitions, NewTopic, PartitionDescription, TopicListing, TopicMetadata
+from admin.topics import (
+    NewPartitions,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+    TopicListing,
+    TopicMetadata,
+    leaders_of,
+)
 from common.ids import Uuid
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
@@ -150,6 +158,12 @@ def part(name: str, id_: Uuid, *indexes: int) -> DescribeTopicPartitionsResponse
 
 def missing_part(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_leaders_are_found_by_partition() -> None:
+    partitions = tuple(PartitionDescription(index, leader, 0, (), (), ()) for index, leader in ((0, 3), (1, None)))
+    found = leaders_of([TopicDescription("t", Uuid(bytes(16)), False, partitions)])
+    assert found == {TopicPartition("t", 0): 3, TopicPartition("t", 1): None}
 
 
 def test_topics_are_created() -> None:

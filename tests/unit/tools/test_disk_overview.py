@@ -5,10 +5,8 @@ from typing import Any
 
 from admin.log_dirs import LogDirInfo, ReplicaInfo
 from admin.partitions import TopicPartition
-from admin.topics import PartitionDescription, TopicDescription
-from common.ids import Uuid
 from common.protocol.errors import ErrorCode
-from tools.disk_overview import COLUMNS, Disk, DiskMove, as_json, as_row, disks, leaders_of
+from tools.disk_overview import COLUMNS, Disk, DiskMove, as_json, as_row, disks
 
 T_0, T_1, U_0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -73,11 +71,6 @@ def test_progress_is_never_more_than_all() -> None:
     assert DiskMove(T_0, "/a", 90, 80).progress == 1.0
     (found,) = disks({1: {"/b": log_dir({T_0: holds(7, is_future=True)})}}, {}, {})
     assert found.moves == (DiskMove(T_0, None, 7, 7),)
-
-
-def test_leaders_are_found_by_partition() -> None:
-    partitions = tuple(PartitionDescription(index, leader, 0, (), (), ()) for index, leader in ((0, 3), (1, None)))
-    assert leaders_of([TopicDescription("t", Uuid(bytes(16)), False, partitions)]) == {T_0: 3, T_1: None}
 
 
 def test_a_row_for_people() -> None:
