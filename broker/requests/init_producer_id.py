@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from common.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
 FIRST_EPOCH = 0
 
 

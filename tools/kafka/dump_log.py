@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from common.raft.core.offsets import BOOTSTRAP_CHECKPOINT
 from common.records.batch import BATCH_OVERHEAD, DELETE_HORIZON_BIT, BatchError, BatchHeader, read_header, validate_integrity
 from common.records.control import (
     LeaderChangeMessage,
@@ -33,12 +34,15 @@ from common.storage.names import (
     PRODUCER_SNAPSHOT_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     parse_segment_file,
     parse_snapshot_file,
 )
+from common.storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from common.storage.offset_index import OffsetIndex
 from common.storage.producers.snapshot import CorruptProducerSnapshot, decode_producer_snapshot_entries
 from common.storage.producers.state import NO_OFFSET
+from common.storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from common.storage.time_index import TimeIndex
 from common.storage.transaction_index import VERSION as ABORTED_VERSION
 from tools.arguments import ToolParser
@@ -47,11 +51,9 @@ from tools.kafka import record_decoders
 from tools.kafka.record_decoders import Decoder, json_text
 from tools.kafka.record_json import to_json
 
-BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
 MESSAGE_SIZE_MAX = 5 * 1024 * 1024
 OPENED_BYTES_MAX = 256 * 1024 * 1024
 NO_LIMIT = 2**31 - 1
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
 # An entry of a transaction index, see Kafka's AbortedTxn: version, producer, first and last offset, last stable offset.
 _ABORTED = struct.Struct(">hqqqq")
 _TRANSACTION_MARKERS = {0: "ABORT", 1: "COMMIT"}
@@ -202,7 +204,7 @@ def _dump_log(path: Path, arguments: argparse.Namespace, findings: Findings) -> 
 def _print_title(path: Path) -> None:
     if path.suffix == LOG_SUFFIX:
         print(f"Log starting offset: {_base_offset(path)}")
-    elif path.name == BOOTSTRAP_SNAPSHOT:
+    elif path.name == BOOTSTRAP_CHECKPOINT:
         print("KRaft bootstrap snapshot")
     else:
         snapshot = parse_snapshot_file(path.name)
@@ -400,7 +402,7 @@ def _dump_index(path: Path, arguments: argparse.Namespace, findings: Findings) -
 def _dump_time_index(path: Path, arguments: argparse.Namespace, findings: Findings) -> None:
     log_path = path.with_suffix(LOG_SUFFIX)
     base_offset = _base_offset(path)
-    content = _without_preallocated(path.read_bytes(), 12)
+    content = _without_preallocated(path.read_bytes(), TIME_ENTRY_SIZE)
     times = TimeIndex.from_bytes(content, base_offset=base_offset, end_offset=base_offset + _OFFSETS_MAX)
     times.check_order()
     if arguments.index_sanity_check:
@@ -431,7 +433,7 @@ def _dump_time_index(path: Path, arguments: argparse.Namespace, findings: Findin
 
 def _load_index(path: Path) -> OffsetIndex:
     base_offset = _base_offset(path)
-    content = _without_preallocated(path.read_bytes(), 8)
+    content = _without_preallocated(path.read_bytes(), INDEX_ENTRY_SIZE)
     index = OffsetIndex.from_bytes(
         content, base_offset=base_offset, end_offset=base_offset + _OFFSETS_MAX, segment_size=_OFFSETS_MAX
     )

@@ -37,6 +37,7 @@ from common.metadata.metadata_version import (
 )
 from common.protocol.numbering import Numbering
 from common.raft.bootstrap import bootstrap_records, make_bootstrap_checkpoint
+from common.raft.core.offsets import BOOTSTRAP_CHECKPOINT
 from common.storage.meta_properties import (
     VERSION_ZOOKEEPER,
     MalformedMetaProperties,
@@ -57,7 +58,6 @@ from tools.node.configuration_file import read_config
 
 CLUSTER_ID_CHARACTERS = 22
 
-BOOTSTRAP_FILE = "bootstrap.checkpoint"
 OPERATION_TIMEOUT_NS = 30 * 10**9
 
 
@@ -304,7 +304,7 @@ async def _format_one(
 ) -> None:
     properties = MetaProperties(cluster_id=cluster_id, node_id=config.node_id, directory_id=directory_id)
     # Write meta.properties last: a directory that has it is completely formatted.
-    await _write(log_dir.replace_file(BOOTSTRAP_FILE, bootstrap))
+    await _write(log_dir.replace_file(BOOTSTRAP_CHECKPOINT, bootstrap))
     await _write(store_meta_properties(log_dir, properties))
 
 

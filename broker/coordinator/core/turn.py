@@ -12,10 +12,10 @@ from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.result import Answer, CoordinatorRecord, Now, Step, TimerChange, Waiter
 from common.configuration.group import GroupConfig
 from common.protocol.schema import Struct
+from common.records.batch import BATCH_OVERHEAD
 from common.time_units import NS_PER_MS
 
-# The header of a batch, and the most that the lengths, deltas and attributes of a record take beside its key and value.
-_BATCH_OVERHEAD: Final = 61
+# The most that the lengths, deltas and attributes of a record take beside its key and value.
 _RECORD_OVERHEAD: Final = 36
 
 # The first part of the key of each kind of timer. The group id follows, and the member id in a session timer.
@@ -35,7 +35,7 @@ class Turn:
     # Invariant: never empty. All but the last have reached the size of a batch.
     steps: list[Step] = field(default_factory=lambda: [Step()])
     # What the records of the last step come to.
-    _batch_bytes: int = _BATCH_OVERHEAD
+    _batch_bytes: int = BATCH_OVERHEAD
 
     @property
     def step(self) -> Step:
@@ -43,7 +43,7 @@ class Turn:
         return self.steps[-1]
 
     def fits_one_batch(self, records: Sequence[CoordinatorRecord]) -> bool:
-        return _BATCH_OVERHEAD + sum(map(_size, records)) <= self.settings.batch_bytes_max
+        return BATCH_OVERHEAD + sum(map(_size, records)) <= self.settings.batch_bytes_max
 
     def write(self, record: CoordinatorRecord) -> None:
         """Adds a record that must be in one batch with the others of the operation."""
@@ -70,7 +70,7 @@ class Turn:
 
     def _begin_step(self) -> None:
         self.steps.append(Step())
-        self._batch_bytes = _BATCH_OVERHEAD
+        self._batch_bytes = BATCH_OVERHEAD
 
     def answer(self, waiter: Waiter, response: Struct) -> None:
         self.step.answers.append(Answer(waiter, response))

@@ -13,15 +13,10 @@ from typing import Final
 
 from broker.coordinator.core.result import Now
 from broker.coordinator.core.transactions.settings import TransactionSettings
-from broker.coordinator.core.transactions.transaction import (
-    EPOCH_MAX,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    Transaction,
-    is_exhausted,
-)
+from broker.coordinator.core.transactions.transaction import EPOCH_MAX, Transaction, is_exhausted
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.init_producer_id import InitProducerIdRequest
+from common.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 _FIRST_EPOCH: Final = 0
 

@@ -40,11 +40,11 @@ from common.protocol.messages.describe_transactions import TransactionState as D
 from common.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from common.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from common.protocol.messages.list_transactions import ListTransactionsResponse
+from common.records.batch import BATCH_OVERHEAD
 from common.records.end_transaction import EndTransactionMarker
 from common.records.transaction_records import decode_transaction, decode_transaction_key, encode_transaction_key
 
-# The header of a batch, and the most that the other parts of a tombstone take beside its key.
-_BATCH_OVERHEAD = 61
+# The most that the other parts of a tombstone take beside its key.
 _TOMBSTONE_OVERHEAD = 36
 # The lengths and deltas of a record with a value.
 _RECORD_OVERHEAD = 40
@@ -277,13 +277,13 @@ class TransactionShard:
         return list(self._tombstones(each.transactional_id for each in expired))
 
     def _tombstones(self, transactional_ids: Iterable[str]) -> Iterable[Step]:
-        step, size = Step(), _BATCH_OVERHEAD
+        step, size = Step(), BATCH_OVERHEAD
         for transactional_id in transactional_ids:
             key = encode_transaction_key(transactional_id)
             record_size = _TOMBSTONE_OVERHEAD + len(key)
             if step.records and size + record_size > self._settings.batch_bytes_max:
                 yield step
-                step, size = Step(), _BATCH_OVERHEAD
+                step, size = Step(), BATCH_OVERHEAD
             step.records.append(CoordinatorRecord(key, None))
             size += record_size
         if step.records:
@@ -310,7 +310,7 @@ class TransactionShard:
             grown.add(partitions, now, version=version)
             record = grown.to_record(version)
             size = max(size, len(record.key) + len(record.value or b""))
-        return _BATCH_OVERHEAD + _RECORD_OVERHEAD + size <= self._settings.batch_bytes_max
+        return BATCH_OVERHEAD + _RECORD_OVERHEAD + size <= self._settings.batch_bytes_max
 
     def _abort(self, step: Step, transaction: Transaction, now: Now) -> None:
         transaction.fence(now, level=self._level())

@@ -13,6 +13,7 @@ from broker.coordinator.core.result import CoordinatorRecord, MarkersDue, Now, T
 from broker.coordinator.core.transactions.state import TransactionState, may_become
 from common.metadata.metadata_version import EPOCH_BUMP_TRANSACTION_VERSION, FLEXIBLE_RECORDS_TRANSACTION_VERSION
 from common.protocol.errors import ProtocolError
+from common.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from common.records.transaction_records import (
     CLASSIC_VALUE_VERSION,
     FLEXIBLE_VALUE_VERSION,
@@ -23,8 +24,6 @@ from common.records.transaction_records import (
 )
 from common.time_units import NS_PER_MS
 
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
 # The largest epoch is kept for fencing and for the last marker of a producer id: a producer never gets it.
 EPOCH_MAX: Final = 2**15 - 1
