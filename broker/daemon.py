@@ -83,10 +83,9 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from common.raft.driver import QuorumDriver
 from common.slices import in_slices
-from common.time_units import NS_PER_MS
+from common.time_units import MS_PER_MINUTE, NS_PER_MS
 
 PLAINTEXT = 0
-_MS_PER_MINUTE = 60_000
 # A heartbeat or registration without an answer is sent again after this time or the heartbeat interval, whichever is longer.
 REQUEST_TIMEOUT_MIN_NS = 1_000 * NS_PER_MS
 
@@ -641,7 +640,7 @@ def _group_settings(config: ServerConfig, batch_bytes_max: int) -> GroupSettings
         group_consumer_assignors=config.group_consumer_assignors,
         group_consumer_migration_policy=config.group_consumer_migration_policy,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        offsets_retention_ms=config.offsets_retention_minutes * _MS_PER_MINUTE,
+        offsets_retention_ms=config.offsets_retention_minutes * MS_PER_MINUTE,
         batch_bytes_max=batch_bytes_max,
     )
 

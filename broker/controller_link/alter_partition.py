@@ -33,11 +33,12 @@ from common.protocol.messages.alter_partition import (
     RequestPartitionData,
     RequestTopicData,
 )
+from common.time_units import NS_PER_MS, NS_PER_S
 
 # The pause before the first retry, and the longest one.
-RETRY_BACKOFF_NS = 50_000_000
-RETRY_BACKOFF_MAX_NS = 1_000_000_000
-REQUEST_TIMEOUT_NS = 30_000_000_000
+RETRY_BACKOFF_NS = 50 * NS_PER_MS
+RETRY_BACKOFF_MAX_NS = NS_PER_S
+REQUEST_TIMEOUT_NS = 30 * NS_PER_S
 # A request of this size, and the results of its response, are each handled in a step of a few milliseconds.
 PARTITIONS_PER_REQUEST_MAX = 1_000
 

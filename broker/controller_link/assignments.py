@@ -17,9 +17,10 @@ from broker.core.unfence_gate import UnfenceGate
 from common.ids import BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.metadata_version import DIRECTORY_ASSIGNMENT_LEVEL, is_directory_assignment_supported, level_name
 from common.metadata.state import MetadataState
+from common.time_units import NS_PER_MS
 
 # The minimum time between two comparisons in a burst of changes. A single change is handled at once.
-LOOK_INTERVAL_NS = 100_000_000
+LOOK_INTERVAL_NS = 100 * NS_PER_MS
 # The number of replicas that a log event names.
 _NAMES_MAX = 10
 

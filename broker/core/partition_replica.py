@@ -30,6 +30,7 @@ from enum import Enum, auto
 from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, PartitionEpoch
 from common.metadata.registrations import BrokerRegistration, LeaderRecoveryState, PartitionRegistration
 from common.protocol.errors import ErrorCode
+from common.time_units import NS_PER_MS, NS_PER_S
 
 NO_BROKER_EPOCH = BrokerEpoch(-1)
 UNKNOWN_OFFSET = Offset(-1)
@@ -37,8 +38,8 @@ _NO_LEADER_EPOCH = LeaderEpoch(-1)
 _NO_PARTITION_EPOCH = PartitionEpoch(-1)
 _ZERO = Offset(0)
 # How long a follower that was refused is not proposed again: after the first refusal, and at most.
-REFUSAL_PAUSE_FIRST_NS = 50_000_000
-REFUSAL_PAUSE_MAX_NS = 2_000_000_000
+REFUSAL_PAUSE_FIRST_NS = 50 * NS_PER_MS
+REFUSAL_PAUSE_MAX_NS = 2 * NS_PER_S
 
 # Errors that mean that the ISR is unchanged. The proposal is dropped, and a later fetch may propose again (rule 4).
 _REVERTING_ERRORS = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})

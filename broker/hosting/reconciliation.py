@@ -24,8 +24,9 @@ from common.ids import DirectoryId, TopicIdPartition, uuid_text
 from common.log_dirs.log_directories import LogDirectories
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
+from common.time_units import NS_PER_MS
 
-_WISHES_DELAY_NS = 10_000_000
+_WISHES_DELAY_NS = 10 * NS_PER_MS
 
 
 class Reconciliation:

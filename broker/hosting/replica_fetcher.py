@@ -69,9 +69,9 @@ from common.time_units import NS_PER_MS
 # Fetch 17 has topic ids, the replica's broker epoch, and leader hints in tagged fields.
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
-_FIRST_BACKOFF_NS = 20_000_000
+_FIRST_BACKOFF_NS = 20 * NS_PER_MS
 # Partitions are added in bursts. One request overtakes the poll for all that are added within this time.
-_OVERTAKING_DELAY_NS = 5_000_000
+_OVERTAKING_DELAY_NS = 5 * NS_PER_MS
 # A request adds at most this many partitions to its session. The leader looks at all that a request names in one step, and
 # serves nothing else meanwhile. When a broker starts, its followers begin with thousands.
 _ADDED_MAX = 1000

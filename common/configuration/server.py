@@ -43,6 +43,7 @@ from common.configuration.settings import (
     text,
     words,
 )
+from common.time_units import MS_PER_MINUTE
 
 BROKER = "broker"
 CONTROLLER = "controller"
@@ -447,7 +448,7 @@ class ServerConfig:
         if self.log_retention_ms is not None:
             return self.log_retention_ms
         if self.log_retention_minutes is not None:
-            return self.log_retention_minutes * 60_000 if self.log_retention_minutes >= 0 else -1
+            return self.log_retention_minutes * MS_PER_MINUTE if self.log_retention_minutes >= 0 else -1
         return self.log_retention_hours * HOUR_MS if self.log_retention_hours >= 0 else -1
 
     @property

@@ -43,13 +43,13 @@ from typing import Final
 
 from common.environment.disk_threads import Append, Lane, Queued
 from common.environment.real_timers import Timer
-from common.time_units import NS_PER_S
+from common.time_units import NS_PER_MS, NS_PER_S
 
 # Clients reach the limit of the memory for requests before these limits.
 _OPERATIONS_MAX: Final = 1_000_000
 _BYTES_MAX: Final = 512 * 1024 * 1024
 # If a timer fires this late, it was the whole process that stalled, not just the disk.
-_STALL_NS: Final = 500_000_000
+_STALL_NS: Final = 500 * NS_PER_MS
 _GRACE_NS: Final = NS_PER_S
 # While an operation waits that has the operation timeout, the device's counter is read this often in that time. The disk's
 # last progress is known that exactly.

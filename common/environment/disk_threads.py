@@ -33,7 +33,7 @@ _HAND_BACK_NS: Final = NS_PER_MS
 _BATCH_MAX: Final = 4096
 # An append that comes so soon after another one is probably of the same turn of the event loop. If it is not, it leaves one
 # turn later than it could.
-_TOGETHER_NS: Final = 100_000
+_TOGETHER_NS: Final = NS_PER_MS // 10
 
 Job = Callable[[], object]
 

@@ -57,10 +57,10 @@ T = TypeVar("T")
 _STUCK_REPORT_NS: Final = NS_PER_S
 # If an operation of the writer or the reader is this old, the disk may be hanging, and sendfile could block on a lock that
 # the operation holds.
-_SUSPICIOUS_AGE_NS: Final = 100_000_000
+_SUSPICIOUS_AGE_NS: Final = 100 * NS_PER_MS
 # For how long pages that were found in the page cache count as cached. Counting those of a long readahead takes as long as a
 # whole small fetch.
-_CACHED_NS: Final = 10_000_000
+_CACHED_NS: Final = 10 * NS_PER_MS
 # Under memory pressure the kernel drops single pages of a file. As long as one is missing in the readahead of a range, only
 # the reader thread can read that range. A few missing pages are worth reading in; a file that lacks many is hardly read.
 _GAP_SHARE_MAX: Final = 1 / 16

@@ -9,6 +9,7 @@ from common.environment.interface import Environment, LogDir
 from common.ids import DirectoryId
 from common.log_dirs.directory_suspicion import DirectorySuspicion
 from common.log_dirs.log_directories import LogDirectories
+from common.time_units import NS_PER_MS
 
 
 class SuspectedDirectories:
@@ -61,7 +62,7 @@ class SuspectedDirectories:
             for on_trusted in self._on_trusted:
                 on_trusted(directory_id)
         for directory_id in changes.suspected:
-            silent_ms = self._log_dirs[directory_id].silence_ns // 1_000_000
+            silent_ms = self._log_dirs[directory_id].silence_ns // NS_PER_MS
             self._env.log.warning(
                 "log_dir_suspected", log_dir=online[directory_id], directory_id=directory_id, silent_ms=silent_ms
             )

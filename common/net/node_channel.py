@@ -27,7 +27,7 @@ from common.protocol.messages.api_versions import ApiVersionsRequest
 from common.protocol.numbering import NumberingSource, kip858_numbering
 from common.protocol.registry import API_OF_REQUEST, APIS, Api
 from common.protocol.schema import Struct, VersionRange
-from common.time_units import NS_PER_S
+from common.time_units import NS_PER_MS, NS_PER_S
 
 Result = TypeVar("Result")
 
@@ -35,9 +35,9 @@ SOFTWARE_NAME: Final = "diskraft"
 SOFTWARE_VERSION: Final = "0.1.0"
 
 # The default time limit for connecting and asking for versions together.
-SETUP_NS: Final = 10_000_000_000
+SETUP_NS: Final = 10 * NS_PER_S
 # Kafka's reconnect.backoff.ms and reconnect.backoff.max.ms.
-BACKOFF_FIRST_NS: Final = 50_000_000
+BACKOFF_FIRST_NS: Final = 50 * NS_PER_MS
 BACKOFF_MAX_NS: Final = NS_PER_S
 BACKOFF_JITTER: Final = 0.2
 

@@ -27,11 +27,12 @@ from common.raft.metadata_log import MetadataLog, SnapshotFile
 from common.records.batch import BatchHeader
 from common.records.metadata_records import KnownRecord
 from common.storage.errors import OffsetOutOfRange
+from common.time_units import NS_PER_MS
 
 # A slice of this many records blocks the event loop for a few milliseconds. The pause after each slice leaves most of the
 # time to other tasks.
 RECORDS_PER_SLICE = 200
-PAUSE_NS = 4_000_000
+PAUSE_NS = 4 * NS_PER_MS
 READ_BYTES = 128 * 1024
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from common.time_units import NS_PER_MS
 from tools.arguments import ToolParser, add_client_config
 from tools.errors import ToolError
 from tools.kafka.client_properties import Properties, key_values
@@ -197,7 +198,7 @@ def _date_text(time_ms: int, form: str) -> str:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return time.time_ns() // NS_PER_MS
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from admin.client import AdminClient
 from admin.quorum import QuorumDescription, QuorumReplica
 from common.ids import ZERO_UUID, uuid_text
+from common.time_units import NS_PER_MS
 from tools.arguments import ToolParser, add_bootstrap
 from tools.errors import run_tool
 from tools.kafka.admin_run import run_admin
@@ -54,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.status:
             _print_status((await admin.describe_cluster()).cluster_id, quorum)
         else:
-            now_ms = time.time_ns() // 1_000_000 if arguments.human_readable else None
+            now_ms = time.time_ns() // NS_PER_MS if arguments.human_readable else None
             _print_replication(quorum, now_ms)
 
     run_admin(

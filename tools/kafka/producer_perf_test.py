@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from common.time_units import NS_PER_MS
 from tools.arguments import ToolParser, add_client_config
 from tools.errors import ToolError
 from tools.kafka.client_properties import Properties, key_values
@@ -239,7 +240,7 @@ class _Reports:
 
 
 def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+    return time.monotonic_ns() // NS_PER_MS
 
 
 if __name__ == "__main__":
