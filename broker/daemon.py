@@ -1,4 +1,4 @@
-"""The broker daemon: builds the parts, starts them in order, and ends them in order or at once (shell).
+"""The broker daemon: builds the parts, starts them in order, and ends them cleanly or at once (shell).
 
 Counterpart of Kafka's BrokerServer. To start, the broker
 
@@ -179,7 +179,7 @@ class BrokerDaemon:
     # --- life ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Starts the broker, and returns once it has shut down in order. Raises ListenFailed."""
+        """Starts the broker, and returns once it has shut down cleanly. Raises ListenFailed."""
         for name, server in self._servers.items():
             self._ports[name] = server.start().port
         self._driver.register(self.follower)
@@ -221,7 +221,7 @@ class BrokerDaemon:
     def _ends_without_directory(self) -> bool:
         """Whether the broker has to end because a directory is offline that metadata.version cannot name. Begins the end."""
         if self.lifecycle.state in (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN):
-            # The controller moves the leaders of every directory anyway, and elects none here. An end in order leaves
+            # The controller moves the leaders of every directory anyway, and elects none here. A clean end leaves
             # clean-shutdown markers in the other directories.
             return False
         # Until the image has this incarnation's registration, its metadata.version may be an old one.

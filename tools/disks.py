@@ -213,7 +213,7 @@ def _place(text: str) -> tuple[int, str]:
 
 
 def _target(partition: TopicPartition, replicas: Sequence[int], broker_id: int, giver: int | None) -> tuple[int, ...]:
-    """Returns the replicas with this broker among them, in the place of the one that gives its replica away."""
+    """Returns the replicas with this broker among them, in place of the one that gives its replica away."""
     listed = ",".join(map(str, replicas))
     if broker_id in replicas:
         if giver not in (None, broker_id):

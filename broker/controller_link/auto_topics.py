@@ -108,7 +108,7 @@ class AutoTopics:
         finally:
             for name in names:
                 if name in self._internal:
-                    # Every client of every group asks for it, many times a second, also where it cannot be created.
+                    # Every client of every group asks for it, many times a second, even where it cannot be created.
                     self._env.call_at(self._env.now_ns() + INTERNAL_RETRY_NS, partial(self._under_way.pop, name, None))
                 else:
                     self._under_way.pop(name, None)

@@ -93,7 +93,7 @@ class FetchSessionCache(Generic[SessionT]):
             self._on_removed(session)
 
     def add(self, session: SessionT, now_ns: int) -> bool:
-        """Adds a new session, in the place of others if need be. Returns False if there is no room for it."""
+        """Adds a new session, in place of others if need be. Returns False if there is no room for it."""
         assert session.session_id not in self._sessions
         if not self._make_room(session, now_ns, slots=1, partitions=len(session)):
             return False

@@ -95,7 +95,7 @@ class HostedReplicas:
         return self.movement.reported(key)
 
     def is_missing(self, key: TopicIdPartition) -> bool:
-        """Whether the replica is in the ISR, had a log when the broker last shut down in order, and has none in any of the
+        """Whether the replica is in the ISR, had a log when the broker last shut down cleanly, and has none in any of the
         directories: its directory has been taken out of log.dirs. After a crash the log may never have been created. The
         only replica of a partition does not count: nothing else can be elected, and there may have been no room for it."""
         is_lost = self._wishes.get(key) == LOST and not self.is_unplaceable(key)

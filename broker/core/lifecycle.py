@@ -23,7 +23,7 @@ Counterpart of Kafka's BrokerLifecycleManager, with the rules of docs/DESIGN.md,
    request only later, as a registration at another offset.
 5. A broker that was unregistered stays out. If its next request is a registration, the controller takes it for a new broker
    and gives it another epoch, and the broker halts.
-6. A controlled shutdown that the controller does not approve ends in order all the same, as in Kafka: the logs are closed
+6. A controlled shutdown that the controller does not approve ends cleanly all the same, as in Kafka: the logs are closed
    and marked clean. Once no heartbeat has been accepted for the session timeout, there is nothing to wait for: a controller
    that is alive has fenced this broker and moved its leaderships, and one that is not can move nothing.
 """

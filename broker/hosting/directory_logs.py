@@ -1,4 +1,4 @@
-"""The logs of one directory: loading them at startup, and closing them in order (shell).
+"""The logs of one directory: loading them at startup, and closing them cleanly (shell).
 
 Counterpart of Kafka's LogManager.loadLogs and shutdown.
 

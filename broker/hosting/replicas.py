@@ -221,7 +221,7 @@ class Replicas:
             target.unclosed.append(future.log)
 
     async def shutdown(self) -> None:
-        """Shuts down in order: stops serving, syncs and closes every log, and writes the clean-shutdown marker in each
+        """Shuts down cleanly: stops serving, syncs and closes every log, and writes the clean-shutdown marker in each
         directory that is still online."""
         self._reconciliation.stop()
         self._timers.stop()

@@ -1,7 +1,7 @@
 """Answers DescribeTopicPartitions from the newest image, in parts of limited size (shell without I/O; KIP-966).
 
 Counterpart of Kafka's DescribeTopicPartitionsRequestHandler. Topics come sorted by name, so a cursor of topic and partition
-says where the next part begins, also if topics came or went meanwhile. Leaders and offline replicas are those of Metadata.
+says where the next part begins, even if topics came or went meanwhile. Leaders and offline replicas are those of Metadata.
 Eligible leader replicas exist under Apache Kafka's controllers only; under ours, their lists are empty.
 """
 

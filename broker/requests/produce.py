@@ -291,7 +291,7 @@ class _Produce:
 
     def _name_of(self, topic_id: Uuid) -> str | None:
         """Returns the name by which this broker finds the topic, as it does where clients send names. A topic that has been
-        deleted has none, also if there is a new one of its name."""
+        deleted has none, even if there is a new one of its name."""
         topic = self._shared.replicas.state.topics.get(TopicId(topic_id))
         return None if topic is None else topic.name
 
@@ -427,7 +427,7 @@ class _Produce:
         return self._api_version >= _ADDS_PARTITIONS_FIRST_VERSION
 
     def _must_verify(self) -> bool:
-        # The producer relies on it that the coordinator adds its partitions, so that is not optional.
+        # The producer relies on the coordinator to add its partitions, so that is not optional.
         verifier = self._shared.verifier
         assert verifier is not None, "checked in `_validate_transactional`"
         return self._adds_partitions or verifier.is_enabled

@@ -129,7 +129,7 @@ CONTROLLER_FEATURES: Final[Features] = MappingProxyType(
         GROUP_VERSION_FEATURE: SupportedLevels(0, 1),
     }
 )
-# What our brokers announce. It is more: they follow Apache Kafka's controllers also where these change their voters at run
+# What our brokers announce. It is more: they follow Apache Kafka's controllers even where these change their voters at run
 # time (KIP-853) or choose leaders among replicas outside the ISR that have all that is committed (KIP-966).
 BROKER_FEATURES: Final[Features] = MappingProxyType(
     {

@@ -310,7 +310,7 @@ def _elect_leaders(request: ElectLeadersRequest, code: ErrorCode, message: str |
 def _alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, code: ErrorCode, message: str | None
 ) -> AlterPartitionReassignmentsResponse:
-    # Without an entry for every partition, Java's admin client reports UNKNOWN_SERVER_ERROR in the place of the error.
+    # Without an entry for every partition, Java's admin client reports UNKNOWN_SERVER_ERROR instead of the error.
     return AlterPartitionReassignmentsResponse(
         error_code=code,
         error_message=message,

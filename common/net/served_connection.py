@@ -693,7 +693,7 @@ def _expected_response_size(request: Struct) -> int:
     """Returns the memory that the response will take, if that is large and known in advance, otherwise 0.
 
     A Fetch response holds only references to its records on disk, and other large responses are encoded at once. But what is
-    answered in slices is not answered at once: without this, all fetches that a peer has pipelined would be started, also if
+    answered in slices is not answered at once: without this, all fetches that a peer has pipelined would be started, even if
     it reads no answers. Where the request does not show that, the handler says so (`expect_response`)."""
     if isinstance(request, FetchRequest):
         is_sliced = sum(len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE

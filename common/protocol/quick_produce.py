@@ -30,7 +30,7 @@ _ONE: Final = 2
 # Transactional id (null), acks, timeout, number of topics plus one, length of the topic's name plus one.
 _REQUEST_START: Final = struct.Struct(">BhiBB").unpack_from
 _NAME_START: Final = 9
-# The same with the topic's id in the place of the name.
+# The same with the topic's id in place of the name.
 _REQUEST_START_WITH_ID: Final = struct.Struct(">BhiB16s").unpack_from
 _REQUEST_START_WITH_ID_BYTES: Final = 24
 _ID_BYTES: Final = 16

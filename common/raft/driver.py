@@ -363,7 +363,7 @@ class QuorumDriver:
             raise NotLeader(self._quorum.epoch, self._quorum.leader_id)
         for entry in records:
             if isinstance(entry.record, AbortTransactionRecord):
-                # The reader has read the begin of this transaction, and does not read back what this node appends.
+                # The reader has read the beginning of this transaction, and does not read back what this node appends.
                 self._reader.end_aborted_transaction()
         batches = encode_batches(
             records,

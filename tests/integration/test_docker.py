@@ -112,7 +112,7 @@ def test_without_configuration_it_is_a_node_that_ends_in_order(image: str) -> No
 
 
 def test_a_stop_right_after_the_start_is_not_lost(image: str) -> None:
-    """The node ends in order, although it does not handle signals yet when SIGTERM comes."""
+    """The node ends cleanly, although it does not handle signals yet when SIGTERM comes."""
     with container(image) as name:
         run("docker", "stop", "--time", "40", name)
         assert run("docker", "inspect", "--format", "{{.State.ExitCode}}", name).strip() == "0"

@@ -180,7 +180,7 @@ def test_a_second_signal_ends_a_shutdown_that_hangs(tmp_path: Path) -> None:
     ("key", "timeout_ms"), [("diskraft.controlled.shutdown.timeout.ms", 1500), ("broker.session.timeout.ms", 3000)]
 )
 def test_a_shutdown_without_a_controller_ends_in_order(tmp_path: Path, key: str, timeout_ms: int) -> None:
-    """The broker waits no longer than its timeout and the session allow, logs why, and ends in order: no log needs recovery
+    """The broker waits no longer than its timeout and the session allow, logs why, and ends cleanly: no log needs recovery
     at the next start."""
     with watched_cluster(tmp_path, brokers=1, disks=1, loop=False, overrides=FAST | {key: str(timeout_ms)}) as cluster:
         broker = cluster.broker(1)

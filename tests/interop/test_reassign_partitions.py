@@ -242,7 +242,7 @@ def disks(bootstrap: str) -> dict[tuple[int, str], dict[str, Any]]:
 
 
 def test_diskraft_disks_lists_and_moves(cluster: LocalCluster, bootstrap: str, one_partition: str) -> None:
-    """A replica moves to another disk of its broker, and one of another broker in the place of that. The list has every
+    """A replica moves to another disk of its broker, and one of another broker in place of that. The list has every
     directory of the cluster, with its id and what it holds."""
     name = one_partition
     target = elsewhere(cluster, 1, name)

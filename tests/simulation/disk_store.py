@@ -292,7 +292,7 @@ class DiskStore:
             yield
 
     def begin_sync_of_folder(self, folder: FolderNode) -> Callable[[], None]:
-        """Begins an fsync of a folder. The returned function ends it: puts the names that the folder had at the begin on the
+        """Begins an fsync of a folder. The returned function ends it: puts the names that the folder had at the start on the
         platter. An fsync of either folder of a rename makes the rename durable in both."""
         covered = [change for change in self._changes if change.touches(folder)]
 

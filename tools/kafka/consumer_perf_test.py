@@ -124,7 +124,7 @@ class _Test:
         self._warned: set[int] = set()
 
     def run(self) -> tuple[Consumed, Consumed]:
-        """Returns what had been read at the begin, and at the end. Raises ToolError and KafkaException."""
+        """Returns what had been read at the start, and at the end. Raises ToolError and KafkaException."""
         begin = Consumed(_now_ms())
         self._join_start_ms = begin.time_ms
         self._consumer.subscribe([self._arguments.topic], on_assign=self._assigned, on_revoke=self._revoked)

@@ -159,7 +159,7 @@ class Batch:
 
 class Batches:
     """Reads batches one at a time, holding only one in memory. Stops at bytes that are not a batch; `error` then says why,
-    unless they are the begin of a batch that is cut off."""
+    unless they are the beginning of a batch that is cut off."""
 
     def __init__(self, file: BinaryIO, *, end: int, position: int = 0) -> None:
         self._file = file

@@ -182,7 +182,7 @@ class ClassicGroup:
             self.leader_id = next(iter(self._members), None)
 
     def replace_static_member(self, old: GroupMember, new: GroupMember) -> None:
-        """Puts a static member that has come back in the place of its former self, with its rank and its assignment."""
+        """Puts a static member that has come back in place of its former self, with its rank and its assignment."""
         assert new.group_instance_id is not None
         assert old.group_instance_id == new.group_instance_id
         assert new.member_id not in self._members

@@ -345,7 +345,7 @@ class GroupShard:
         return turn.step
 
     def end_transaction(self, now: Now, waiter: Waiter, marker: EndTransactionMarker) -> Step:
-        """Answers with WritableTxnMarkerPartitionResult. The marker is written in place of records, also where nothing is
+        """Answers with WritableTxnMarkerPartitionResult. The marker is written in place of records, even where nothing is
         pending."""
         self.replay_marker(marker)
         return Step(answers=[Answer(waiter, WritableTxnMarkerPartitionResult())], marker=marker)

@@ -30,7 +30,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 # The level that both sides know and that Diskraft's nodes have by default.
 COMMON_LEVEL = "3.9"
 READY_SECONDS = 120.0
-# Java's exit status after a shutdown in order on SIGTERM.
+# Java's exit status after a clean shutdown on SIGTERM.
 TERMINATED = 143
 DISK_MIB = 64
 END_LINES = 30

@@ -1,4 +1,4 @@
-"""Releases of Apache Kafka: their jars from Maven, their tools, and a node of one in the place of one of ours.
+"""Releases of Apache Kafka: their jars from Maven, their tools, and a node of one in place of one of ours.
 
 The jars of each release go into a folder of their own in build/. A node is a `LocalNode`, so a test starts, stops and kills
 it as it does ours, and both read the same server.properties.

@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + STORY
 
 
 def test_an_eligible_replica_of_ours_leads_after_an_orderly_stop(newest: Release, tmp_path: Path) -> None:
-    """The brokers of Apache Kafka are killed, so the ISR is ours alone, too few for acks=all. Our broker stops in order and
+    """The brokers of Apache Kafka are killed, so the ISR is ours alone, too few for acks=all. Our broker stops cleanly and
     leaves an empty ISR. When it is back, it may lead, because it can prove that it has lost nothing."""
     controller = Node(101, "controller", newest, disks=0, format_options=WITHOUT_FURTHER_GROUPS)
     nodes = [controller, Node(OURS, "broker"), *(Node(number, "broker", newest) for number in THEIRS)]

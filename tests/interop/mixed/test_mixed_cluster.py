@@ -168,7 +168,7 @@ def hang_a_disk(cluster: MixedCluster, writer: Writer) -> None:
 
 def lose_a_disk(cluster: MixedCluster, writer: Writer, broker_id: int) -> None:
     """What this broker has on one disk leaves the ISRs and is led by others; its other replicas stay as they are. Then the
-    broker is shut down in order and gets an empty disk, on which its replicas are copied again."""
+    broker is shut down cleanly and gets an empty disk, on which its replicas are copied again."""
     places = cluster.places(TOPIC, broker_id)
     led = [index for index, leader in preferred_leaders().items() if leader == broker_id]
     # With a leader in it.

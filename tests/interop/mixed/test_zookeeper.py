@@ -231,7 +231,7 @@ def test_a_cluster_comes_from_zookeeper(older: Release, tmp_path: Path) -> None:
         cluster.until_isr({OURS})
         promises |= write_some(ours, TOPIC, partitions=PARTITIONS, count=COUNT, first=len(promises))
 
-        # It is fenced, so it would not shut down in order before it is unfenced.
+        # It is fenced, so it would not shut down cleanly before it is unfenced.
         cluster.theirs.kill()
         cluster.start_out_of_zookeeper_mode()
         cluster.controller.wait_for("broker_unfenced", broker_id=THEIRS, seconds=READY_SECONDS)

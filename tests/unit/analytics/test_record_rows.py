@@ -183,8 +183,8 @@ def test_control_records_have_rows() -> None:
 
 
 def test_a_transaction_marks_all_its_records() -> None:
-    """All records from the begin of a transaction to its end or abort are marked, across batches. They are marked across two
-    exports, too, if the second export gets the offset of the begin."""
+    """All records from the start of a transaction to its end or abort are marked, across batches. They are marked across two
+    exports, too, if the second export gets the offset of the start."""
     rows = RecordRows()
     first = rows_of(rows, frame(NoOpRecord()), frame(BeginTransactionRecord(name="t")), frame(NoOpRecord()), base_offset=5)
     assert [row.get("transaction_offset") for row in first] == [None, 6, 6]

@@ -316,7 +316,7 @@ NO_HEARTBEAT_ACCEPTED = f"no controller has accepted a heartbeat for 9 s (broker
 
 
 def test_controlled_shutdown_has_a_deadline() -> None:
-    """A controller that answers but does not approve the shutdown cannot keep the broker from ending in order."""
+    """A controller that answers but does not approve the shutdown cannot keep the broker from ending cleanly."""
     context = Context()
     context.run_until_unfenced()
     context.step(ShutdownAsked())
@@ -329,7 +329,7 @@ def test_controlled_shutdown_has_a_deadline() -> None:
 
 
 def test_controlled_shutdown_without_a_controller_ends_with_the_session() -> None:
-    """The broker ends in order once its session must have ended, counted from the last heartbeat that was accepted. A
+    """The broker ends cleanly once its session must have ended, counted from the last heartbeat that was accepted. A
     refused heartbeat does not count as one."""
     context = Context()
     context.run_until_unfenced()

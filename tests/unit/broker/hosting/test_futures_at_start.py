@@ -135,7 +135,7 @@ def test_a_disk_fails_after_its_logs_are_loaded_and_before_the_move_goes_on(
     failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the target, the replica is no longer moving: nothing else would ever end that, and keep it from compaction. With
-    the source, the copy is closed in order when the broker ends, since the target gets a clean-shutdown marker."""
+    the source, the copy is closed cleanly when the broker ends, since the target gets a clean-shutdown marker."""
     load = ReplicaLoading.load
     copies: list[Log] = []
 

@@ -100,7 +100,7 @@ def test_snapshots_keep_the_voters() -> None:
 
 
 def test_a_snapshot_holds_the_voters_of_its_end_offset() -> None:
-    """The voters changed after the begin of a transaction that is still open, so the snapshot ends before the change."""
+    """The voters changed after the beginning of a transaction that is still open, so the snapshot ends before the change."""
 
     async def scenario(world: SimulatedWorld) -> None:
         node = await (await formatted(world, voters(1))).start()

@@ -430,7 +430,7 @@ def test_what_is_done_loses_its_throttles(cluster: Cluster) -> None:
 
 def test_throttles_can_be_preserved(cluster: Cluster) -> None:
     status, lines, _ = cluster.on("--verify", part(0, [1, 2]), more=["--preserve-throttles"])
-    # Without directories, Kafka's tool prints an empty line in the place of their states.
+    # Without directories, Kafka's tool prints an empty line in place of their states.
     assert (status, lines) == (0, ["Status of partition reassignment:", "Reassignment of partition t-0 is completed.", ""])
     assert cluster.journal == []
 
