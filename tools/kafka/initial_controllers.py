@@ -1,4 +1,4 @@
-"""The argument of kafka-storage format --initial-controllers: the controllers that a new quorum begins with (KIP-853).
+"""The argument of kafka-storage format --initial-controllers: the controllers that a new quorum begins with (core, KIP-853).
 
 Counterpart of Kafka's DynamicVoters.
 """

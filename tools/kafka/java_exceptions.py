@@ -1,4 +1,4 @@
-"""The names that errors have in the output of Kafka's tools, which are written in Java (shell of the tools, without I/O)."""
+"""The names that errors have in the output of Kafka's tools, which are written in Java (core)."""
 
 from admin.errors import AdminError
 from common.protocol.errors import ErrorCode
