@@ -106,9 +106,10 @@ class LogDir(ABC):
     1. Names are relative to the directory ("t-0/00000000000000000000.log").
     2. A method that returns an Awaitable queues its operation when it is called. The operations take effect in the order of
        the calls, with two exceptions, so that no client waits for a slow disk longer than necessary. First, the operations
-       that make something durable (`fsync`, `sync_and_forget`, `rename`, `fsync_dir`, `replace_file`) keep their order among
-       themselves and cover everything called before them, but operations called later may overtake them. So await a
-       `rename` or `replace_file` before using the name again. Second, see `remove`, `write_back` and `probe`.
+       that make something durable (`fsync`, `sync_and_forget`, `fsync_folders`, `rename`, `fsync_dir`, `replace_file`), and
+       `create_folders`, keep their order among themselves and cover everything called before them, but operations called
+       later may overtake them. So await a `rename`, `replace_file` or `create_folders` before using the name again. Second,
+       see `remove`, `write_back` and `probe`.
     3. All errors are LogDirErrors; only `lock` can also raise LogDirLocked. After `take_offline`, every pending and later
        operation raises the error passed to it.
     4. Every operation has a deadline, counted from the last progress of the operations ahead of it. The operations that make

@@ -1,7 +1,7 @@
 """One connection of a request server: reads frames, calls handlers, sends responses in request order (shell).
 
 Counterpart of Kafka's `RequestChannel` and the request loop of `KafkaApis`. Handlers start in the order of the requests and
-may finish in any order. A finished response waits in its exchange until all earlier responses have been sent. Five causes
+may finish in any order. A finished response waits in its exchange until all earlier responses have been sent. Six causes
 pause reading, and each has its own event that resumes it:
 
 1. Too many requests are in progress. Resumed when a response is sent.
@@ -9,8 +9,8 @@ pause reading, and each has its own event that resumes it:
 3. The memory of the whole server is used up. Resumed by `memory_is_free`. The connection of a follower reads on: its fetches
    are small, and they are what the requests that fill the memory may wait for.
 4. A request waits for a directory that is over its share of the memory. Resumed when the request no longer waits.
-
 5. A long request is decoded in slices. Resumed when its handler has started, so that no later request overtakes it.
+6. Requests that have arrived together have taken a whole turn (`TURN_NS`). Resumed in the next turn of the event loop.
 
 A paused connection may hold complete frames in its reader, and no further data may ever arrive. So every event that removes
 a cause must end in `_advance`.
@@ -238,8 +238,8 @@ class ServedConnection:
         self._in_flight_bytes = 0
         # How many requests wait for each directory. Without zeros.
         self._waits: dict[DirectoryId, int] = {}
-        # Whether a request was the fetch of a follower. A follower also asks for offsets here, and fetches on.
-        self._is_followers = False
+        # Whether a request was the fetch of a follower. A follower also asks for offsets here, and then goes on fetching.
+        self._serves_follower = False
         # The bytes that RequestMemory counts for this connection: its requests in flight and the buffer of `_reader`, as of
         # the last `_charge`. Zero once the connection has stopped and its handlers are done.
         self._charged_bytes = 0
@@ -407,7 +407,7 @@ class ServedConnection:
         return not any(map(self.memory.is_over_share, self._waits))
 
     def _may_exceed_memory(self) -> bool:
-        return self._is_followers and self._charged_bytes < self._limits.follower_request_bytes_max
+        return self._serves_follower and self._charged_bytes < self._limits.follower_request_bytes_max
 
     def _watch_frame(self, may_read: bool) -> None:
         """Starts or stops the clock of a partial frame, which runs only while the peer can send the rest."""
@@ -498,7 +498,7 @@ class ServedConnection:
         if isinstance(request, FetchRequest):
             size = max(size, frame_size * DECODED_FACTOR)
             if _is_of_follower(request):
-                self._is_followers = True
+                self._serves_follower = True
             else:
                 response_size = _expected_response_size(request)
         elif not isinstance(request, ProduceRequest):
