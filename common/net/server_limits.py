@@ -14,7 +14,7 @@ _NO_LIMIT = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """The limits of one RequestServer."""
+    """The limits of one RequestServer. Those that can be configured default to the same values as in server.properties."""
 
     in_flight_per_connection_max: int = 64
     # Counts the responses that the peer has not taken yet, and pending responses whose size is known. Above this limit, no
@@ -24,7 +24,7 @@ class ServerLimits:
     # A follower's connection reads on above `request_memory_bytes` while its own requests take less than this.
     follower_request_bytes_max: int = 16 * 1024 * 1024
     connections_max: int = 2000
-    connections_per_host_max: int = 200
+    connections_per_host_max: int = 1000
     # Hosts with a limit of their own.
     connections_of_hosts_max: Mapping[str, int] = field(default_factory=dict)
     # Idle connections are closed after this time. Negative: never.
