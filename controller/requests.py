@@ -175,10 +175,11 @@ class ControllerRequests:
 
     # --- operations ---------------------------------------------------------------------------------------------
 
-    def handle_operation(self, context: RequestContext, request: Any) -> Awaitable[Any]:
+    def handle_operation(self, context: RequestContext, request: Any, *, deadline_ns: int | None = None) -> Awaitable[Any]:
         """Submits the request's operation to the quorum controller. The response is ready when the operation's records are
         committed."""
-        return self._submit(context, request)
+        name, operation = context.api_key.name.lower(), OPERATIONS[context.api_key]
+        return self._controller.submit(name, operation, request, deadline_ns=deadline_ns)
 
     async def handle_timed_operation(self, context: RequestContext, request: TimedRequest) -> Any:
         """Like `handle_operation`, but raises REQUEST_TIMED_OUT after the client's timeout. An operation that has begun by
@@ -186,7 +187,7 @@ class ControllerRequests:
         deadline_ns = context.received_ns + max(request.timeout_ms, 0) * NS_PER_MS
         try:
             async with self._env.timeout_at(deadline_ns):
-                return await self._submit(context, request, deadline_ns=deadline_ns)
+                return await self.handle_operation(context, request, deadline_ns=deadline_ns)
         except TimeoutError:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time") from None
 
@@ -200,7 +201,7 @@ class ControllerRequests:
     async def handle_alter_partition(
         self, context: RequestContext, request: AlterPartitionRequest
     ) -> AlterPartitionResponse:
-        response: AlterPartitionResponse = await self._submit(context, request)
+        response: AlterPartitionResponse = await self.handle_operation(context, request)
         return with_older_errors(response) if context.api_version < TOPIC_ID_FIRST_VERSION else response
 
     async def handle_broker_registration(
@@ -208,7 +209,7 @@ class ControllerRequests:
     ) -> BrokerRegistrationResponse:
         """Logs why a registration is refused: its response holds nothing but an error code."""
         try:
-            response: BrokerRegistrationResponse = await self._submit(context, request)
+            response: BrokerRegistrationResponse = await self.handle_operation(context, request)
         except ApiError as error:
             refusal = (request.broker_id, request.incarnation_id, str(error))
             if error.code not in NOT_REFUSALS and refusal not in self._refusals:
@@ -236,22 +237,12 @@ class ControllerRequests:
         deadline_ns = context.received_ns + self._controller.settings.session_timeout_ns // 2
         return self._controller.submit(
             context.api_key.name.lower(),
-            handle_broker_heartbeat,
+            OPERATIONS[context.api_key],
             request,
             deadline_ns=deadline_ns,
             on_timeout=keep_session,
             early=answer_between_slices,
         )
-
-    def _submit(
-        self,
-        context: RequestContext,
-        request: Any,
-        *,
-        deadline_ns: int | None = None,
-    ) -> Awaitable[Any]:
-        name, operation = context.api_key.name.lower(), OPERATIONS[context.api_key]
-        return self._controller.submit(name, operation, request, deadline_ns=deadline_ns)
 
     # --- the cluster --------------------------------------------------------------------------------------------
 
@@ -299,7 +290,7 @@ class ControllerRequests:
     ) -> DescribeConfigsResponse:
         """A standby describes what is committed; the active controller must not describe more."""
         if self._controller.is_active:
-            response: DescribeConfigsResponse = await self._submit(context, request)
+            response: DescribeConfigsResponse = await self.handle_operation(context, request)
             return response
         description = describe_configs(self._controller.state, self._controller.settings.resolver, request)
         return await result_in_slices(description)
