@@ -22,12 +22,19 @@ from types import MappingProxyType
 from typing import Final
 
 from common.configuration.documentation import GROUP_DOCUMENTATION, SERVER_DOCUMENTATION, TOPIC_DOCUMENTATION
+from common.configuration.group import GROUP_SETTINGS, GroupConfig, default_group_config, group_config
 from common.configuration.group import WITHOUT_EFFECT as GROUP_KEYS_WITHOUT_EFFECT
-from common.configuration.group import GroupConfig, default_group_config, group_config
 from common.configuration.resolver import CLUSTER_DEFAULT_NAME, ConfigResolver, ConfigSource, ConfigSynonym
-from common.configuration.server import DYNAMIC_KEYS, THROTTLE_NAMES, ServerConfig
-from common.configuration.settings import ConfigType, field_of, is_readable, settings_of
-from common.configuration.topic import SERVED_ANYWAY, SERVED_TYPES, TopicConfig, default_topic_config, topic_config
+from common.configuration.server import DYNAMIC_KEYS, SERVER_SETTINGS, THROTTLE_NAMES
+from common.configuration.settings import ConfigType, field_of, is_readable
+from common.configuration.topic import (
+    SERVED_ANYWAY,
+    SERVED_TYPES,
+    TOPIC_SETTINGS,
+    TopicConfig,
+    default_topic_config,
+    topic_config,
+)
 from common.configuration.value_text import value_text
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
@@ -46,9 +53,6 @@ from common.records.metadata_records import ConfigResourceType
 UNKNOWN_TYPE = 0
 
 _NOTHING_SET: Final = MappingProxyType[str, str]({})
-_SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
-_TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
-_GROUP_SETTINGS: Final = MappingProxyType(settings_of(GroupConfig))
 _DOCUMENTATION: Final = MappingProxyType(
     {
         ConfigResourceType.TOPIC: TOPIC_DOCUMENTATION,
@@ -154,10 +158,10 @@ class _Description:
     def _topic_entries(self, name: str) -> Iterator[DescribeConfigsResourceResult]:
         overrides = self._state.config(ConfigResourceType.TOPIC, name)
         if not self._inherited:
-            self._inherited = {entry.name: entry for entry in self._settings_of_topic({}, _TOPIC_SETTINGS)}
+            self._inherited = {entry.name: entry for entry in self._settings_of_topic({}, TOPIC_SETTINGS)}
         own = {entry.name: entry for entry in self._settings_of_topic(overrides, overrides)}
         yield from (own.get(key, entry) for key, entry in self._inherited.items())
-        for key in sorted((overrides.keys() | SERVED_ANYWAY.keys()) - _TOPIC_SETTINGS.keys()):
+        for key in sorted((overrides.keys() | SERVED_ANYWAY.keys()) - TOPIC_SETTINGS.keys()):
             if key in overrides:
                 # The key was accepted because its value asks for what we do anyway. Show the value as it was set.
                 synonym = ConfigSynonym(key, overrides[key], ConfigSource.DYNAMIC_TOPIC_CONFIG)
@@ -171,9 +175,9 @@ class _Description:
         """Yields the entries of those of the keys that have an effect."""
         effective = topic_config(self._topic_defaults, overrides)
         for key in keys:
-            if key in _TOPIC_SETTINGS:
+            if key in TOPIC_SETTINGS:
                 synonyms = self._resolver.topic_synonyms(self._state, overrides, key)
-                yield _entry(key, value_text(getattr(effective, field_of(key))), _TOPIC_SETTINGS[key].type, synonyms)
+                yield _entry(key, value_text(getattr(effective, field_of(key))), TOPIC_SETTINGS[key].type, synonyms)
 
     @cached_property
     def _topic_defaults(self) -> TopicConfig:
@@ -181,7 +185,7 @@ class _Description:
 
     def _broker_entries(self) -> Iterator[DescribeConfigsResourceResult]:
         effective = self._resolver.server_config(self._state)
-        for key, setting in _SERVER_SETTINGS.items():
+        for key, setting in SERVER_SETTINGS.items():
             synonyms = self._resolver.broker_synonyms(self._state, key)
             value = value_text(getattr(effective, field_of(key)))
             entry = _entry(key, value, setting.type, synonyms, read_only=key not in DYNAMIC_KEYS)
@@ -202,20 +206,20 @@ class _Description:
     def _cluster_default_entries(self) -> Iterator[DescribeConfigsResourceResult]:
         configs = self._state.config(ConfigResourceType.BROKER, CLUSTER_DEFAULT_NAME)
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-        for key in sorted(configs.keys() & _SERVER_SETTINGS.keys()):
-            yield _entry(key, configs[key], _SERVER_SETTINGS[key].type, [ConfigSynonym(key, configs[key], source)])
+        for key in sorted(configs.keys() & SERVER_SETTINGS.keys()):
+            yield _entry(key, configs[key], SERVER_SETTINGS[key].type, [ConfigSynonym(key, configs[key], source)])
         yield from _unknown(configs, source, read_only=True)
 
     def _group_entries(self, name: str) -> Iterator[DescribeConfigsResourceResult]:
         overrides = self._state.config(ConfigResourceType.GROUP, name)
         effective = group_config(self._group_defaults, overrides)
-        for key, setting in _GROUP_SETTINGS.items():
+        for key, setting in GROUP_SETTINGS.items():
             is_set = key in overrides and is_readable(setting, overrides[key])
             source = ConfigSource.DYNAMIC_GROUP_CONFIG if is_set else ConfigSource.DEFAULT_CONFIG
             value = value_text(getattr(effective, field_of(key)))
             yield _entry(key, value, setting.type, [ConfigSynonym(key, value, source)])
         # Another controller has accepted the other keys.
-        others = {key: value for key, value in overrides.items() if key not in _GROUP_SETTINGS}
+        others = {key: value for key, value in overrides.items() if key not in GROUP_SETTINGS}
         for key in sorted(others.keys() & GROUP_KEYS_WITHOUT_EFFECT):
             synonym = ConfigSynonym(key, others[key], ConfigSource.DYNAMIC_GROUP_CONFIG)
             yield _entry(key, others[key], UNKNOWN_TYPE, [synonym])
@@ -234,7 +238,7 @@ def _group_error(name: str) -> tuple[ErrorCode, str | None]:
 def _unknown(
     configs: Mapping[str, str], source: ConfigSource, *, read_only: bool
 ) -> Iterator[DescribeConfigsResourceResult]:
-    for key in sorted(configs.keys() - _SERVER_SETTINGS.keys()):
+    for key in sorted(configs.keys() - SERVER_SETTINGS.keys()):
         entry = _entry(key, None, UNKNOWN_TYPE, [ConfigSynonym(key, None, source)], read_only=read_only)
         yield dataclasses.replace(entry, is_sensitive=True)
 

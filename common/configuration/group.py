@@ -7,15 +7,17 @@ so their keys are refused. Counterpart of Kafka's GroupConfig.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 from common.configuration.server import ServerConfig, validate_consumer_times
 from common.configuration.settings import (
     INT_MAX,
     ConfigError,
     integer,
-    keys_of,
     load_readable_settings,
     load_settings,
+    settings_of,
 )
 
 # The longest group id, in bytes: the keys of the records in __consumer_offsets hold no longer one.
@@ -29,6 +31,9 @@ class GroupConfig:
     consumer_heartbeat_interval_ms: int = integer(5_000, at_least=1, at_most=INT_MAX)
     consumer_session_timeout_ms: int = integer(45_000, at_least=1, at_most=INT_MAX)
 
+
+# The keys that have an effect, in order of declaration.
+GROUP_SETTINGS: Final = MappingProxyType(settings_of(GroupConfig))
 
 # Kafka's keys of group types that Diskraft does not have. No value of them describes what happens anyway.
 WITHOUT_EFFECT = frozenset(
@@ -57,11 +62,10 @@ def group_config(defaults: GroupConfig, overrides: Mapping[str, str]) -> GroupCo
 def validate_group_overrides(server: ServerConfig, overrides: Mapping[str, str]) -> None:
     """Raises ConfigError for an unknown key, one without effect, and an invalid value. Values are also invalid if, together
     with the server's defaults, they are outside the server's bounds or contradict each other."""
-    known = frozenset(keys_of(GroupConfig))
     for key in sorted(overrides):
         if key in WITHOUT_EFFECT:
             raise ConfigError(f"{key} has no effect in this version; leave it out")
-        if key not in known:
+        if key not in GROUP_SETTINGS:
             raise ConfigError(f"Unknown group config name: {key}")
     config = replace(default_group_config(server), **load_settings(GroupConfig, overrides))
     validate_consumer_times(

@@ -28,19 +28,18 @@ from common.configuration.server import (
     DYNAMIC_KEYS,
     MOVE_RATE_NAMES,
     NODE_ID_NAMES,
+    SERVER_SETTINGS,
     ServerConfig,
     with_both_move_rates,
 )
-from common.configuration.settings import is_readable, key_of, load_readable_settings, settings_of
-from common.configuration.topic import BROKER_KEYS, TopicConfig
+from common.configuration.settings import is_readable, key_of, load_readable_settings
+from common.configuration.topic import BROKER_KEYS, TOPIC_SETTINGS, TopicConfig
 from common.configuration.value_text import value_text
 from common.records.metadata_records import ConfigResourceType
 
 # The resource name of the cluster-wide default.
 CLUSTER_DEFAULT_NAME = ""
 
-_SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
-_TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
 # The built-in defaults as text. A mandatory key and an optional one without a default are left out.
 _SERVER_DEFAULTS: Final = MappingProxyType(
     {
@@ -111,7 +110,7 @@ class ConfigResolver:
         """Returns every value that is set for a topic's key, and the default. The first one counts. `overrides` are the
         topic's own settings. The result is never empty."""
         synonyms: list[ConfigSynonym] = []
-        if key in overrides and is_readable(_TOPIC_SETTINGS[key], overrides[key]):
+        if key in overrides and is_readable(TOPIC_SETTINGS[key], overrides[key]):
             synonyms.append(ConfigSynonym(key, overrides[key], ConfigSource.DYNAMIC_TOPIC_CONFIG))
         synonyms += self._synonyms(dynamic, BROKER_KEYS[key])
         if not BROKER_KEYS[key]:
@@ -138,5 +137,5 @@ class ConfigResolver:
         """Returns the dynamic configuration of a broker or of all brokers, without entries that this node cannot apply."""
         configs = dynamic.config(ConfigResourceType.BROKER, broker_name)
         return {
-            key: value for key, value in configs.items() if key in DYNAMIC_KEYS and is_readable(_SERVER_SETTINGS[key], value)
+            key: value for key, value in configs.items() if key in DYNAMIC_KEYS and is_readable(SERVER_SETTINGS[key], value)
         }

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Final
 
 from common.configuration.endpoints import (
     SUPPORTED_PROTOCOLS,
@@ -35,7 +36,6 @@ from common.configuration.settings import (
     custom,
     decimal,
     integer,
-    keys_of,
     load_settings,
     parse_setting,
     printable,
@@ -551,7 +551,9 @@ def _with_node_id(properties: Mapping[str, str]) -> Mapping[str, str]:
     return {current: properties[former], **properties}
 
 
-_KEYS = frozenset(keys_of(ServerConfig))
+# The keys that have an effect, in order of declaration.
+SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
+_KEYS = frozenset(SERVER_SETTINGS)
 _KEYS_WITHOUT_EFFECT = (KAFKA_KEYS | KNOWN_WITHOUT_EFFECT) - _KEYS
 
 
@@ -570,10 +572,9 @@ def _refuse_misspelt_keys(properties: Mapping[str, str], near: Mapping[str, str 
 def _refuse_bad_synonyms(properties: Mapping[str, str]) -> None:
     """Checks the keys that have another name before they are read under that one, so that an error gives the name that is
     set."""
-    settings = settings_of(ServerConfig)
     for key in (*NODE_ID_NAMES, *MOVE_RATE_NAMES):
         if key in properties:
-            parse_setting(key, settings[key], properties[key])
+            parse_setting(key, SERVER_SETTINGS[key], properties[key])
 
 
 def _doubts(properties: Mapping[str, str], near: Mapping[str, str | None]) -> tuple[str, ...]:

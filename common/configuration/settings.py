@@ -171,11 +171,6 @@ def field_of(key: str) -> str:
     return key.replace(".", "_")
 
 
-def keys_of(configuration_class: type) -> tuple[str, ...]:
-    """Returns the declared keys in order of declaration."""
-    return tuple(settings_of(configuration_class))
-
-
 def settings_of(configuration_class: type) -> dict[str, Setting]:
     """Returns the settings of the declared keys in order of declaration."""
     fields = dataclasses.fields(configuration_class)

@@ -39,9 +39,9 @@ from common.configuration.settings import (
     custom,
     decimal,
     integer,
-    keys_of,
     load_readable_settings,
     load_settings,
+    settings_of,
     words,
 )
 
@@ -127,6 +127,9 @@ class TopicConfig:
         """How long a segment takes appends. A compacted log rolls in time to be compacted within max.compaction.lag.ms."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
+
+# The keys that have an effect, in order of declaration.
+TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
 
 # Kafka's keys that have no effect yet, each with the only value that is accepted, because it describes what happens anyway.
 # None means that no value is accepted.
@@ -222,7 +225,6 @@ def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicCo
 def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
     """Raises ConfigError for an unknown key, an invalid value, or a key in WITHOUT_EFFECT with any value but the accepted
     one."""
-    known = frozenset(keys_of(TopicConfig))
     for key in sorted(overrides):
         value = overrides[key]
         if value is None:
@@ -232,13 +234,13 @@ def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
             if value != served:
                 allowed = f"only {served or 'an empty value'} is served" if served is not None else "leave it out"
                 raise ConfigError(f"{key}={value} has no effect in this version; {allowed}")
-        elif key not in known:
+        elif key not in TOPIC_SETTINGS:
             raise ConfigError(f"Unknown topic config name: {key}")
         elif key == "cleanup.policy" and value and not all(map(str.strip, value.split(","))):
             # Brokers of Apache Kafka would create no log of the topic, and start no more.
             raise ConfigError(f"{key}={value} is not valid; no policy may be empty")
     values = load_settings(
-        TopicConfig, {key: value for key, value in overrides.items() if key in known and value is not None}
+        TopicConfig, {key: value for key, value in overrides.items() if key in TOPIC_SETTINGS and value is not None}
     )
     shortest, longest = values.get("min_compaction_lag_ms"), values.get("max_compaction_lag_ms")
     if shortest is not None and longest is not None and shortest > longest:

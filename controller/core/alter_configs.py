@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
-from common.configuration.group import GROUP_ID_BYTES_MAX, GroupConfig, validate_group_overrides
+from common.configuration.group import GROUP_ID_BYTES_MAX, GROUP_SETTINGS, validate_group_overrides
 from common.configuration.group import WITHOUT_EFFECT as GROUP_KEYS_WITHOUT_EFFECT
 from common.configuration.kafka_keys import KAFKA_KEYS
-from common.configuration.server import CORDONED_LOG_DIRS, DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
-from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting, settings_of
+from common.configuration.server import CORDONED_LOG_DIRS, DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, SERVER_SETTINGS, ServerConfig
+from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting
+from common.configuration.topic import TOPIC_SETTINGS, TopicConfig
 from common.configuration.topic import WITHOUT_EFFECT as TOPIC_KEYS_WITHOUT_EFFECT
-from common.configuration.topic import TopicConfig
 from common.metadata.metadata_version import CORDONED_DIRECTORIES_LEVEL, is_cordoning_supported, level_name
 from common.metadata.state import MetadataState
 from common.metadata.topic_names import InvalidTopicName, validate_topic_name
@@ -44,16 +44,14 @@ from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.topic_overrides import validate_overrides
 from controller.core.turn import Turn
 
-_SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
-_TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
 _SETTINGS: Final[Mapping[int, Mapping[str, Setting]]] = MappingProxyType(
     {
-        ConfigResourceType.TOPIC: _TOPIC_SETTINGS,
-        ConfigResourceType.BROKER: _SERVER_SETTINGS,
-        ConfigResourceType.GROUP: MappingProxyType(settings_of(GroupConfig)),
+        ConfigResourceType.TOPIC: TOPIC_SETTINGS,
+        ConfigResourceType.BROKER: SERVER_SETTINGS,
+        ConfigResourceType.GROUP: GROUP_SETTINGS,
     }
 )
-_NOT_DYNAMIC: Final = (frozenset(_SERVER_SETTINGS) | KAFKA_KEYS | KNOWN_WITHOUT_EFFECT) - DYNAMIC_KEYS
+_NOT_DYNAMIC: Final = (frozenset(SERVER_SETTINGS) | KAFKA_KEYS | KNOWN_WITHOUT_EFFECT) - DYNAMIC_KEYS
 # Kafka's keys whose changes are refused here, but which a controller of Apache Kafka may have accepted (rule 2).
 _NOT_SERVED: Final[Mapping[int, Collection[str]]] = MappingProxyType(
     {
@@ -331,7 +329,7 @@ def _validate_broker(name: str, configs: Mapping[str, str]) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
     try:
         for key, value in configs.items():
-            parse_setting(key, _SERVER_SETTINGS.get(key, ANY_TEXT), value)
+            parse_setting(key, SERVER_SETTINGS.get(key, ANY_TEXT), value)
             # Validate the key like a value, because the key of an unknown setting can be any text that a client sends.
             parse_setting("the name of a config", ANY_TEXT, key)
     except ConfigError as error:

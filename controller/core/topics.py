@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.configuration.resolver import ConfigSource
-from common.configuration.settings import ConfigError, field_of, keys_of
+from common.configuration.settings import ConfigError, field_of
 from common.configuration.topic import (
     SERVED_ANYWAY,
-    TopicConfig,
+    TOPIC_SETTINGS,
     default_topic_config,
     topic_config,
 )
@@ -56,7 +56,7 @@ from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.topic_overrides import validate_overrides
 from controller.core.turn import Turn
 
-ALL_KEYS: Final = frozenset((*keys_of(TopicConfig), *SERVED_ANYWAY))
+ALL_KEYS: Final = frozenset((*TOPIC_SETTINGS, *SERVED_ANYWAY))
 # The value of num_partitions or replication_factor that asks for the server's default.
 SERVER_DEFAULT = -1
 
@@ -238,7 +238,7 @@ class _CreatedConfigs:
                 value=value_text(getattr(effective, field_of(key))),
                 config_source=self._resolver.topic_synonyms(self._state, overrides, key)[0].source,
             )
-            for key in keys_of(TopicConfig)
+            for key in TOPIC_SETTINGS
             if key in keys
         ]
         for key, value in SERVED_ANYWAY.items():

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from common.configuration.server import KNOWN_WITHOUT_EFFECT, ServerConfig
-from common.configuration.settings import keys_of
+from common.configuration.settings import settings_of
 from tests.architecture.citations import PACKAGES, Repository, headings, read_repository, wrong_in_code, wrong_in_page
 from tests.architecture.test_house_rules import ROOT
 
@@ -35,7 +35,7 @@ def repository_files() -> Iterator[str]:
 def repository() -> Repository:
     found = read_repository(ROOT, repository_files())
     found.names |= FOREIGN
-    found.keys |= {*keys_of(ServerConfig), *KNOWN_WITHOUT_EFFECT}
+    found.keys |= {*settings_of(ServerConfig), *KNOWN_WITHOUT_EFFECT}
     return found
 
 

@@ -6,7 +6,7 @@ import re
 
 from common.configuration import group
 from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
-from common.configuration.settings import keys_of
+from common.configuration.settings import settings_of
 from common.configuration.topic import TopicConfig
 from tests.architecture.test_house_rules import ROOT, SIMULATED_PACKAGES, modules
 
@@ -63,14 +63,14 @@ def test_every_key_is_in_the_page_of_the_configuration() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z0-9.]+)` \| ([^|]+) \|", page.partition("\n## Keys of a topic\n")[0], re.MULTILINE))
     defaults = {field.name: field.default for field in dataclasses.fields(ServerConfig)}
-    for key in keys_of(ServerConfig):
+    for key in settings_of(ServerConfig):
         default = defaults[key.replace(".", "_")]
         assert key in rows
         if isinstance(default, int):
             assert rows[key] == str(default).lower(), key
     dynamic = page.partition("\n## Keys that can be changed while a broker runs\n")[2].partition("\n## ")[0]
     assert [key for key in DYNAMIC_KEYS if f"`{key}`" not in dynamic] == []
-    for heading, keys in (("topic", keys_of(TopicConfig)), ("group", keys_of(group.GroupConfig))):
+    for heading, keys in (("topic", settings_of(TopicConfig)), ("group", settings_of(group.GroupConfig))):
         section = page.partition(f"\n## Keys of a {heading}\n")[2].partition("\n## ")[0]
         assert [key for key in keys if f"| `{key}` |" not in section] == []
     assert [key for key in group.WITHOUT_EFFECT if f"`{key}`" not in page] == []

@@ -5,7 +5,7 @@ import os
 from common.configuration.endpoints import Endpoint
 from common.configuration.group import GroupConfig, default_group_config, group_config, validate_group_overrides
 from common.configuration.server import ServerConfig, load_server_config
-from common.configuration.settings import ConfigError, keys_of
+from common.configuration.settings import ConfigError, settings_of
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config, validate_topic_overrides
 from tests.fuzz.target import Target
 from tools.errors import ToolError
@@ -59,7 +59,7 @@ def _check_one_line(text: str) -> None:
 
 def _server_seeds() -> list[bytes]:
     lines = [f"{key}={value}" for key, value in _BASE.items()]
-    numbers = [f"{key}=17" for key in keys_of(ServerConfig)]
+    numbers = [f"{key}=17" for key in settings_of(ServerConfig)]
     whole = "\n".join(lines).encode()
     return [
         b"\0" + whole,
@@ -86,12 +86,12 @@ def _check_topic_overrides(data: bytes) -> None:
     except ConfigError as error:
         _check_one_line(str(error))
         return
-    config = topic_config(TopicConfig(), {key: value for key, value in overrides.items() if key in keys_of(TopicConfig)})
+    config = topic_config(TopicConfig(), {key: value for key, value in overrides.items() if key in settings_of(TopicConfig)})
     assert 0 < config.segment_bytes <= INT32_MAX
 
 
 def _topic_seeds() -> list[bytes]:
-    lines = [f"{key}={value}" for key in keys_of(TopicConfig) for value in ("1", "-1", "2147483648", "true", "")]
+    lines = [f"{key}={value}" for key in settings_of(TopicConfig) for value in ("1", "-1", "2147483648", "true", "")]
     return [*(line.encode() for line in lines), b"cleanup.policy=delete\nsegment.bytes=1000\n", b"no.such=1", b"\\ud800=1"]
 
 
@@ -113,7 +113,9 @@ def _check_group_overrides(data: bytes) -> None:
 
 
 def _group_seeds() -> list[bytes]:
-    lines = [f"{key}={value}" for key in keys_of(GroupConfig) for value in ("6000", "50000", "-1", "2147483648", "true", "")]
+    lines = [
+        f"{key}={value}" for key in settings_of(GroupConfig) for value in ("6000", "50000", "-1", "2147483648", "true", "")
+    ]
     return [*(line.encode() for line in lines), b"share.session.timeout.ms=1", b"no.such=1", b"\\ud800=1"]
 
 

@@ -12,7 +12,7 @@ from common.configuration.documentation import GROUP_DOCUMENTATION, SERVER_DOCUM
 from common.configuration.group import WITHOUT_EFFECT, GroupConfig
 from common.configuration.resolver import ConfigResolver
 from common.configuration.server import DYNAMIC_KEYS, ServerConfig, load_server_config
-from common.configuration.settings import ConfigType, key_of, keys_of
+from common.configuration.settings import ConfigType, key_of, settings_of
 from common.configuration.topic import BROKER_KEYS, SERVED_ANYWAY, TopicConfig, default_topic_config
 from common.ids import Offset
 from common.protocol.api_keys import ApiKey
@@ -114,8 +114,8 @@ class Broker:
 def test_every_topic_key_has_its_broker_keys() -> None:
     """Each topic key also has the same built-in default as its broker keys. Otherwise the source of a value could not be
     determined."""
-    assert sorted(BROKER_KEYS) == sorted(keys_of(TopicConfig))
-    assert {key for keys in BROKER_KEYS.values() for key in keys} <= set(keys_of(ServerConfig))
+    assert sorted(BROKER_KEYS) == sorted(settings_of(TopicConfig))
+    assert {key for keys in BROKER_KEYS.values() for key in keys} <= set(settings_of(ServerConfig))
     assert default_topic_config(load_server_config(PROPERTIES)) == TopicConfig()
 
 
@@ -320,7 +320,7 @@ def test_the_brokers_own_configuration() -> None:
     broker = Broker({"num.partitions": "1", "controlled.shutdown.enable": "FALSE"})
     result = broker.describe(BROKER, "1")
     assert result.error_code == ErrorCode.NONE
-    assert [entry.name for entry in result.configs] == [key for key in keys_of(ServerConfig) if key not in THROTTLES]
+    assert [entry.name for entry in result.configs] == [key for key in settings_of(ServerConfig) if key not in THROTTLES]
     assert {entry.name for entry in result.configs if not entry.read_only} == DYNAMIC_KEYS - THROTTLES
     entries = {entry.name: (entry.value, entry.config_source) for entry in result.configs}
     assert entries["log.dirs"] == ("/d1,/d2", STATIC_BROKER_SOURCE)
@@ -531,8 +531,8 @@ KAFKAS_GROUP_KEYS = """
 
 def test_every_group_key_of_kafka_is_known() -> None:
     """Either it has an effect and is documented, or it is refused as one that has none."""
-    assert sorted(keys_of(GroupConfig)) == sorted(GROUP_DOCUMENTATION)
-    assert sorted({*keys_of(GroupConfig), *WITHOUT_EFFECT}) == KAFKAS_GROUP_KEYS
+    assert sorted(settings_of(GroupConfig)) == sorted(GROUP_DOCUMENTATION)
+    assert sorted({*settings_of(GroupConfig), *WITHOUT_EFFECT}) == KAFKAS_GROUP_KEYS
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))

@@ -7,7 +7,7 @@ import pytest
 
 from common.configuration.resolver import ConfigResolver, ConfigSource
 from common.configuration.server import DYNAMIC_KEYS, MOVE_RATE_NAMES, load_server_config
-from common.configuration.settings import keys_of
+from common.configuration.settings import settings_of
 from common.configuration.topic import BROKER_KEYS, TopicConfig, default_topic_config, topic_config
 from tests.unit.common.configuration.test_server import BROKER as PROPERTIES
 
@@ -124,4 +124,4 @@ def test_the_default_of_every_topic_key_can_be_changed_for_the_whole_cluster() -
     """For each topic key, the first of its broker keys is dynamic. The other broker keys of a duration, such as
     log.retention.hours, are not, as in Kafka."""
     assert {keys[0] for keys in BROKER_KEYS.values() if keys} <= DYNAMIC_KEYS
-    assert sorted(BROKER_KEYS) == sorted(keys_of(TopicConfig))
+    assert sorted(BROKER_KEYS) == sorted(settings_of(TopicConfig))
