@@ -404,7 +404,13 @@ class MetadataState:
             directories = self._sorted_ids(record.log_dirs)
             newly_lost = self._sorted_ids(broker.directories, without=directories)
             lost = self._sorted_ids((*lost, *newly_lost))
-        changed = _changed(broker, fenced, in_controlled_shutdown, directories, lost)
+        changed = replace(
+            broker,
+            fenced=fenced,
+            in_controlled_shutdown=in_controlled_shutdown,
+            directories=directories,
+            lost_directories=lost,
+        )
         if record.cordoned_log_dirs is not None:
             changed = replace(changed, cordoned_directories=self._sorted_ids(record.cordoned_log_dirs))
         self._put_broker(changed, delta)
@@ -598,8 +604,7 @@ class MetadataState:
         return broker
 
     def _set_fenced(self, broker: BrokerRegistration, fenced: bool, delta: MetadataDelta | None) -> None:
-        changed = _changed(broker, fenced, broker.in_controlled_shutdown, broker.directories, broker.lost_directories)
-        self._put_broker(changed, delta)
+        self._put_broker(replace(broker, fenced=fenced), delta)
 
     def _put_broker(self, broker: BrokerRegistration, delta: MetadataDelta | None) -> None:
         if delta is not None:
@@ -720,29 +725,6 @@ def _check_partition(
         partition.leader_epoch < before.leader_epoch or partition.partition_epoch < before.partition_epoch
     ):
         _fail(offset, f"partition {name}-{index} has an epoch that goes back")
-
-
-def _changed(
-    broker: BrokerRegistration,
-    fenced: bool,
-    in_controlled_shutdown: bool,
-    directories: tuple[DirectoryId, ...],
-    lost_directories: tuple[DirectoryId, ...],
-) -> BrokerRegistration:
-    return BrokerRegistration(
-        broker.broker_id,
-        broker.epoch,
-        broker.incarnation_id,
-        broker.endpoints,
-        broker.features,
-        broker.rack,
-        fenced,
-        in_controlled_shutdown,
-        directories,
-        lost_directories,
-        broker.is_migrating_zk_broker,
-        broker.cordoned_directories,
-    )
 
 
 def _keys_of_both(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> Iterator[Any]:
