@@ -116,8 +116,12 @@ class TransactionVerifier:
         try:
             while (request := self._verifications.next_request(coordinator)) is not None:
                 _notify(await self._ask(coordinator, request))
+                # Not only after the last request: while producers ask all the time, there is always a next one.
+                self._maybe_ask_again_later()
         finally:
             self._sending.discard(coordinator)
+
+    def _maybe_ask_again_later(self) -> None:
         if self._verifications.has_to_ask_again and self._cancel_again is None and not self._is_closed:
             self._cancel_again = self._env.call_at(self._env.now_ns() + self._backoff_ns, self._ask_again)
 

@@ -208,6 +208,20 @@ def test_a_partition_that_cannot_be_added_yet_is_added_later() -> None:
     assert asking.answers == [(0, ErrorCode.CONCURRENT_TRANSACTIONS)]
 
 
+def test_a_partition_that_cannot_be_added_yet_does_not_wait_for_a_quiet_moment() -> None:
+    """Other producers ask all the time, so that there is always a next request."""
+
+    async def ask(asking: Asking) -> None:
+        asking.brokers.answer_code = ErrorCode.CONCURRENT_TRANSACTIONS
+        asking.ask(0, is_add=True)
+        for number in range(1, 100):
+            await asking.world.sleep(0.005)
+            asking.ask(number, is_add=True)
+        assert (0, ErrorCode.CONCURRENT_TRANSACTIONS) in asking.answers
+
+    run(ask, image(leader=2))
+
+
 def test_nothing_is_asked_again_after_the_end() -> None:
     """The answer comes when the verifier is closed, and its TaskGroup may have ended before the pause has."""
 
