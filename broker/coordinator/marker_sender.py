@@ -84,6 +84,8 @@ class MarkerSender:
         # By the transaction's partition of __transaction_state and its transactional id.
         self._pending: dict[tuple[TopicIdPartition, str], _Pending] = {}
         self._targets: dict[BrokerId, _Target] = {}
+        # Why a broker did not answer, as last logged, so that retries do not log it again. An answer removes the entry.
+        self._troubles: dict[BrokerId, str] = {}
         # Markers whose partitions have no leader, or whose last attempt failed. One timer retries them all.
         self._retries: dict[tuple[_Pending, TopicPartition], None] = {}
         self._cancel_retry: Callable[[], None] | None = None
@@ -185,8 +187,11 @@ class MarkerSender:
     async def _send_once(self, broker_id: BrokerId, markers: list[tuple[_Pending, TopicPartition]]) -> None:
         try:
             response = await self._request(broker_id, _request(markers))
+            self._troubles.pop(broker_id, None)
         except ChannelError as error:
-            self._env.log.warning("transaction_markers_not_sent", broker_id=broker_id, reason=str(error))
+            if self._troubles.get(broker_id) != str(error):
+                self._troubles[broker_id] = str(error)
+                self._env.log.warning("transaction_markers_not_sent", broker_id=broker_id, reason=str(error))
             response = WriteTxnMarkersResponse()
         results = {
             (marker.producer_id, topic.name, each.partition_index): ErrorCode(each.error_code)

@@ -137,15 +137,18 @@ class TransactionVerifier:
             response = await self._send(coordinator, request)
         except NotServed as error:
             # As in Kafka: a coordinator of an older release cannot be asked, and transactions go on as they did with it.
-            self._env.log.warning("transactions_not_verified", broker_id=coordinator, reason=str(error))
+            self._log_once("transactions_not_verified", coordinator, str(error))
             return self._verifications.not_served(coordinator, now_ns=self._env.now_ns())
         except ChannelError as error:
-            if self._troubles.get(coordinator) != str(error):
-                self._troubles[coordinator] = str(error)
-                self._env.log.warning("transaction_verification_failed", broker_id=coordinator, reason=str(error))
+            self._log_once("transaction_verification_failed", coordinator, str(error))
             return self._verifications.failed(coordinator, ErrorCode.NETWORK_EXCEPTION, now_ns=self._env.now_ns())
         self._troubles.pop(coordinator, None)
         return self._verifications.answered(coordinator, response, now_ns=self._env.now_ns())
+
+    def _log_once(self, event: str, coordinator: BrokerId, reason: str) -> None:
+        if self._troubles.get(coordinator) != reason:
+            self._troubles[coordinator] = reason
+            self._env.log.warning(event, broker_id=coordinator, reason=reason)
 
     async def _send(self, coordinator: BrokerId, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
         if coordinator == self._broker_id:

@@ -155,6 +155,25 @@ def test_what_may_pass_is_repeated_until_it_has() -> None:
     assert owner.completed == 1
 
 
+def test_a_broker_that_does_not_answer_for_long_is_logged_once() -> None:
+    """Not with each attempt. After an answer, the next failure is logged again."""
+
+    async def send_twice(world: SimulatedWorld, sender: MarkerSender, owner: FakeOwner) -> None:
+        for reasons in (["refused", "lost"], ["refused", "lost", "lost"]):
+            await send_and_wait(world, sender, owner)
+            logged = world.events_named("transaction_markers_not_sent")
+            assert [event.fields["reason"] for event in logged] == reasons
+
+    scripts: list[ErrorCode | Exception] = [
+        *3 * [ChannelError("refused")],
+        *2 * [ChannelError("lost")],
+        ErrorCode.NONE,
+        ChannelError("lost"),
+    ]
+    _, owner = run(send_twice, image(), **{"host-2": scripts})
+    assert owner.completed == 2
+
+
 def test_an_error_of_a_later_release_is_repeated() -> None:
     unknown: list[ErrorCode | Exception] = [cast(ErrorCode, 999)]
     brokers, owner = run(send_and_wait, image(), **{"host-2": unknown})
