@@ -28,6 +28,9 @@ from common.records.group_records import (
 )
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+# No group has had more generations, or epochs: at one a second, that takes 34 years. A group that is loaded with as many can
+# still go on counting in 32 bits.
+GENERATION_MAX: Final = 2**30
 
 
 class InvalidGroup(ProtocolError):
@@ -330,6 +333,8 @@ class ClassicGroup:
         instances = [each.group_instance_id for each in value.members if each.group_instance_id is not None]
         if len({*ids}) < len(ids) or len({*instances}) < len(instances):
             raise InvalidGroup(f"a record of group {group_id} names a member twice")
+        if value.generation > GENERATION_MAX:
+            raise InvalidGroup(f"a record of group {group_id} has the generation {value.generation}")
         group = cls(group_id)
         group.state = GroupState.STABLE if value.members else GroupState.EMPTY
         group.state_timestamp_ms = None if value.current_state_timestamp == NO_TIMESTAMP else value.current_state_timestamp

@@ -30,7 +30,7 @@ from broker.coordinator.core.consumer_group.departure import (
     restart_session,
 )
 from broker.coordinator.core.consumer_group.downgrade import downgraded
-from broker.coordinator.core.consumer_group.group_log import apply, tombstones, write_deletion
+from broker.coordinator.core.consumer_group.group_log import apply, tombstones, validate_epoch, write_deletion
 from broker.coordinator.core.consumer_group.heartbeat import Sender, advance, heartbeat, identify, validate_heartbeat
 from broker.coordinator.core.consumer_group.queries import describe_consumer_group, describe_missing_consumer_group
 from broker.coordinator.core.consumer_group.refusal import Refused
@@ -79,12 +79,14 @@ class ConsumerGroups:
     # Loading.
 
     def replay(self, key: ConsumerGroupKey, value: bytes | None) -> None:
-        """Applies a record of the log. Raises ProtocolError for a malformed value."""
+        """Applies a record of the log. Raises ProtocolError for a value that is malformed or that no coordinator writes."""
         group = self._groups.get(key.group_id)
         if value is not None:
             if group is None:
                 group = self._groups[key.group_id] = ConsumerGroup(key.group_id, self._subscribers)
-            apply(group, key, decode_consumer_value(key, value))
+            decoded = decode_consumer_value(key, value)
+            validate_epoch(key, decoded)
+            apply(group, key, decoded)
         elif group is not None:
             # A tombstone of a group that does not exist may be all that the cleaner has left of it.
             apply(group, key, None)

@@ -11,6 +11,7 @@ target, or a member that is not reconciled, and the next heartbeat goes on from 
 from dataclasses import replace
 from typing import Final
 
+from broker.coordinator.core.classic_group import GENERATION_MAX, InvalidGroup
 from broker.coordinator.core.consumer_group.assignment import (
     NOTHING,
     Assignment,
@@ -59,6 +60,21 @@ NO_TARGET_EPOCH: Final = -1
 _KNOWN_STATES: Final = frozenset(each.value for each in MemberState)
 
 # --- what a record changes -------------------------------------------------------------------------------------------
+
+
+def validate_epoch(key: ConsumerGroupKey, value: Struct) -> None:
+    """Raises InvalidGroup for a record of the log with an epoch that no coordinator can have written."""
+    match value:
+        case ConsumerGroupMetadataValue():
+            epoch = value.epoch
+        case ConsumerGroupTargetAssignmentMetadataValue():
+            epoch = value.assignment_epoch
+        case ConsumerGroupCurrentMemberAssignmentValue():
+            epoch = value.member_epoch
+        case _:
+            return
+    if epoch > GENERATION_MAX:
+        raise InvalidGroup(f"a record of group {key.group_id} has the epoch {epoch}")
 
 
 def apply(group: ConsumerGroup, key: ConsumerGroupKey, value: Struct | None) -> None:

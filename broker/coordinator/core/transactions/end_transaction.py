@@ -56,7 +56,7 @@ def bumping_end_result(transaction: Transaction | None, request: EndTxnRequest) 
         repeated = _repeated(transaction, request)
         # The coordinator has aborted it at the last epoch that a producer can have. Another id is due, now that there is a
         # producer to go on with it.
-        is_due = repeated.error is ErrorCode.NONE and transaction.producer_epoch == EPOCH_MAX
+        is_due = repeated.error is ErrorCode.NONE and not request.committed and transaction.producer_epoch == EPOCH_MAX
         return EndResult(is_due=True) if is_due else repeated
     if state.is_prepared and transaction.next_producer == (request.producer_id, request.producer_epoch):
         return EndResult(ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -71,6 +71,11 @@ class Transaction:
             raise InvalidTransaction(f"a record of __transaction_state has the state {value.transaction_status}")
         if value.transaction_status == TransactionState.ONGOING and value.producer_epoch >= EPOCH_MAX:
             raise InvalidTransaction(f"an open transaction has the epoch {value.producer_epoch}, and could not be fenced")
+        is_followed = value.next_producer_id != NO_PRODUCER_ID
+        if is_followed and not (
+            TransactionState(value.transaction_status).is_prepared and value.producer_epoch == EPOCH_MAX
+        ):
+            raise InvalidTransaction(f"a producer id follows on {value.producer_id}, whose epochs are not exhausted")
         return cls(
             transactional_id=transactional_id,
             producer_id=value.producer_id,

@@ -105,6 +105,13 @@ def test_a_record_that_names_a_member_twice_is_an_error(ids: str, instances: tup
         GroupShard(GroupSettings()).replay(GROUP_KEY, encode_group(value))
 
 
+def test_a_generation_that_no_group_has_reached_is_an_error() -> None:
+    """The next generations would leave 32 bits, and could not be written."""
+    value = GroupMetadataValue(protocol_type="consumer", generation=2**31 - 1)
+    with pytest.raises(ProtocolError):
+        GroupShard(GroupSettings()).replay(GROUP_KEY, encode_group(value))
+
+
 def test_offsets_without_a_group_make_a_simple_group() -> None:
     """Also if the group was deleted while it had offsets."""
     shard = GroupShard(GroupSettings())

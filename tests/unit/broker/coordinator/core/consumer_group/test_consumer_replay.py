@@ -2,11 +2,20 @@
 
 from dataclasses import replace
 
+import pytest
+
 from broker.coordinator.core.consumer_group.consumer_member import MemberState
 from broker.coordinator.core.result import TimerChange
+from common.protocol.errors import ProtocolError
+from common.protocol.schema import Struct
 from common.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
     encode_consumer_key,
     encode_consumer_value,
 )
@@ -54,6 +63,25 @@ def test_a_log_that_ends_within_a_heartbeat_is_sound() -> None:
         for group in world.shard.consumer_groups:
             group.check()
             assert group.target_epoch == group.epoch
+
+
+def test_an_epoch_that_no_group_has_reached_is_an_error() -> None:
+    """The next epochs would leave 32 bits, and could not be written. A client may have written it, as __admin_client."""
+    epoch = 2**31 - 1
+    records: list[tuple[ConsumerGroupKey, Struct]] = [
+        (ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=epoch)),
+        (
+            ConsumerGroupTargetAssignmentMetadataKey(group_id="g"),
+            ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+        ),
+        (
+            ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="a"),
+            ConsumerGroupCurrentMemberAssignmentValue(member_epoch=epoch),
+        ),
+    ]
+    for key, value in records:
+        with pytest.raises(ProtocolError):
+            ConsumerWorld().shard.replay(encode_consumer_key(key), encode_consumer_value(value))
 
 
 def test_a_state_of_a_later_release_makes_the_member_rejoin() -> None:

@@ -16,6 +16,7 @@ from common.protocol.messages.end_txn import EndTxnResponse
 from common.records.record import Record, encode_batch
 from common.records.transaction_records import (
     CLASSIC_VALUE_VERSION,
+    FLEXIBLE_VALUE_VERSION,
     PartitionsSchema,
     TransactionLogValue,
     decode_transaction,
@@ -112,6 +113,27 @@ def test_a_record_that_no_coordinator_writes_is_an_error(state: int, epoch: int)
     log = [(encode_transaction_key("t"), encode_transaction(record, CLASSIC_VALUE_VERSION))]
     with pytest.raises(ProtocolError):
         loaded_from(TransactionSettings(), log)
+
+
+@pytest.mark.parametrize(("state", "epoch"), [(S.PREPARE_ABORT, 3), (S.COMPLETE_ABORT, 2**15 - 1), (S.EMPTY, 2**15 - 1)])
+def test_a_producer_id_that_follows_too_early_is_an_error(state: int, epoch: int) -> None:
+    """It follows only on a producer id without further epochs, from the end of the transaction until it is complete."""
+    record = TransactionLogValue(producer_id=1000, producer_epoch=epoch, transaction_status=state, next_producer_id=1001)
+    log = [(encode_transaction_key("t"), encode_transaction(record, FLEXIBLE_VALUE_VERSION))]
+    with pytest.raises(ProtocolError):
+        loaded_from(TransactionSettings(), log)
+
+
+def test_a_commit_at_the_last_epoch_is_not_done_twice() -> None:
+    """No coordinator has written this record either: a commit at the last epoch brings another producer id."""
+    world = TransactionWorld(level=2)
+    record = TransactionLogValue(
+        producer_id=1000, producer_epoch=2**15 - 1, transaction_status=S.COMPLETE_COMMIT, client_transaction_version=2
+    )
+    world.log = [(encode_transaction_key("t"), encode_transaction(record, FLEXIBLE_VALUE_VERSION))]
+    world.reload()
+    assert world.end_bumping((1000, 2**15 - 2)) == (1000, 2**15 - 1)
+    assert world.state() is S.COMPLETE_COMMIT
 
 
 def test_the_end_of_a_transaction_is_one_step() -> None:
