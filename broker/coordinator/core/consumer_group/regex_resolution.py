@@ -66,8 +66,9 @@ def maybe_resolve(turn: Turn, group: ConsumerGroup, version: int) -> None:
 def resolution_timer_fired(turn: Turn, group: ConsumerGroup, topics: TopicsView, version: int) -> None:
     """Goes on with the resolution of the group, or begins it."""
     matching = group.matching
-    if matching is None or group.matching_version != version or matching.found.keys() != group.regexes:
-        # The names are copied, because topics may come and go before the last one is looked at.
+    if matching is None or matching.found.keys() != group.regexes:
+        # The names are copied, because topics may come and go before the last one is looked at. Those are left to the next
+        # resolution: where topics come and go all the time, one that began again with each of them would never end.
         matching = TopicMatching(sorted(group.regexes), list(topics.topic_ids))
         group.matching, group.matching_version = matching, version
     if matching.advance(names_max=TOPICS_AT_ONCE, work_max=WORK_AT_ONCE):

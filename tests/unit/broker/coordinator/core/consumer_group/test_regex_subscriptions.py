@@ -76,6 +76,27 @@ def test_many_topics_are_looked_at_in_turns() -> None:
     assert (epoch, len(assigned or {})) == (2, 10)
 
 
+def test_a_resolution_ends_while_topics_are_created_all_the_time() -> None:
+    """It looks at those that there were when it began. The others are found by the next one."""
+    world = ConsumerWorld()
+    for number in range(2 * TOPICS_AT_ONCE):
+        world.topics.create(f"topic{number}", 1)
+    world.enter("a", regex="topic1.")
+    for name in [f"topic1{letter}" for letter in "abcdefghij"]:
+        if RESOLUTION in world.timers:
+            del world.timers[RESOLUTION]
+            world.carry_out(*world.shard.timer_fired(world.now, RESOLUTION))
+        world.topics.create(name, 1)
+        world.change(name)
+    epoch, assigned = world.told(world.beat("a", 1, owned={}))
+    assert (epoch, len(assigned or {})) == (2, 10)
+    world.advance(REFRESH_INTERVAL_MS)
+    world.beat("a", 2)
+    world.advance(0)
+    epoch, assigned = world.told(world.beat("a", 2))
+    assert (epoch, len(assigned or {})) == (3, 20)
+
+
 def test_an_expression_that_matches_too_many_topics_for_a_record_is_refused() -> None:
     """An append that fails would take all groups of the partition with it. The member learns why it gets nothing."""
     world = ConsumerWorld(batch_bytes_max=1_000)
