@@ -241,10 +241,20 @@ def _update_subscription(turn: Turn, group: ConsumerGroup, topics: TopicsView, s
         write_target(turn, group, member.member_id, target)
         write_assignment(turn, group, member)
     elif member != before:
+        if before is not None and (before.classic is None) != (member.classic is None):
+            _change_protocol(turn, group, before, member)
         write_member(turn, group, member)
     if before is None or (before.topic_names, before.topic_regex) != (member.topic_names, member.topic_regex):
         write_unsubscribed_regexes(turn, group)
         raise_epoch(turn, group, topics)
+
+
+def _change_protocol(turn: Turn, group: ConsumerGroup, before: ConsumerMember, member: ConsumerMember) -> None:
+    """Ends what the member was to do in time by its former protocol, and which it can no longer do."""
+    cancel_timers(turn, group, before)
+    group.rejoining.discard(member.member_id)
+    if member.classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:
+        turn.set_timer((CONSUMER_REBALANCE, group.group_id, member.member_id), member.rebalance_timeout_ms)
 
 
 def _reconcile(turn: Turn, group: ConsumerGroup, member: ConsumerMember, owned: Assignment | None) -> ConsumerMember:

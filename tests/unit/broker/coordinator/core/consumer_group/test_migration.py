@@ -390,6 +390,32 @@ def test_a_static_member_changes_its_protocol_by_restarts(protocol: str) -> None
     assert world.refused(world.beat("new", new.epoch, instance="one")) == "GROUP_ID_NOT_FOUND"
 
 
+def test_a_member_that_changes_its_protocol_under_its_id_need_not_join_again() -> None:
+    """The time to join again was that of a classic member."""
+    world, old, new = mixed_group()
+    Consumer(world, "third").act()
+    assert world.heartbeat(old.member_id, generation=old.generation) == "REBALANCE_IN_PROGRESS"
+    again = Consumer(world, old.member_id)
+    again.epoch, again.owned = old.generation, {1: sorted(old.owned)}
+    for _ in range(REBALANCE_MS // 5_000 + 1):
+        again.act()
+        new.act()
+        world.advance(5_000)
+    assert again.epoch == world.consumer_group().epoch
+
+
+def test_a_member_that_changes_its_protocol_under_its_id_still_has_to_revoke() -> None:
+    world, old, _ = mixed_group()
+    for name in ("third", "fourth"):
+        Consumer(world, name).act()
+    world.join(old.member_id, protocols={COOPERATIVE: metadata(old.owned)})
+    assert world.member(old.member_id).state is MemberState.UNREVOKED_PARTITIONS
+    for _ in range(REBALANCE_MS // 5_000):
+        assert world.refused(world.beat(old.member_id, old.generation)) == "NONE"
+        world.advance(5_000)
+    assert world.consumer_group().member(old.member_id) is None
+
+
 def test_no_timer_of_a_replaced_static_member_is_left() -> None:
     """It could remove a later member with the same id."""
     world = mixed_world()
