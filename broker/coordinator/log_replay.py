@@ -1,7 +1,8 @@
 """Reads the log of a coordinated partition into a shard (shell).
 
 Counterpart of Kafka's CoordinatorLoaderImpl. The log is read in chunks of bounded size, and the event loop gets a turn after
-a bounded number of records: the partition may hold millions of records, and this broker leads other partitions too.
+a bounded number of batches and of records: the partition may hold millions of them, and this broker leads other partitions
+too.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from broker.hosting.partition import Partition
 from common.environment.interface import LogDirError
 from common.ids import Offset
 from common.protocol.errors import ProtocolError
-from common.records.batch import BatchError, split_batches, validate_integrity
+from common.records.batch import BatchError, BatchHeader, TruncatedBatch, read_header, validate_integrity
 from common.records.decompression import NotDecompressed, decompress
 from common.records.end_transaction import decode_end_transaction
 from common.records.record import Record, iterate_records
@@ -22,6 +23,8 @@ from common.storage.errors import LogClosed, OffsetOutOfRange
 
 _CHUNK_BYTES = 1024 * 1024
 _RECORDS_AT_ONCE = 200
+# A batch takes time even if it has no records for the shard: a compacted log may consist of transaction markers.
+_BATCHES_AT_ONCE = 200
 _OPENED_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -67,7 +70,9 @@ async def replay_log(partition: Partition, shard: Shard, end_offset: Offset) -> 
 async def _replay_chunk(shard: Shard, chunk: bytes, from_offset: Offset, replayed: Replayed) -> Offset:
     next_offset = from_offset
     try:
-        for header, view in split_batches(memoryview(chunk)):
+        for number, (header, view) in enumerate(_batches(chunk), start=1):
+            if number % _BATCHES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             validate_integrity(header, view)
             next_offset = Offset(header.next_offset)
             if header.is_control:
@@ -88,6 +93,18 @@ async def _replay_chunk(shard: Shard, chunk: bytes, from_offset: Offset, replaye
     except (BatchError, NotDecompressed, ProtocolError) as error:
         raise NotReplayed(f"in the batch that ends before offset {next_offset}: {error}") from error
     return next_offset
+
+
+def _batches(chunk: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Splits the chunk as it is replayed: it may hold thousands of batches."""
+    view, position = memoryview(chunk), 0
+    while position < len(view):
+        header = read_header(view, position)
+        batch_end = position + header.size
+        if batch_end > len(view):
+            raise TruncatedBatch(f"record batch of {header.size} bytes, {len(view) - position} are left")
+        yield header, view[position:batch_end]
+        position = batch_end
 
 
 def _records(view: memoryview) -> Iterator[Record]:
