@@ -183,10 +183,11 @@ class ConsumerGroup:
         if old is not None:
             self._forget(old)
         self._members[member.member_id] = member
-        for topic in self.topics_of(member):
-            self._count_topic(topic, 1)
-        if member.topic_regex is not None:
-            self._regex_counts[member.topic_regex] = self._regex_counts.get(member.topic_regex, 0) + 1
+        # Most changes are about what the member owns, and it may be subscribed to every topic of the cluster.
+        if old is None or (old.topic_names, old.topic_regex) != (member.topic_names, member.topic_regex):
+            if old is not None:
+                self._unsubscribe(old)
+            self._subscribe(member)
         if member.instance_id is not None:
             self._static_members[member.instance_id] = member.member_id
         self._count_classic(member, 1)
@@ -199,6 +200,7 @@ class ConsumerGroup:
         member = self._members.pop(member_id, None)
         if member is not None:
             self._forget(member)
+            self._unsubscribe(member)
             self.rejoining.discard(member_id)
             self._state = None
 
@@ -219,13 +221,22 @@ class ConsumerGroup:
         for topic in list(self._topic_counts):
             self._subscribers.remove(topic, self.group_id)
 
-    def _forget(self, member: ConsumerMember) -> None:
+    def _subscribe(self, member: ConsumerMember) -> None:
+        for topic in self.topics_of(member):
+            self._count_topic(topic, 1)
+        if member.topic_regex is not None:
+            self._regex_counts[member.topic_regex] = self._regex_counts.get(member.topic_regex, 0) + 1
+
+    def _unsubscribe(self, member: ConsumerMember) -> None:
         for topic in self.topics_of(member):
             self._count_topic(topic, -1)
         if member.topic_regex is not None:
             self._regex_counts[member.topic_regex] -= 1
             if not self._regex_counts[member.topic_regex]:
                 del self._regex_counts[member.topic_regex]
+
+    def _forget(self, member: ConsumerMember) -> None:
+        """Forgets what the member is and owns, but not to what it is subscribed."""
         if member.instance_id is not None and self._static_members.get(member.instance_id) == member.member_id:
             del self._static_members[member.instance_id]
         self._count_classic(member, -1)
