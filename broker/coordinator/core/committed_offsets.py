@@ -3,7 +3,7 @@
 The values are those of the records. They are never changed in place.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 
 from common.records.group_records import OffsetCommitKey, OffsetCommitValue
 
@@ -34,11 +34,16 @@ class CommittedOffsets:
             for partition in partitions
         ]
 
-    def keys_of_topics(self, names: Set[str]) -> Iterator[OffsetCommitKey]:
+    def take_topics(self, names: Set[str]) -> list[tuple[str, str, Mapping[int, OffsetCommitValue]]]:
+        """Removes all offsets of these topics. Returns them by group and topic."""
+        taken: list[tuple[str, str, Mapping[int, OffsetCommitValue]]] = []
         for group_id, topics in self._by_group.items():
-            for topic in topics.keys() & names:
-                for partition in topics[topic]:
-                    yield OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+            taken += [(group_id, topic, topics.pop(topic)) for topic in sorted(topics.keys() & names)]
+        for group_id, _, partitions in taken:
+            self._count -= len(partitions)
+            if not self._by_group.get(group_id, True):
+                del self._by_group[group_id]
+        return taken
 
     def put(self, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         partitions = self._by_group.setdefault(key.group, {}).setdefault(key.topic, {})

@@ -13,7 +13,9 @@ deleted, or when `expire` finds it empty and without offsets. Old clients commit
 is like any other, except that it never has members.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final
 
 from broker.coordinator.core.classic_group import ClassicGroup
 from broker.coordinator.core.committed_offsets import CommittedOffsets
@@ -53,11 +55,11 @@ from common.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespon
 from common.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from common.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from common.protocol.messages.list_groups import ListGroupsResponse
-from common.protocol.messages.offset_commit import OffsetCommitRequest
+from common.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
 from common.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from common.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from common.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from common.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from common.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 from common.protocol.messages.write_txn_markers import WritableTxnMarkerPartitionResult
 from common.records.consumer_group_records import ConsumerGroupKey
 from common.records.end_transaction import EndTransactionMarker
@@ -69,6 +71,11 @@ from common.records.group_records import (
     decode_offset,
     encode_key,
 )
+
+# The key of the timer after which further tombstones of deleted topics are written, and how many are written at once. A
+# broker has dozens of shards, and all of them hear of a deletion in the same step.
+UNDELETED: Final = "undeleted"
+TOMBSTONES_AT_ONCE: Final = 100
 
 
 class GroupShard:
@@ -90,6 +97,10 @@ class GroupShard:
         self._consumer_groups = ConsumerGroups(self._topics, self._groups)
         self._offsets = CommittedOffsets()
         self._pending = TransactionalOffsets()
+        # The offsets of deleted topics whose tombstones are still to be written, and the names of these topics. The second
+        # is empty if the first is. While it is not, the timer UNDELETED is set.
+        self._undeleted: deque[Iterator[OffsetCommitKey]] = deque()
+        self._undeleted_topics: set[str] = set()
 
     # What others may look at.
 
@@ -278,6 +289,9 @@ class GroupShard:
     def timer_fired(self, now: Now, key: tuple[str, ...]) -> list[Step]:
         """The time of a timer set by an earlier step has come."""
         turn = self._turn(now)
+        if key == (UNDELETED,):
+            self._write_undeleted(turn)
+            return turn.steps
         kind, group_id, *member_id = key
         if kind not in (SESSION, JOIN, SYNC):
             self._consumer_groups.timer_fired(turn, *key)
@@ -306,6 +320,8 @@ class GroupShard:
             error = commit_error(group, request, knows_missing_groups=caller.knows_missing_groups)
         else:
             error = consumer_commit_error(consumer_group, request, knows_member_epochs=caller.knows_missing_groups)
+        if error is None and self._is_undeleted(request.topics):
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if error is not None:
             turn.answer(waiter, error_response(request, ApiKey.OFFSET_COMMIT, error))
             return turn.step
@@ -330,6 +346,8 @@ class GroupShard:
         error = transactional_commit_error(
             self._any_group(request.group_id), request, knows_missing_groups=caller.knows_missing_groups
         )
+        if error is None and self._is_undeleted(request.topics):
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if error is not None:
             turn.answer(waiter, error_response(request, ApiKey.TXN_OFFSET_COMMIT, error))
             return turn.step
@@ -382,11 +400,38 @@ class GroupShard:
         return turn.steps
 
     def topics_deleted(self, now: Now, names: Collection[str]) -> list[Step]:
-        """Deletes the committed offsets of deleted topics."""
+        """Deletes the committed offsets of deleted topics. All of them have gone when this returns. The tombstones may
+        follow: hundreds of groups may have read a topic of a thousand partitions."""
         turn = self._turn(now)
         deleted = frozenset(names)
-        self._remove_offsets(turn, _distinct(self._offsets.keys_of_topics(deleted), self._pending.keys_of_topics(deleted)))
+        pending = list(self._pending.keys_of_topics(deleted))
+        for key in pending:
+            self._pending.replaced(key)
+        taken = self._offsets.take_topics(deleted)
+        if pending or taken:
+            self._undeleted.append(_keys_of(pending, taken))
+            self._undeleted_topics |= deleted
+            self._write_undeleted(turn)
         return turn.steps
+
+    def _write_undeleted(self, turn: Turn) -> None:
+        """Writes the next tombstones of deleted topics. The timer that is set if there are more fires at once."""
+        left = TOMBSTONES_AT_ONCE
+        while self._undeleted and left:
+            key = next(self._undeleted[0], None)
+            if key is None:
+                self._undeleted.popleft()
+            else:
+                turn.write_tombstone(encode_key(key))
+                left -= 1
+        if self._undeleted:
+            turn.set_timer((UNDELETED,), 0)
+        else:
+            self._undeleted_topics.clear()
+
+    def _is_undeleted(self, topics: Iterable[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]) -> bool:
+        """Whether tombstones are still to come that would delete what is committed for a new topic of the name."""
+        return bool(self._undeleted_topics) and any(topic.name in self._undeleted_topics for topic in topics)
 
     def topics_changed(self, now: Now, names: Collection[str], *, has_other_names: bool) -> list[Step]:
         """Notes that these topics were created or deleted (then `has_other_names`), or have other partitions."""
@@ -502,6 +547,18 @@ class GroupShard:
 def _distinct(committed: Iterable[OffsetCommitKey], pending: Iterable[OffsetCommitKey]) -> list[OffsetCommitKey]:
     keys = {(each.group, each.topic, each.partition): each for each in (*committed, *pending)}
     return list(keys.values())
+
+
+def _keys_of(
+    pending: Iterable[OffsetCommitKey], taken: Iterable[tuple[str, str, Iterable[int]]]
+) -> Iterator[OffsetCommitKey]:
+    """Returns each key once, made when it is asked for."""
+    names = {(each.group, each.topic, each.partition) for each in pending}
+    yield from pending
+    for group, topic, partitions in taken:
+        for partition in partitions:
+            if (group, topic, partition) not in names:
+                yield OffsetCommitKey(group=group, topic=topic, partition=partition)
 
 
 def _missing_member(group_id: str) -> ErrorCode:

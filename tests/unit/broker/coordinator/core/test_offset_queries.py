@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.coordinator.core.group_shard import TOMBSTONES_AT_ONCE
 from common.ids import Uuid
 from common.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
@@ -10,6 +11,7 @@ from common.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from common.records.group_records import OffsetCommitKey, OffsetCommitValue, encode_key, encode_offset
 from tests.unit.broker.coordinator.core.group_world import GroupWorld, subscription
 
 TOPIC_ID = Uuid(b"0123456789abcdef")
@@ -119,7 +121,31 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     world.stable_group()
     world.carry_out(*world.shard.topics_deleted(world.now, ["t", "unknown"]))
     assert world.fetch() == world.fetch(group="h") == {("u", 1): 7}
-    assert list(world.replayed().offsets.keys_of_topics({"t"})) == []
+    assert world.replayed().offsets.take_topics({"t"}) == []
+
+
+def test_the_tombstones_of_a_topic_with_very_many_offsets_are_written_in_turns() -> None:
+    """So the event loop is never held for all of them. The offsets themselves are gone at once, and a new topic of the name
+    gets none before the last tombstone is written, which would delete it."""
+    world = GroupWorld()
+    count = 2 * TOMBSTONES_AT_ONCE + 1
+    value = encode_offset(OffsetCommitValue(offset=7))
+    for number in range(count):
+        record = (encode_key(OffsetCommitKey(group=f"g{number % 2}", topic="t", partition=number)), value)
+        world.log.append(record)
+    world.reload()
+    world.log.clear()
+    world.carry_out(*world.shard.topics_deleted(world.now, ["t"]))
+    assert world.fetch(group="g0") == world.fetch(group="g1") == {}
+    assert len(world.log) == TOMBSTONES_AT_ONCE
+    assert world.commit(8, group="g0") == "COORDINATOR_LOAD_IN_PROGRESS"
+    assert world.commit(8, group="g0", topic="u") == "NONE"
+    world.carry_out(*world.shard.topics_deleted(world.now, ["another"]))
+    world.advance(0)
+    assert not world.timers
+    assert len({key for key, written in world.log if written is None}) == count
+    assert world.commit(8, group="g0") == "NONE"
+    assert world.fetch(group="g0") == {("t", 0): 8, ("u", 0): 8}
 
 
 def test_tombstones_beyond_one_batch_come_in_further_steps() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.coordinator.core.group_shard import TOMBSTONES_AT_ONCE
 from broker.coordinator.core.result import Caller, Step
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -186,6 +187,24 @@ def test_deleting_a_topic_deletes_what_is_pending() -> None:
     world.carry_out(*world.shard.topics_deleted(world.now, ["t"]))
     end(world, is_commit=True)
     assert world.fetch() == {}
+
+
+def test_no_offset_becomes_pending_before_the_last_tombstone_of_a_topic_of_its_name() -> None:
+    world = GroupWorld()
+    for partition in range(TOMBSTONES_AT_ONCE + 1):
+        world.commit(7, partition=partition)
+    world.carry_out(*world.shard.topics_deleted(world.now, ["t"]))
+    assert commit(world, 8) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    world.advance(0)
+    assert commit(world, 8) == [ErrorCode.NONE]
+
+
+def test_an_offset_that_is_committed_and_pending_gets_one_tombstone() -> None:
+    world = GroupWorld()
+    world.commit(3)
+    commit(world, 7)
+    world.carry_out(*world.shard.topics_deleted(world.now, ["t"]))
+    assert [record.value for record in world.last_step.records] == [None]
 
 
 def test_a_producer_that_knows_its_member_is_fenced_with_it() -> None:
