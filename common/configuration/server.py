@@ -600,6 +600,8 @@ def _with_directories(config: ServerConfig) -> ServerConfig:
 def _with_listeners(config: ServerConfig, host_name: str) -> ServerConfig:
     if not config.process_roles:
         raise ConfigError("process.roles= is not valid; it takes a comma-separated list of broker, controller")
+    if len({*config.process_roles}) < len(config.process_roles):
+        raise ConfigError(f"process.roles={','.join(config.process_roles)} is not valid; it names a role twice")
     controller_names = tuple(name.upper() for name in config.controller_listener_names)
     if not controller_names:
         raise ConfigError("controller.listener.names is missing; it takes the names of the controllers' listeners")

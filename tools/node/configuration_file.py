@@ -6,6 +6,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import javaproperties
@@ -14,15 +15,18 @@ from common.configuration.server import ServerConfig, load_server_config, proper
 from common.configuration.settings import ConfigError, printable
 from tools.errors import ToolError
 
+_NO_ORIGINS: Final[Mapping[str, str]] = MappingProxyType({})
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The properties of a file, overlaid with KAFKA_* variables. `doubts` says which keys are set more than once."""
+    """The properties of a file, overlaid with KAFKA_* variables. `doubts` says which keys are set more than once, `origins`
+    where each value comes from that is not the file's."""
 
     values: dict[str, str]
     doubts: tuple[str, ...]
+    origins: dict[str, str]
 
 
 def read_properties(path: str) -> Properties:
@@ -31,8 +35,9 @@ def read_properties(path: str) -> Properties:
         content = Path(path).read_bytes()
     except OSError as error:
         raise ToolError(f"cannot read the configuration {path}: {error.strerror}") from error
-    values = parse_properties(content, path) | properties_from_environment(os.environ)
-    return Properties(values, _repetitions(_decoded(content)))
+    variables = properties_from_environment(os.environ)
+    values = parse_properties(content, path) | variables
+    return Properties(values, _repetitions(_decoded(content)), dict.fromkeys(variables, "a KAFKA_* variable"))
 
 
 def parse_properties(content: bytes, path: str) -> dict[str, str]:
@@ -76,17 +81,24 @@ def overrides(lines: Sequence[str], option: str) -> dict[str, str]:
     return properties
 
 
-def load_config(properties: Mapping[str, str], path: str, *, doubts: Sequence[str] = ()) -> ServerConfig:
+def load_config(
+    properties: Mapping[str, str], path: str, *, doubts: Sequence[str] = (), origins: Mapping[str, str] = _NO_ORIGINS
+) -> ServerConfig:
     """Returns the validated configuration. `doubts` are added to its own ones, which the node logs when it starts. Raises a
-    ToolError that gives the file, the key and what is allowed."""
+    ToolError that gives the file, the key, what is allowed, and where the value comes from if not from the file."""
     try:
         config = load_server_config(properties, host_name=socket.gethostname())
     except ConfigError as error:
-        raise ToolError(f"{path}: {error}") from error
+        raise ToolError(f"{path}: {error}{_named_origins(str(error), origins)}") from error
     return replace(config, doubts=(*doubts, *config.doubts), warnings=(*doubts, *config.warnings))
+
+
+def _named_origins(message: str, origins: Mapping[str, str]) -> str:
+    named = [key for key in origins if re.search(rf"(?<![\w.-]){re.escape(key)}(?![\w-]|\.\w)", message)]
+    return "".join(f"; {key} comes from {origins[key]}" for key in named)
 
 
 def read_config(path: str) -> ServerConfig:
     """Reads and validates a server.properties. Raises ToolError."""
     properties = read_properties(path)
-    return load_config(properties.values, path, doubts=properties.doubts)
+    return load_config(properties.values, path, doubts=properties.doubts, origins=properties.origins)

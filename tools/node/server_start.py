@@ -26,8 +26,10 @@ def main(argv: list[str] | None = None) -> NoReturn:
     arguments = command_line().parse_args(argv)
     try:
         file = read_properties(arguments.config)
-        properties = file.values | overrides(arguments.override, "--override")
-        config = load_config(properties, arguments.config, doubts=file.doubts)
+        overriding = overrides(arguments.override, "--override")
+        properties = file.values | overriding
+        origins = file.origins | dict.fromkeys(overriding, "--override")
+        config = load_config(properties, arguments.config, doubts=file.doubts, origins=origins)
     except ToolError as error:
         print(error, file=sys.stderr)
         sys.exit(1)

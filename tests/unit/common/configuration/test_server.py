@@ -252,6 +252,7 @@ def test_bootstrap_servers_that_do_not_give_the_voter(changes: dict[str, str], t
         ({"log.dirs": "/a,/b,/a/disk-1"}, ["'/a/disk-1' lies in '/a'"]),
         ({"process.roles": "zookeeper"}, ["process.roles=zookeeper", "broker, controller"]),
         ({"process.roles": ""}, ["process.roles="]),
+        ({"process.roles": "broker,broker"}, ["process.roles=broker,broker", "twice"]),
         ({"controller.quorum.voters": "localhost:9093"}, ["controller.quorum.voters", "id@host:port"]),
         ({"controller.quorum.voters": "1@localhost:9093"}, ["node.id=1", "outside controller.quorum.voters"]),
         ({"listeners": "PLAINTEXT://127.0.0.1:70000"}, ["'127.0.0.1:70000' has a port out of range (0 to 65535)"]),

@@ -104,6 +104,16 @@ def test_a_configuration_that_cannot_be_used_names_the_file_and_the_key(file: Pa
         load_config(read_properties(str(file)).values | {"node.id": "x"}, str(file))
 
 
+def test_a_value_that_is_not_the_files_says_where_it_comes_from(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an operator looks for it in the file. A key that only begins like another one is not named."""
+    monkeypatch.setenv("KAFKA_LOG_DIRS", "/d1,/d1")
+    monkeypatch.setenv("KAFKA_LOG_DIR", "/other")
+    with pytest.raises(ToolError) as caught:
+        read_config(str(file))
+    assert str(caught.value).endswith("; log.dirs comes from a KAFKA_* variable")
+    assert "log.dir comes" not in str(caught.value)
+
+
 def test_a_listener_without_a_host_is_advertised_by_this_machines_name(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node listens on all interfaces, but clients need a host name."""
     monkeypatch.setattr("socket.gethostname", lambda: "this-machine")
