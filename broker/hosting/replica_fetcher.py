@@ -29,7 +29,7 @@ connection, so a hung disk stalls only the replicas on it.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -72,6 +72,8 @@ LIST_OFFSETS_VERSION = 9
 _FIRST_BACKOFF_NS = 20 * NS_PER_MS
 # Partitions are added in bursts. One request overtakes the poll for all that are added within this time.
 _OVERTAKING_DELAY_NS = 5 * NS_PER_MS
+# How soon a leader is told again that the directory is suspected, if it was not told (rule 9).
+_TELL_AGAIN_NS = 100 * NS_PER_MS
 # A request adds at most this many partitions to its session. The leader looks at all that a request names in one step, and
 # serves nothing else meanwhile. When a broker starts, its followers begin with thousands.
 _ADDED_MAX = 1000
@@ -234,11 +236,11 @@ class ReplicaFetcher:
         self._end_rounds("")
         self._wake.set()
 
-    def _tell_soon(self, keys: Iterable[TopicIdPartition]) -> None:
+    def _tell_soon(self, keys: Iterable[TopicIdPartition], delay_ns: int = _OVERTAKING_DELAY_NS) -> None:
         self._untold.update(dict.fromkeys(keys))
         if not self._is_telling:
             self._is_telling = True
-            self._env.call_at(self._env.now_ns() + _OVERTAKING_DELAY_NS, self._tell)
+            self._env.call_at(self._env.now_ns() + delay_ns, self._tell)
 
     def _tell(self) -> None:
         """Asks the leader for no bytes of the partitions of which it has to be told, or of the first ones."""
@@ -254,13 +256,20 @@ class ReplicaFetcher:
         if topics:
             beside = SessionRequest(-1, 0, FINAL_EPOCH, [*topics.values()], [])
             self._notices_left += 1
-            self._post(beside, max_wait_ms=0, on_answer=self._told)
+            self._post(beside, max_wait_ms=0, on_answer=partial(self._told, keys))
         if self._untold:
             self._tell_soon(())
 
-    def _told(self, _answer: object) -> None:
+    def _told(self, keys: Sequence[TopicIdPartition], answer: FetchResponse | ChannelError) -> None:
         self._notices_left -= 1
         self._wake.set()
+        # The leader may not know yet that it leads.
+        if isinstance(answer, ChannelError) or answer.error_code != ErrorCode.NONE:
+            not_told = keys
+        else:
+            not_told = _not_confirmed(answer)
+        if not_told and self._is_halted and not self._is_stopped:
+            self._tell_soon(not_told, _TELL_AGAIN_NS)
 
     def stop(self) -> None:
         """Ends `run` at its next step. We never cancel the task, because a truncation that has begun must complete."""
@@ -755,6 +764,16 @@ class ReplicaFetcher:
                 if answer.partition_index == partition.index and answer.error_code == ErrorCode.NONE:
                     return Offset(answer.offset)
         return None
+
+
+def _not_confirmed(response: FetchResponse) -> Sequence[TopicIdPartition]:
+    """Returns the partitions for which the leader has not taken note of the request."""
+    return [
+        TopicIdPartition(TopicId(topic.topic_id), data.partition_index)
+        for topic in response.responses
+        for data in topic.partitions
+        if data.error_code != ErrorCode.NONE or data.diverging_epoch.epoch >= 0
+    ]
 
 
 def _intact_batches(records: object) -> tuple[list[tuple[BatchHeader, memoryview]], memoryview]:

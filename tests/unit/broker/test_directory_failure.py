@@ -372,7 +372,7 @@ def test_nobody_waits_for_a_follower_whose_disk_hangs() -> None:
 
 
 def test_a_new_leader_is_told_of_a_disk_that_hangs() -> None:
-    """The leader changes while the follower's disk hangs. The new one has not heard of it yet."""
+    """The leader changes while the follower's disk hangs. The new one has not heard of it, and is out of reach at first."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2, 3):
@@ -382,8 +382,13 @@ def test_a_new_leader_is_told_of_a_disk_that_hangs() -> None:
         cluster.world.disk(path(3, "a")).hang()
         assert (await cluster.produce(1, "v", acks=1)).error_code == ErrorCode.NONE
         await cluster.until(lambda: cluster[1].partition().replica.is_held_up, within_seconds=1.5)
+        cluster.world.network.cut("broker-2", "broker-3")
         cluster.controller.change(leader=2)
-        await cluster.until(lambda: cluster[2].leads(0) and cluster[2].partition().replica.is_held_up, within_seconds=1)
+        await cluster.until(lambda: cluster[2].leads(0))
+        await cluster.world.sleep(0.5)
+        assert not cluster[2].partition().replica.is_held_up
+        cluster.world.network.mend()
+        await cluster.until(lambda: cluster[2].partition().replica.is_held_up, within_seconds=2)
         begun_ns = cluster.world.now_ns()
         assert (await cluster.produce(2, "w")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert cluster.world.now_ns() - begun_ns < 100_000_000
