@@ -18,9 +18,10 @@ counts once the kernel has it, so nothing unwritten is acknowledged or read.
    and newer metadata about the partition or the follower's broker ends it.
 5. Easy to get wrong: a proposal may be dropped only when its fate is known: metadata with a *higher* partition epoch or a
    new leader epoch was applied, or the controller answered that it accepted the change or changed nothing.
-6. A follower whose directory is suspected of hanging asks for no bytes at all. While it is in the ISR, acks=all is held up,
-   and whoever waits for it is better off with an error: the answers behind it may have nothing to do with that disk. The ISR
-   stays as it is until the follower has lagged for too long or its directory is offline.
+6. A follower whose directory is suspected of hanging asks for no bytes at all. While it is in the ISR, acks=all produce
+   requests get an error instead of waiting, because later responses on their connections, for partitions on other disks,
+   would have to wait with them. The ISR stays as it is until the follower has lagged for too long or its directory is
+   offline.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,9 +1,8 @@
 """What clients read from disks that may hang (shell).
 
-A read in the kernel cannot be taken back. So once its directory is suspected of hanging, the client no longer waits for it,
-and what comes of it later is dropped. The answer to the client holds up the answers behind it on the same connection, which
-may have nothing to do with that disk. What a connection itself reads while it sends an answer is given up by
-`LogDir.give_up_regions`.
+A read in the kernel cannot be cancelled. So once its directory is suspected of hanging, the client is answered without it,
+and its result is ignored. Otherwise the later responses on the same connection would wait for this disk, too.
+`LogDir.give_up_regions` does the same for what a connection reads while it sends a response.
 """
 
 import asyncio
@@ -59,7 +58,6 @@ class ClientReads:
 
 
 def _drop(reading: "asyncio.Task[Any]") -> None:
-    """Nobody waits for the errors of a disk or of a log any more. Any other error reaches the event loop and ends the
-    daemon."""
+    """Ignores the errors of a disk or of a log. Any other error reaches the event loop and ends the daemon."""
     with suppress(LogDirError, LogClosed, OffsetOutOfRange, BatchError, asyncio.CancelledError):
         reading.result()

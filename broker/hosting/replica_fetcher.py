@@ -22,9 +22,10 @@ connection, so a hung disk stalls only the replicas on it.
    nothing to fetch or the leader does not answer.
 8. A partition whose log must be cut or emptied is left out of the fetches meanwhile, in a task beside `run`. Otherwise the
    others would wait for its disk, and for file descriptors while the process has none left.
-9. While the directory is suspected of hanging, nothing is fetched. The leader is told with a request beside the session that
-   asks for no bytes of any partition, so that it need not let its producers wait (`PartitionReplica.is_held_up`). Apache
-   Kafka's brokers take it for one more fetch. Afterwards a new session names everything again.
+9. While the directory is suspected of hanging, the fetcher fetches nothing. It notifies the leader with a request outside
+   the session that asks for 0 bytes of each partition, so that the leader does not keep its producers waiting
+   (`PartitionReplica.is_held_up`). Apache Kafka's brokers treat it as an ordinary fetch. When the disk responds again, a new
+   session names all partitions.
 """
 
 import asyncio
@@ -72,7 +73,7 @@ LIST_OFFSETS_VERSION = 9
 _FIRST_BACKOFF_NS = 20 * NS_PER_MS
 # Partitions are added in bursts. One request overtakes the poll for all that are added within this time.
 _OVERTAKING_DELAY_NS = 5 * NS_PER_MS
-# How soon a leader is told again that the directory is suspected, if it was not told (rule 9).
+# The pause before the leader is notified again, if a notification failed (rule 9).
 _TELL_AGAIN_NS = 100 * NS_PER_MS
 # A request adds at most this many partitions to its session. The leader looks at all that a request names in one step, and
 # serves nothing else meanwhile. When a broker starts, its followers begin with thousands.

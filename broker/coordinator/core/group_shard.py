@@ -73,7 +73,7 @@ from common.records.group_records import (
 )
 
 # The key of the timer after which further tombstones of deleted topics are written, and how many are written at once. A
-# broker has dozens of shards, and all of them hear of a deletion in the same step.
+# broker has dozens of shards, and all of them process a deletion in the same step.
 UNDELETED: Final = "undeleted"
 TOMBSTONES_AT_ONCE: Final = 100
 

@@ -310,7 +310,7 @@ def test_reads_that_a_disk_does_not_finish_are_given_up() -> None:
 
 
 def test_a_connection_ends_that_sends_what_a_disk_does_not_read() -> None:
-    """The answer has begun to leave when the disk hangs, and everything behind it on this connection would wait. On a new
+    """The disk hangs while a response is being sent, and all later responses on this connection would have to wait. On a new
     connection, the client gets the records of the other disk."""
 
     async def scenario(cluster: Cluster) -> None:
