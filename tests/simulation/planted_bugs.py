@@ -25,6 +25,8 @@ from broker.core.partition_replica import PartitionReplica
 from broker.core.replica_movement import ReplicaMovement
 from broker.daemon import BrokerDaemon
 from broker.hosting import cleaner
+from broker.hosting.client_reads import ClientReads
+from broker.hosting.fetchers import Fetchers
 from broker.hosting.hosted import Hosted
 from broker.hosting.metadata_application import MetadataApplication
 from broker.hosting.moves import Moves
@@ -40,6 +42,7 @@ from common.configuration import description
 from common.environment import disk_errors
 from common.log_dirs import probe
 from common.log_dirs.directory_suspicion import DirectorySuspicion
+from common.log_dirs.suspected_directories import SuspectedDirectories
 from common.metadata.state import MetadataState
 from common.net.request_memory import RequestMemory
 from common.raft.commit_queue import CommitQueue
@@ -140,6 +143,32 @@ _DISKS = (
         "a suspicion is for ever",
         "A disk that has hung once will hang again.",
         Edit(DirectorySuspicion.look, "if silence_ns.get(each, 0) < self._suspect_after_ns", "if each not in silence_ns"),
+    ),
+    _bug(
+        "what waits for a silent disk is not answered",
+        "The records will be written as soon as the disk goes on.",
+        Edit(produce.ProduceHandler._directory_suspected, "for produce in [*self._shared.writing]:", "for produce in ():"),
+    ),
+    _bug(
+        "a fetch waits for a silent disk",
+        "The client wants these records, so it will wait for them.",
+        Edit(ClientReads._give_up, "if directory_id == suspected and not given_up.done():", "if False:"),
+        Edit(SuspectedDirectories.look, "for directory_id in self._suspicion.suspected:", "for directory_id in ():"),
+    ),
+    _bug(
+        "a follower keeps its silent disk to itself",
+        "The leader sees that no fetches come.",
+        Edit(Fetchers._directory_suspected, "if directory == directory_id:", "if False:"),
+    ),
+    _bug(
+        "what waits for a follower with a silent disk is not answered",
+        "New requests are refused, and those that wait have a timeout.",
+        Edit(Partition.follower_fetched, "if self.replica.is_held_up and not was_held_up:", "if False:"),
+    ),
+    _bug(
+        "a follower with a silent disk never goes on",
+        "Its leader will remove it from the ISR, and that is the end of it.",
+        Edit(Fetchers._directory_trusted, "if directory == directory_id:", "if False:"),
     ),
     _bug(
         "an empty log for a member of the ISR",

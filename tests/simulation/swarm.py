@@ -28,6 +28,7 @@ from common.protocol.messages.update_features import UpgradeType
 from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.checkers import Checkers, InvariantViolated
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
+from tests.simulation.disk_trial import DiskTrial, draw_trouble
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.faults import Fault, Lab
 from tests.simulation.group_member import read_position
@@ -47,6 +48,7 @@ CONVERGENCE_BOUND_SECONDS = 60.0
 OPERATOR_PATIENCE_SECONDS = 20.0
 LAST_WRITES_BOUND_SECONDS = 10.0
 REFUSAL_SECONDS = 5.0
+PLACED_TOPIC = "placed-last"
 REVIVED_TOPIC = "revived"
 ROOM_BELOW_FLOOR = 16 * 1024 * 1024
 OUTGROWTH_BOUND_SECONDS = 20.0
@@ -153,6 +155,9 @@ class SeedRun:
             client.close()
             await self._checkers.at_quiescence()
             await self._create_on_a_settled_cluster(group)
+            if self.plan.disks > 1:
+                self._lab.note("disk trial")
+                await self._break_a_disk()
             if self.plan.revives:
                 self._lab.note("revival")
                 await self._revive_lost_replicas(group)
@@ -293,13 +298,19 @@ class SeedRun:
         """Creates a topic with one partition for each disk of the cluster, and checks that its replicas are spread evenly
         over the disks."""
         client = WorkloadClient(self._cluster, self.history, "client-placement", group)
-        created = await client.create_topic("placed-last", partitions=self.plan.brokers * self.plan.disks)
+        created = await client.create_topic(PLACED_TOPIC, partitions=self.plan.brokers * self.plan.disks)
         if created.topic_id is None:
             raise NotConverged(f"all is well, but no topic can be created: {created.error}")
         await self._converge()
         await self._checkers.at_quiescence()
         self._checkers.check_spread(created.topic_id)
         client.close()
+
+    async def _break_a_disk(self) -> None:
+        """Breaks a disk of the settled cluster for a while, and checks that clients do not wait for it."""
+        await DiskTrial(self._cluster, self._lab, self.history, PLACED_TOPIC).run(draw_trouble(self._cluster))
+        await self._converge()
+        await self._checkers.at_quiescence()
 
     def _count(self) -> None:
         self.report.acknowledged = len(self.history.acknowledged(acks=ALL))

@@ -6,7 +6,7 @@ and turns every other unretrieved exception into SimulationFailed.
 
 
 class InvariantViolated(AssertionError):
-    """Names the invariant (I1 to I30 of docs/INVARIANTS.md) and says where it was violated and what was seen."""
+    """Names the invariant (I1 to I31 of docs/INVARIANTS.md) and says where it was violated and what was seen."""
 
     def __init__(self, invariant: str, text: str) -> None:
         super().__init__(f"{invariant}: {text}")

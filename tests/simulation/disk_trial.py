@@ -1,0 +1,166 @@
+"""Breaks one disk of a settled cluster for a while, and checks that clients wait only for what needs this disk (I31).
+
+Shell of the tests. A producer and a consumer use one connection to each broker for all partitions of a topic, like every
+Kafka client. Answers leave in the order of the requests, so whatever waits for the broken disk holds up everything behind
+it. The producer writes with acks=all to every partition, whether the broken disk has its leader, a follower, or no replica.
+The consumer reads what it has read before, so that its fetches need the disks.
+
+A partition without a replica on the broken disk is healthy. How long it may be silent is measured first: its longest silence
+before the fault. During the fault, one silence may also last until the directory is suspected.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterable, Sequence
+
+from common.net.node_channel import ChannelError
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from common.time_units import NS_PER_MS, NS_PER_S
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.faults import Fault, Lab
+from tests.simulation.history import History, Outcome
+from tests.simulation.violations import InvariantViolated
+from tests.simulation.workload import WorkloadClient
+
+USUAL_SECONDS = 1.5
+# How long the disk is broken. A disk that hangs for the first of these times is not given up.
+HANG_SECONDS = 1.6
+BROKEN_SECONDS = 4.0
+TROUBLES = (
+    ("disk hangs", HANG_SECONDS),
+    ("disk hangs", BROKEN_SECONDS),
+    ("disk dies and comes back", BROKEN_SECONDS),
+    ("disk read-only", BROKEN_SECONDS),
+    ("disk full", BROKEN_SECONDS),
+    ("mount vanishes", BROKEN_SECONDS),
+)
+PAUSE_SECONDS = 0.15
+# A directory is looked at four times in `diskraft.log.dir.suspect.ms`.
+LOOKS = 1.25
+# What is left for telling other brokers, and for sending again what was refused.
+SLACK_NS = 250 * NS_PER_MS
+# Enough for the first batch of each partition, which is small.
+READ_BYTES = 200
+
+Stream = tuple[str, int]
+"""What a client does ("produce", "fetch") with which partition of the topic."""
+
+
+def draw_trouble(cluster: SimulatedCluster) -> Fault:
+    """Draws a fault of one data disk. Its duration counts from the moment at which the fault is applied."""
+    rng = random.Random(f"{cluster.world.seed}/disk trial")
+    kind, seconds = rng.choice(TROUBLES)
+    node = rng.choice(cluster.broker_ids)
+    disk = f"d{rng.choice(cluster.disk_numbers(node))}"
+    return Fault(at_ns=0, kind=kind, node=node, disk=disk, duration_ns=round(seconds * NS_PER_S), amount=1)
+
+
+class DiskTrial:
+    """One trial. The cluster must be in sync, and nothing else may disturb it."""
+
+    def __init__(self, cluster: SimulatedCluster, lab: Lab, history: History, topic: str) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._lab = lab
+        self._history = history
+        self._topic = topic
+        self._suspect_ns = cluster.config(cluster.broker_ids[0]).diskraft_log_dir_suspect_ms * NS_PER_MS
+        self._partitions = sorted(cluster.partitions(topic))
+        self._succeeded_ns: dict[Stream, int] = {}
+        self._longest_ns: dict[Stream, int] = {}
+        self._is_over = False
+
+    async def run(self, fault: Fault) -> None:
+        """Applies and mends this fault. Raises InvariantViolated if a healthy partition was silent for too long."""
+        healthy = self._healthy(fault)
+        async with asyncio.TaskGroup() as group:
+            clients = await self._start(group)
+            usual_ns = await self._longest_silences(USUAL_SECONDS)
+            self._lab.apply(fault)
+            broken_ns = await self._longest_silences(fault.duration_ns / NS_PER_S)
+            self._is_over = True
+        await self._lab.mend(fault)
+        for client in clients:
+            client.close()
+        self._judge(fault, healthy, usual_ns, broken_ns)
+
+    def _healthy(self, fault: Fault) -> Sequence[int]:
+        """Returns the partitions without a replica on this disk."""
+        disk = self._lab.disk(fault)
+        return [
+            index
+            for index, part in self._cluster.partitions(self._topic).items()
+            if all(self._cluster.disk_of(member, part.directory(member)) is not disk for member in part.replicas)
+        ]
+
+    # --- the clients ---------------------------------------------------------------------------------------------
+
+    async def _start(self, group: asyncio.TaskGroup) -> Sequence[WorkloadClient]:
+        """Starts both clients, and waits until they have written to and read from every partition."""
+        producer = WorkloadClient(self._cluster, self._history, "client-trial-producer", group)
+        consumer = WorkloadClient(self._cluster, self._history, "client-trial-consumer", group)
+        await producer.refresh(self._topic)
+        for index in self._partitions:
+            group.create_task(self._produce_on(producer, index))
+        for broker_id in self._cluster.broker_ids:
+            group.create_task(self._fetch_on(consumer, broker_id))
+        await self._world.until(lambda: len(self._succeeded_ns) == 2 * len(self._partitions))
+        return producer, consumer
+
+    async def _produce_on(self, client: WorkloadClient, index: int) -> None:
+        while not self._is_over:
+            produce = await client.produce(self._topic, index)
+            if produce is not None and produce.outcome is Outcome.OK:
+                self._note_success([("produce", index)])
+            await self._world.sleep(PAUSE_SECONDS)
+
+    async def _fetch_on(self, client: WorkloadClient, broker_id: int) -> None:
+        """Reads the first records of each partition that this broker leads, over and over."""
+        led = [index for index in self._partitions if self._cluster.partition(self._topic, index).leader == broker_id]
+        wanted = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=READ_BYTES) for index in led]
+        topic_id = self._cluster.topic_id(self._topic)
+        request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic_id=topic_id, partitions=wanted)])
+        while not self._is_over and led:
+            try:
+                response = await client.send(broker_id, request)
+            except ChannelError:
+                continue
+            self._note_success(
+                ("fetch", part.partition_index)
+                for topic in response.responses
+                for part in topic.partitions
+                if part.error_code == ErrorCode.NONE and part.records
+            )
+            await self._world.sleep(PAUSE_SECONDS)
+
+    # --- silences ------------------------------------------------------------------------------------------------
+
+    def _note_success(self, streams: Iterable[Stream]) -> None:
+        now_ns = self._world.now_ns()
+        for stream in streams:
+            silent_ns = now_ns - self._succeeded_ns.get(stream, now_ns)
+            self._longest_ns[stream] = max(self._longest_ns.get(stream, 0), silent_ns)
+            self._succeeded_ns[stream] = now_ns
+
+    async def _longest_silences(self, seconds: float) -> dict[Stream, int]:
+        """Waits for so long. Returns the longest silence of each stream that touches this time, in nanoseconds."""
+        self._longest_ns = {}
+        await self._world.sleep(seconds)
+        now_ns = self._world.now_ns()
+        return {
+            stream: max(self._longest_ns.get(stream, 0), now_ns - succeeded_ns)
+            for stream, succeeded_ns in self._succeeded_ns.items()
+        }
+
+    def _judge(
+        self, fault: Fault, healthy: Sequence[int], usual_ns: dict[Stream, int], broken_ns: dict[Stream, int]
+    ) -> None:
+        for stream, silent_ns in broken_ns.items():
+            bound_ns = usual_ns[stream] + round(self._suspect_ns * LOOKS) + SLACK_NS
+            if stream[1] in healthy and silent_ns > bound_ns:
+                raise InvariantViolated(
+                    "I31",
+                    f"a client could not {stream[0]} for {silent_ns / NS_PER_S:.2f} s ({usual_ns[stream] / NS_PER_S:.2f} s "
+                    f"before the fault) in {self._topic}-{stream[1]}, which has no replica on the disk of: {fault}",
+                )
