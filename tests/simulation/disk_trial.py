@@ -3,7 +3,8 @@
 Shell of the tests. A producer and a consumer use one connection to each broker for all partitions of a topic, like every
 Kafka client. Answers leave in the order of the requests, so whatever waits for the broken disk holds up everything behind
 it. The producer writes with acks=all to every partition, whether the broken disk has its leader, a follower, or no replica.
-The consumer reads what it has read before, so that its fetches need the disks.
+The consumer reads what it has read before, so that its fetches need the disks. A third client commits offsets for one group
+in each partition of `__consumer_offsets`, if the cluster has it.
 
 A partition without a replica on the broken disk is healthy. How long it may be silent is measured first: its longest silence
 before the fault. During the fault, one silence may also last until the directory is suspected.
@@ -12,13 +13,22 @@ before the fault. During the fault, one silence may also last until the director
 import asyncio
 import random
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import count
 
+from broker.coordinator.core.group_partition import OFFSETS_TOPIC, group_partition
 from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from common.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.faults import Fault, Lab
+from tests.simulation.group_member import NAMED_OFFSETS_VERSION
 from tests.simulation.history import History, Outcome
 from tests.simulation.violations import InvariantViolated
 from tests.simulation.workload import WorkloadClient
@@ -43,8 +53,8 @@ SLACK_NS = 250 * NS_PER_MS
 # Enough for the first batch of each partition, which is small.
 READ_BYTES = 200
 
-Stream = tuple[str, int]
-"""What a client does ("produce", "fetch") with which partition of the topic."""
+Stream = tuple[str, str, int]
+"""What a client does ("produce", "fetch", "commit") with which topic and partition."""
 
 
 def draw_trouble(cluster: SimulatedCluster) -> Fault:
@@ -54,6 +64,11 @@ def draw_trouble(cluster: SimulatedCluster) -> Fault:
     node = rng.choice(cluster.broker_ids)
     disk = f"d{rng.choice(cluster.disk_numbers(node))}"
     return Fault(at_ns=0, kind=kind, node=node, disk=disk, duration_ns=round(seconds * NS_PER_S), amount=1)
+
+
+def _group_in(index: int, partitions: int) -> str:
+    """Returns a group whose coordinator is the leader of this partition."""
+    return next(name for name in map("trial-group-{}".format, count()) if group_partition(name, partitions) == index)
 
 
 class DiskTrial:
@@ -67,6 +82,8 @@ class DiskTrial:
         self._topic = topic
         self._suspect_ns = cluster.config(cluster.broker_ids[0]).diskraft_log_dir_suspect_ms * NS_PER_MS
         self._partitions = sorted(cluster.partitions(topic))
+        coordinated = cluster.partitions(OFFSETS_TOPIC)
+        self._groups = {index: _group_in(index, len(coordinated)) for index in coordinated}
         self._succeeded_ns: dict[Stream, int] = {}
         self._longest_ns: dict[Stream, int] = {}
         self._is_over = False
@@ -85,34 +102,39 @@ class DiskTrial:
             client.close()
         self._judge(fault, healthy, usual_ns, broken_ns)
 
-    def _healthy(self, fault: Fault) -> Sequence[int]:
+    def _healthy(self, fault: Fault) -> Sequence[tuple[str, int]]:
         """Returns the partitions without a replica on this disk."""
         disk = self._lab.disk(fault)
         return [
-            index
-            for index, part in self._cluster.partitions(self._topic).items()
+            (topic, index)
+            for topic in (self._topic, OFFSETS_TOPIC)
+            for index, part in self._cluster.partitions(topic).items()
             if all(self._cluster.disk_of(member, part.directory(member)) is not disk for member in part.replicas)
         ]
 
     # --- the clients ---------------------------------------------------------------------------------------------
 
     async def _start(self, group: asyncio.TaskGroup) -> Sequence[WorkloadClient]:
-        """Starts both clients, and waits until they have written to and read from every partition."""
-        producer = WorkloadClient(self._cluster, self._history, "client-trial-producer", group)
-        consumer = WorkloadClient(self._cluster, self._history, "client-trial-consumer", group)
+        """Starts all clients, and waits until they have used every partition."""
+        producer, consumer, committer = (
+            WorkloadClient(self._cluster, self._history, f"client-trial-{name}", group)
+            for name in ("producer", "consumer", "committer")
+        )
         await producer.refresh(self._topic)
         for index in self._partitions:
             group.create_task(self._produce_on(producer, index))
         for broker_id in self._cluster.broker_ids:
             group.create_task(self._fetch_on(consumer, broker_id))
-        await self._world.until(lambda: len(self._succeeded_ns) == 2 * len(self._partitions))
-        return producer, consumer
+        for index, name in self._groups.items():
+            group.create_task(self._commit_on(committer, index, name))
+        await self._world.until(lambda: len(self._succeeded_ns) == 2 * len(self._partitions) + len(self._groups))
+        return producer, consumer, committer
 
     async def _produce_on(self, client: WorkloadClient, index: int) -> None:
         while not self._is_over:
             produce = await client.produce(self._topic, index)
             if produce is not None and produce.outcome is Outcome.OK:
-                self._note_success([("produce", index)])
+                self._note_success([("produce", self._topic, index)])
             await self._world.sleep(PAUSE_SECONDS)
 
     async def _fetch_on(self, client: WorkloadClient, broker_id: int) -> None:
@@ -122,16 +144,27 @@ class DiskTrial:
         topic_id = self._cluster.topic_id(self._topic)
         request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic_id=topic_id, partitions=wanted)])
         while not self._is_over and led:
-            try:
+            with suppress(ChannelError):
                 response = await client.send(broker_id, request)
-            except ChannelError:
-                continue
-            self._note_success(
-                ("fetch", part.partition_index)
-                for topic in response.responses
-                for part in topic.partitions
-                if part.error_code == ErrorCode.NONE and part.records
-            )
+                self._note_success(
+                    ("fetch", self._topic, part.partition_index)
+                    for topic in response.responses
+                    for part in topic.partitions
+                    if part.error_code == ErrorCode.NONE and part.records
+                )
+            await self._world.sleep(PAUSE_SECONDS)
+
+    async def _commit_on(self, client: WorkloadClient, index: int, group: str) -> None:
+        """Commits offsets for a group without members, over and over."""
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        topic = OffsetCommitRequestTopic(name=self._topic, partitions=[partition])
+        request = OffsetCommitRequest(group_id=group, topics=[topic])
+        while not self._is_over:
+            coordinator = self._cluster.partition(OFFSETS_TOPIC, index).leader
+            with suppress(ChannelError):
+                response = await client.send(coordinator, request, version=NAMED_OFFSETS_VERSION)
+                if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
+                    self._note_success([("commit", OFFSETS_TOPIC, index)])
             await self._world.sleep(PAUSE_SECONDS)
 
     # --- silences ------------------------------------------------------------------------------------------------
@@ -154,13 +187,13 @@ class DiskTrial:
         }
 
     def _judge(
-        self, fault: Fault, healthy: Sequence[int], usual_ns: dict[Stream, int], broken_ns: dict[Stream, int]
+        self, fault: Fault, healthy: Sequence[tuple[str, int]], usual_ns: dict[Stream, int], broken_ns: dict[Stream, int]
     ) -> None:
         for stream, silent_ns in broken_ns.items():
             bound_ns = usual_ns[stream] + round(self._suspect_ns * LOOKS) + SLACK_NS
-            if stream[1] in healthy and silent_ns > bound_ns:
+            if stream[1:] in healthy and silent_ns > bound_ns:
                 raise InvariantViolated(
                     "I31",
                     f"a client could not {stream[0]} for {silent_ns / NS_PER_S:.2f} s ({usual_ns[stream] / NS_PER_S:.2f} s "
-                    f"before the fault) in {self._topic}-{stream[1]}, which has no replica on the disk of: {fault}",
+                    f"before the fault) in {stream[1]}-{stream[2]}, which has no replica on the disk of: {fault}",
                 )

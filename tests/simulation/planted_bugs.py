@@ -166,6 +166,15 @@ _DISKS = (
         Edit(Partition.follower_fetched, "if self.replica.is_held_up and not was_held_up:", "if False:"),
     ),
     _bug(
+        "what waits for a coordinator's silent disk is not answered",
+        "A coordinator has a timeout of its own.",
+        Edit(
+            CoordinatorPartition._is_held_up,
+            "return self.partition.directory_id in self._suspected or self.partition.replica.is_held_up",
+            "return False",
+        ),
+    ),
+    _bug(
         "a follower with a silent disk never goes on",
         "Its leader will remove it from the ISR, and that is the end of it.",
         Edit(Fetchers._directory_trusted, "if directory == directory_id:", "if False:"),

@@ -1,9 +1,10 @@
 """Runs one seed: carries out its plan on virtual time and checks everything.
 
 A run has these phases: chaos (clients work while the faults of the schedule happen), heal (everything is repaired), converge
-(within a time limit all brokers run and every replica is in sync), check. The schedule is plain data, so a part of it can be
-run again. A failure is shrunk in this way. When the time of a fault comes and it would cost a partition its last untouched
-in-sync replica, the fault is withheld. So leaving out one fault may let another one happen.
+(within a time limit all brokers run and every replica is in sync), check, with trials that need a settled cluster. The
+schedule is plain data, so a part of it can be run again. A failure is shrunk in this way. When the time of a fault comes and
+it would cost a partition its last untouched in-sync replica, the fault is withheld. So leaving out one fault may let another
+one happen.
 """
 
 import asyncio
