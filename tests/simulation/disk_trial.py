@@ -14,6 +14,7 @@ import asyncio
 import random
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from enum import Enum
 from itertools import count
 
 from broker.coordinator.core.group_partition import OFFSETS_TOPIC, group_partition
@@ -26,24 +27,37 @@ from common.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from common.time_units import NS_PER_MS, NS_PER_S
-from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.faults import Fault, Lab
+from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
+from tests.simulation.faults import METADATA, Fault, Lab
 from tests.simulation.group_member import NAMED_OFFSETS_VERSION
 from tests.simulation.history import History, Outcome
 from tests.simulation.violations import InvariantViolated
 from tests.simulation.workload import WorkloadClient
+
+
+class Where(Enum):
+    """Which disk a trial breaks."""
+
+    DATA = "data disk"
+    BROKERS_METADATA = "metadata disk of a broker"
+    CONTROLLERS_METADATA = "metadata disk of the controller"
+
 
 USUAL_SECONDS = 1.5
 # How long the disk is broken. A disk that hangs for the first of these times is not given up.
 HANG_SECONDS = 1.6
 BROKEN_SECONDS = 4.0
 TROUBLES = (
-    ("disk hangs", HANG_SECONDS),
-    ("disk hangs", BROKEN_SECONDS),
-    ("disk dies and comes back", BROKEN_SECONDS),
-    ("disk read-only", BROKEN_SECONDS),
-    ("disk full", BROKEN_SECONDS),
-    ("mount vanishes", BROKEN_SECONDS),
+    ("disk hangs", Where.DATA, HANG_SECONDS),
+    ("disk hangs", Where.DATA, BROKEN_SECONDS),
+    ("disk dies and comes back", Where.DATA, BROKEN_SECONDS),
+    ("disk read-only", Where.DATA, BROKEN_SECONDS),
+    ("disk full", Where.DATA, BROKEN_SECONDS),
+    ("mount vanishes", Where.DATA, BROKEN_SECONDS),
+    # A broker without its metadata log ends.
+    ("disk hangs", Where.BROKERS_METADATA, HANG_SECONDS),
+    ("disk hangs", Where.CONTROLLERS_METADATA, HANG_SECONDS),
+    ("disk hangs", Where.CONTROLLERS_METADATA, BROKEN_SECONDS),
 )
 PAUSE_SECONDS = 0.15
 # A directory is looked at four times in `diskraft.log.dir.suspect.ms`.
@@ -58,11 +72,11 @@ Stream = tuple[str, str, int]
 
 
 def draw_trouble(cluster: SimulatedCluster) -> Fault:
-    """Draws a fault of one data disk. Its duration counts from the moment at which the fault is applied."""
+    """Draws a fault of one disk. Its duration counts from the moment at which the fault is applied."""
     rng = random.Random(f"{cluster.world.seed}/disk trial")
-    kind, seconds = rng.choice(TROUBLES)
-    node = rng.choice(cluster.broker_ids)
-    disk = f"d{rng.choice(cluster.disk_numbers(node))}"
+    kind, where, seconds = rng.choice(TROUBLES)
+    node = CONTROLLER_ID if where is Where.CONTROLLERS_METADATA else rng.choice(cluster.broker_ids)
+    disk = f"d{rng.choice(cluster.disk_numbers(node))}" if where is Where.DATA else METADATA
     return Fault(at_ns=0, kind=kind, node=node, disk=disk, duration_ns=round(seconds * NS_PER_S), amount=1)
 
 
@@ -159,8 +173,10 @@ class DiskTrial:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
         topic = OffsetCommitRequestTopic(name=self._topic, partitions=[partition])
         request = OffsetCommitRequest(group_id=group, topics=[topic])
+        coordinator = self._cluster.partition(OFFSETS_TOPIC, index).leader
         while not self._is_over:
-            coordinator = self._cluster.partition(OFFSETS_TOPIC, index).leader
+            if self._cluster.is_controller_active():
+                coordinator = self._cluster.partition(OFFSETS_TOPIC, index).leader
             with suppress(ChannelError):
                 response = await client.send(coordinator, request, version=NAMED_OFFSETS_VERSION)
                 if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
