@@ -302,6 +302,10 @@ class PartitionReplica:
         # A leader gets here when its log was reloaded. Its epoch began at the end of the log in memory. Some appends below
         # that end may have failed since, so the epoch start may lie beyond the new log end.
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log_end_offset)
+        # A follower may have some of those records. At their offsets the leader will now have others, which the follower has
+        # only once it has truncated its log and fetched again.
+        for follower in self.followers.values():
+            follower.log_end_offset = min(follower.log_end_offset, log_end_offset)
         self.high_watermark = max(min(self.high_watermark, log_end_offset), log_start_offset)
 
     def load_high_watermark(self, checkpointed: Offset) -> None:

@@ -285,6 +285,16 @@ _REPLICATION = (
         Edit(PartitionReplica._maybe_advance_high_watermark, "if not self.has_enough_in_sync():", "if False:"),
     ),
     _bug(
+        "a leader whose appends have failed remembers that a follower has them",
+        "What a follower has, it has.",
+        Edit(
+            PartitionReplica.truncated,
+            "follower.log_end_offset = min(follower.log_end_offset, log_end_offset)",
+            "pass",
+        ),
+        seed=90283,
+    ),
+    _bug(
         "a loaded log counts as committed",
         "It was on the disk before, so it must have been committed.",
         Edit(

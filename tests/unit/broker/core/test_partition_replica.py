@@ -290,6 +290,18 @@ def test_the_record_of_an_isr_change_may_come_before_its_answer() -> None:
     assert leader.replica.handle_alter_partition_result(proposal, result, leader.now_ns) == []
 
 
+def test_what_followers_had_of_a_leaders_lost_appends_does_not_count() -> None:
+    """A new leader inherits an append that has not reached its disk yet, and a follower already has that record. The append
+    fails and the log is reloaded without it. The next record gets the same offset, and the follower does not have it (seed
+    90283)."""
+    leader = LeaderContext((1, 2), log_end=8, high_watermark=8)
+    leader.fetch(TWO, 10)
+    leader.replica.truncated(log_start_offset=Offset(0), log_end_offset=Offset(8))
+    assert leader.replica.written(Offset(9), leader.now_ns) == []
+    assert leader.replica.high_watermark == 8
+    assert leader.fetch(TWO, 9) == [HighWatermarkAdvanced(Offset(9))]
+
+
 def test_follower_takes_over_the_high_watermark_within_its_log() -> None:
     """A follower's high watermark never exceeds its written log, and only a truncation moves it back."""
     replica = PartitionReplica(TWO, nobody, LAG_MAX)
