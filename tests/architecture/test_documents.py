@@ -27,6 +27,18 @@ def logged_events() -> set[str]:
     return found
 
 
+def troubling_events() -> set[str]:
+    """Returns the events that are logged at the level of a warning or above."""
+    return {
+        node.args[0].value
+        for _, tree in modules(*SIMULATED_PACKAGES, "tools")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS - {"debug", "info"}
+        if ast.unparse(node.func).split(".")[-2] in ("log", "_log") and isinstance(node.args[0].value, str)
+    }
+
+
 def documented_events() -> set[str]:
     """Returns the events in the first column of the table in ARCHITECTURE.md."""
     section = (ROOT / "ARCHITECTURE.md").read_text().partition("\n## Events\n")[2]
@@ -56,6 +68,19 @@ def test_every_event_is_in_the_table() -> None:
 def test_every_event_in_the_table_is_logged() -> None:
     """Otherwise an operator might wait for an event that nothing logs any more."""
     assert sorted(documented_events() - logged_events() - first_arguments()) == []
+
+
+def test_an_operator_finds_what_to_do_about_every_warning_and_alert() -> None:
+    """docs/operations.md says what to do about each event that warns and about each alert. It names no alert that is
+    gone."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    warnings = page.partition("\n## Warnings and errors in the log\n")[2].partition("\n## ")[0]
+    events = troubling_events()
+    assert len(events) > 40
+    assert sorted(event for event in events if f"`{event}`" not in warnings) == []
+    alerts = set(re.findall(r"- alert: (\w+)", (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()))
+    rows = re.findall(r"^\| (`.*?) \|", page.partition("\n## When an alert fires\n")[2].partition("\n## ")[0], re.MULTILINE)
+    assert {alert for row in rows for alert in re.findall(r"`(\w+)`", row)} == alerts
 
 
 def test_every_key_is_in_the_page_of_the_configuration() -> None:
