@@ -20,21 +20,23 @@ PYTEST = $(BIN)/pytest $(1) $(if $(RERUN),|| { echo "What failed at first is run
 .PHONY: help demo demo-report analytics test check integration fault-lab history interop client-stories client-suites scenarios simulate simulate-mutants fuzz bench clean
 
 help:
-	@echo "make demo         a cluster, a client, a disk that dies, and proof that no data was lost"
+	@echo "make demo         a cluster, a client, a disk that dies, and proof that no data was lost (ARGS=--keep leaves it running)"
 	@echo "make demo-report  the same, then the metadata as Parquet and Spark's report of the disk (needs Java 17)"
 	@echo "make test         everything that needs neither root nor network (beyond the package index)"
 	@echo "make check        lint, types, import contracts"
-	@echo "make integration  loop-mounted disks that are killed, a part of the fault lab, Docker, Prometheus (root)"
+	@echo "make integration  real daemons, loop-mounted disks that are killed, part of the fault lab, Docker, Prometheus (root)"
 	@echo "make fault-lab    every fault of a disk, a process or a network under load (root, a machine to itself)"
 	@echo "make history      MINUTES=n of clients under disk kills, process kills and pauses, judged by their history (root)"
-	@echo "make interop      real Kafka clients and tools"
+	@echo "make interop      real Kafka clients and tools, clusters with nodes of Apache Kafka (root, Java, Maven)"
 	@echo "make client-stories  every client at once, while a disk is lost and the coordinator is killed (root, a machine to itself)"
-	@echo "make client-suites  the test suites of kafka-python and aiokafka themselves; SUITES=kafka-python runs one, REWRITE=1 stores what came of it"
+	@echo "make client-suites  the test suites of kafka-python and aiokafka; SUITES=kafka-python runs one, REWRITE=1 records the results anew"
 	@echo "make scenarios    the recorded scenarios; REWRITE=1 records them anew, SEED=n plays them with another seed"
 	@echo "make simulate     SEED=n replays one seed on the simulator (FAULTS=0,3 some of its faults), SEEDS=n runs n of them"
-	@echo "make simulate-mutants  plants bugs and says which seed finds each (BUG=part of a name, SEEDS=n)"
-	@echo "make fuzz         SECONDS=n looks n seconds for bytes that a decoder cannot bear (Linux, CPython 3.11 to 3.13)"
+	@echo "make simulate-mutants  plants bugs and reports which seed finds each (BUG=part of a name, SEEDS=n)"
+	@echo "make fuzz         SECONDS=n fuzzes the decoders for n seconds, TARGET=name only one (Linux, CPython 3.11 to 3.13)"
 	@echo "make bench        every figure, one JSON line each"
+	@echo "make analytics    installs what demo-report and the reports need"
+	@echo "make clean        removes .venv and everything that was built"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
