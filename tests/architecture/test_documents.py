@@ -28,14 +28,14 @@ def logged_events() -> set[str]:
 
 
 def troubling_events() -> set[str]:
-    """Returns the events that are logged at the level of a warning or above."""
+    """Returns the events that are logged at the level of a warning or above, those of PeerWarnings included."""
     return {
         node.args[0].value
         for _, tree in modules(*SIMULATED_PACKAGES, "tools")
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS - {"debug", "info"}
-        if ast.unparse(node.func).split(".")[-2] in ("log", "_log") and isinstance(node.args[0].value, str)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in (LEVELS - {"debug", "info"}) | {"warn"}
+        if ast.unparse(node.func).split(".")[-2] in ("log", "_log", "warnings") and isinstance(node.args[0].value, str)
     }
 
 
