@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from common.records.batch import BatchError, BatchHeader, read_header
+from common.storage.meta_properties import parse_meta_properties
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.disk import SimulatedDisk
@@ -247,7 +248,9 @@ class Lab:
         return all(disk.at_path() is disk for disk in self._data_disks(node_id))
 
     def _is_formatted(self, node_id: int) -> bool:
-        return all("meta.properties" in disk.files() for disk in self._data_disks(node_id))
+        """Whether each disk at the node's paths was formatted for this node. It may belong to another broker."""
+        contents = [disk.files().get("meta.properties") for disk in self._data_disks(node_id)]
+        return all(content is not None and parse_meta_properties(content).node_id == node_id for content in contents)
 
     def _data_disks(self, node_id: int) -> list[SimulatedDisk]:
         return [self.cluster.disk(node_id, number) for number in self.cluster.disk_numbers(node_id)]
@@ -271,7 +274,7 @@ class Lab:
                 # The unformatted disk may be in another broker at the moment. Try again later.
                 self._to_format[node_id] = None
             if not self._is_formatted(node_id):
-                # Formatting skipped a disk that could not be read.
+                # Formatting skipped a disk that could not be read, which may even be another broker's.
                 self._to_format[node_id] = None
             if node_id in self._to_format:
                 return

@@ -1,6 +1,7 @@
 """Tests which faults the lab withholds so that every partition keeps an untouched in-sync replica."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -107,6 +108,31 @@ def test_a_disk_that_waits_for_its_format_gets_it_although_it_was_in_another_bro
         async with asyncio.TaskGroup() as group:
             group.create_task(lab.supervise())
             await world.event("not_formatted")
+            await lab.mend(exchanged)
+            await cluster.until_registered_again(2)
+            await cluster.until_running()
+            lab.end()
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
+def test_a_disk_that_waits_for_its_format_is_not_forgotten_for_the_dead_one_in_its_place() -> None:
+    """As above, but broker 1's disk in place of broker 2's cannot be read, so formatting skips it. That must not count as a
+    format of broker 2's disk (seed 90238)."""
+    replaced = Fault(at_ns=0, kind="disk dies and is replaced", node=2, disk="d1")
+    exchanged = Fault(at_ns=0, kind=EXCHANGED, node=1, disk="d1", peer=2, other_disk="d1")
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=2, disks=2)
+        await cluster.start()
+        lab = Lab(cluster)
+        await lab.mend(replaced)
+        lab.apply(exchanged)
+        cluster.disk(2, 1).fail_with(errno.EIO)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lab.supervise())
+            await world.sleep(3)
+            cluster.disk(2, 1).heal()
             await lab.mend(exchanged)
             await cluster.until_registered_again(2)
             await cluster.until_running()
