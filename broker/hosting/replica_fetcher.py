@@ -40,6 +40,7 @@ from broker.core.fetch_session_cache import FINAL_EPOCH
 from broker.core.fetcher_session import FetcherSession, SessionRequest
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
+from broker.hosting.follower_truncation import FollowerTruncation
 from broker.hosting.partition import Partition
 from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
@@ -153,6 +154,7 @@ class ReplicaFetcher:
         self._quota = quota
         self._traffic = traffic
         self._upkeep = upkeep
+        self._truncation = FollowerTruncation(env, upkeep)
         self._followed: dict[TopicIdPartition, _Followed] = {}
         self._session = FetcherSession()
         # The partitions, followed or not, for which the session may have to ask for something else.
@@ -642,81 +644,22 @@ class ReplicaFetcher:
         self._is_mending = False
 
     async def _truncate_to_divergence(self, followed: _Followed, data: PartitionData) -> None:
-        """Truncates the log to the end of the last epoch that both logs share. The next fetch shows if that is enough."""
         epoch, end_offset = LeaderEpoch(data.diverging_epoch.epoch), Offset(data.diverging_epoch.end_offset)
-        log = followed.partition.log
-        known = log.leader_epochs.end_offset_for(epoch, log.log_end_offset)
-        if known.epoch < 0:
-            target = end_offset
-        elif known.epoch < epoch:
-            # This log does not have the leader's epoch: truncate to the end of the largest epoch below it, then fetch again.
-            target = known.end_offset
-        else:
-            target = Offset(min(known.end_offset, end_offset))
-        before = (log.log_end_offset, log.leader_epochs.latest_epoch)
-        await self._truncate(followed.partition, Offset(max(0, min(target, log.log_end_offset))), data.log_start_offset)
-        if (log.log_end_offset, log.leader_epochs.latest_epoch) == before:
-            # Nothing was truncated, so the next fetch would be identical. Something is wrong, and retrying without a pause
-            # would not fix it.
-            self._back_off(followed, f"the logs part at epoch {epoch}, offset {end_offset}, and nothing is left to cut")
-
-    async def _truncate(self, partition: Partition, offset: Offset, leader_start: int) -> None:
-        """Truncates the log. If that takes it below its start, no record is left, and it begins again where the leader's log
-        does. If it began at `offset`, this replica could join the ISR without the leader's records below that."""
-        if offset < partition.log.log_start_offset and 0 <= leader_start < offset:
-            await self._restart(partition, Offset(leader_start))
-            return
-        if offset < partition.high_watermark:
-            self._env.log.warning(
-                "truncating_below_high_watermark",
-                partition=partition.name,
-                offset=offset,
-                high_watermark=partition.high_watermark,
-            )
-        await self._restructure(partition, offset, lambda: partition.log.truncate_to(offset))
-        self._env.log.info("replica_truncated", partition=partition.name, offset=offset)
-
-    async def _restart(self, partition: Partition, offset: Offset) -> None:
-        """Empties the log, which then starts at `offset`."""
-        # In between there is an empty log, with which nothing may be vouched for.
-        await self._restructure(
-            partition, Offset(0), lambda: partition.log.truncate_fully_and_start_at(offset), log_start=offset
+        is_shorter = await self._truncation.truncate_to_divergence(
+            followed.partition, epoch, end_offset, leader_start=Offset(data.log_start_offset)
         )
-        self._env.log.info("replica_restarted", partition=partition.name, offset=offset)
+        if not is_shorter:
+            # The next fetch would be identical. Something is wrong, and retrying without a pause would not fix it.
+            self._back_off(followed, f"the logs part at epoch {epoch}, offset {end_offset}, and nothing is left to cut")
 
     async def _restart_with(
         self, followed: _Followed, data: PartitionData, batches: list[tuple[BatchHeader, memoryview]], view: memoryview
     ) -> None:
         """Empties the log, which then starts with these batches. The leader's log starts within the first one, so it would
         not send that one again for an offset below its start."""
-        await self._restart(followed.partition, Offset(batches[0][0].base_offset))
+        await self._truncation.restart(followed.partition, Offset(batches[0][0].base_offset))
         if self._is_current(followed):
             self._append(followed, data, batches, view)
-
-    async def _restructure(
-        self,
-        partition: Partition,
-        offset: Offset,
-        change: Callable[[], Awaitable[object]],
-        *,
-        log_start: Offset | None = None,
-    ) -> None:
-        log = partition.log
-        start_before, generation = log.log_start_offset, log.generation
-        partition.begin_restructuring()
-        try:
-            log.lower_recovery_point(offset)
-            log.lower_log_start(offset if log_start is None else log_start)
-            # Store the lower recovery point before the truncation. Otherwise a kill in between could leave a checkpoint with
-            # a recovery point beyond the end of the log.
-            await self._upkeep.lower_checkpoints(partition)
-            await change()
-            await self._upkeep.lower_checkpoints_before_appends(partition)
-        finally:
-            if log.generation == generation:
-                # The log has stayed as it was, and this replica may lead next. What was deleted must not be back then.
-                log.raise_log_start_offset(start_before)
-            partition.end_restructuring()
 
     async def _start_where_the_leader_can(self, followed: _Followed) -> None:
         """Handles an offset that the leader does not have: the leader's log ends before it or starts after it."""
@@ -728,9 +671,9 @@ class ReplicaFetcher:
         if leader_start is None or not self._is_current(followed):
             return self._back_off(followed, "the leader's start is not known")
         if leader_end < partition.log.log_end_offset:
-            return await self._truncate(partition, leader_end, leader_start)
+            return await self._truncation.truncate(partition, leader_end, leader_start=leader_start)
         if leader_start > partition.log.log_end_offset:
-            return await self._restart(partition, leader_start)
+            return await self._truncation.restart(partition, leader_start)
         return self._back_off(followed, ErrorCode.OFFSET_OUT_OF_RANGE.name)
 
     async def _list_offset(self, partition: Partition, timestamp: int) -> Offset | None:

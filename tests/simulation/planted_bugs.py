@@ -27,6 +27,7 @@ from broker.daemon import BrokerDaemon
 from broker.hosting import cleaner
 from broker.hosting.client_reads import ClientReads
 from broker.hosting.fetchers import Fetchers
+from broker.hosting.follower_truncation import FollowerTruncation
 from broker.hosting.hosted import Hosted
 from broker.hosting.metadata_application import MetadataApplication
 from broker.hosting.moves import Moves
@@ -942,7 +943,7 @@ _CHECKPOINTS = (
     _bug(
         "a truncated log takes records before its checkpoints are lowered",
         "They are stored again within a minute.",
-        Edit(ReplicaFetcher._restructure, "await self._upkeep.lower_checkpoints_before_appends(partition)", "pass"),
+        Edit(FollowerTruncation._restructure, "await self._upkeep.lower_checkpoints_before_appends(partition)", "pass"),
     ),
 )
 
