@@ -11,8 +11,9 @@ from functools import partial
 
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
+from broker.hosting.leader_connection import Channel, FetcherSettings, LeaderConnection
 from broker.hosting.partition import Partition
-from broker.hosting.replica_fetcher import Channel, FetcherSettings, ReplicaFetcher
+from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
 from common.environment.interface import Environment
@@ -48,11 +49,12 @@ class Fetchers:
         self._listener_name = listener_name
         self._connect = connect
         self._task_group = task_group
+        self._new_connection = partial(
+            LeaderConnection, env, local_id=broker_id, broker_epoch=broker_epoch, settings=settings
+        )
         self._new_fetcher = partial(
             ReplicaFetcher,
             env,
-            broker_id=broker_id,
-            broker_epoch=broker_epoch,
             settings=settings,
             quota=quota,
             traffic=traffic,
@@ -129,11 +131,12 @@ class Fetchers:
         return fetcher
 
     def _start(self, key: _FetcherKey, address: Address) -> ReplicaFetcher:
-        leader, directory_id = key
-        fetcher = self._new_fetcher(leader_id=leader, connect=lambda: self._connect(*address))
+        leader_id, directory_id = key
+        leader = self._new_connection(leader_id=leader_id, connect=partial(self._connect, *address))
+        fetcher = self._new_fetcher(leader)
         if directory_id in self._suspected:
             fetcher.halt()
-        self._task_group.create_task(fetcher.run(), name=f"replica-fetcher-{leader}")
+        self._task_group.create_task(fetcher.run(), name=f"replica-fetcher-{leader_id}")
         return fetcher
 
     def _stop(self, key: _FetcherKey) -> None:

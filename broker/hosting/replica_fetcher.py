@@ -34,43 +34,34 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
 
 from broker.core.fetch_session_cache import FINAL_EPOCH
 from broker.core.fetcher_session import FetcherSession, SessionRequest
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.follower_truncation import FollowerTruncation
+from broker.hosting.leader_connection import FetcherSettings, LeaderConnection
 from broker.hosting.partition import Partition
 from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
 from common.environment.interface import Environment, LogDirError
-from common.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId, TopicIdPartition
-from common.net.node_channel import ChannelError, OnAnswer
+from common.ids import LeaderEpoch, Offset, TopicId, TopicIdPartition
+from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.fetch import (
     FetchPartition,
-    FetchRequest,
     FetchResponse,
     FetchTopic,
     PartitionData,
-    ReplicaState,
 )
 from common.protocol.messages.list_offsets import (
     EARLIEST,
     LATEST,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
 )
 from common.records.batch import BatchError, BatchHeader, split_intact_batches
 from common.storage.errors import LogClosed, UnexpectedOffset
 from common.time_units import NS_PER_MS
 
-# Fetch 17 has topic ids, the replica's broker epoch, and leader hints in tagged fields.
-FETCH_VERSION = 17
-LIST_OFFSETS_VERSION = 9
 _FIRST_BACKOFF_NS = 20 * NS_PER_MS
 # Partitions are added in bursts. One request overtakes the poll for all that are added within this time.
 _OVERTAKING_DELAY_NS = 5 * NS_PER_MS
@@ -87,28 +78,6 @@ _SESSION_ERRORS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-
-
-class Channel(Protocol):
-    """One connection to the leader (`NodeChannel`). `send` raises ChannelError, `post` passes it to `on_answer`."""
-
-    async def send(self, request: Any, *, version: int | None = None, deadline_ns: int) -> Any: ...
-
-    def post(self, request: Any, *, version: int, deadline_ns: int, on_answer: OnAnswer) -> None: ...
-
-    def close(self) -> object: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetcherSettings:
-    """The settings replica.fetch.* and replica.socket.timeout.ms."""
-
-    wait_max_ms: int
-    min_bytes: int
-    response_max_bytes: int
-    partition_max_bytes: int
-    backoff_max_ns: int
-    request_timeout_ns: int
 
 
 @dataclass(slots=True, eq=False)
@@ -133,11 +102,8 @@ class ReplicaFetcher:
     def __init__(
         self,
         env: Environment,
+        leader: LeaderConnection,
         *,
-        broker_id: BrokerId,
-        broker_epoch: Callable[[], BrokerEpoch | None],
-        leader_id: BrokerId,
-        connect: Callable[[], Channel],
         settings: FetcherSettings,
         quota: ReplicationQuota,
         traffic: Traffic,
@@ -146,10 +112,7 @@ class ReplicaFetcher:
     ) -> None:
         self._env = env
         self._task_group = task_group
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
-        self._leader_id = leader_id
-        self._connect = connect
+        self._leader = leader
         self._settings = settings
         self._quota = quota
         self._traffic = traffic
@@ -164,7 +127,6 @@ class ReplicaFetcher:
         # Those that back off, and those of which the topic's configuration throttles this replica.
         self._delayed: dict[TopicIdPartition, None] = {}
         self._throttled: dict[TopicIdPartition, None] = {}
-        self._channel: Channel | None = None
         # The requests that are not answered: a poll, and perhaps one that overtakes it. By number.
         self._unanswered: dict[int, SessionRequest] = {}
         # The answers that were not taken yet, because the appends of the one before have not ended, and how many have not.
@@ -187,7 +149,7 @@ class ReplicaFetcher:
         # it would take the follower for halted from then on.
         self._notices_left = 0
         self._wake = asyncio.Event()
-        self._channel_backoff_ns = _FIRST_BACKOFF_NS
+        self._leader_backoff_ns = _FIRST_BACKOFF_NS
         # The failures that were logged, so that retries do not repeat them. Empty when the leader has answered.
         self._failures: set[str] = set()
 
@@ -259,7 +221,7 @@ class ReplicaFetcher:
         if topics:
             beside = SessionRequest(-1, 0, FINAL_EPOCH, [*topics.values()], [])
             self._notices_left += 1
-            self._post(beside, max_wait_ms=0, on_answer=partial(self._told, keys))
+            self._leader.post_fetch(beside, max_wait_ms=0, on_answer=partial(self._told, keys))
         if self._untold:
             self._tell_soon(())
 
@@ -284,7 +246,7 @@ class ReplicaFetcher:
             self._cancel_overtaking()
         self._wake.set()
         self._end_rounds("")
-        self._drop_channel()
+        self._leader.close()
 
     def _partition_changed(self, key: TopicIdPartition) -> None:
         """Notes that something else may have to be asked for in the partition. If the session does not ask for it yet, that
@@ -311,11 +273,6 @@ class ReplicaFetcher:
         """Whether there is nothing to do until the leader answers."""
         return bool(self._unanswered) and not self._appends_left
 
-    def _drop_channel(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
-
     # --- the loop ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -337,7 +294,7 @@ class ReplicaFetcher:
                 # If the daemon ends, this task is cancelled, and the rounds with it.
                 self._end_rounds("")
             if failure:
-                await self._channel_failed(failure)
+                await self._leader_failed(failure)
 
     def _answered(self, request: SessionRequest, answer: FetchResponse | ChannelError) -> None:
         if self._unanswered.pop(request.number, None) is None:
@@ -465,28 +422,7 @@ class ReplicaFetcher:
 
     def _fetch(self, request: SessionRequest) -> None:
         self._unanswered[request.number] = request
-        self._post(request, max_wait_ms=self._wait_ms(request), on_answer=partial(self._answered, request))
-
-    def _post(self, request: SessionRequest, *, max_wait_ms: int, on_answer: OnAnswer) -> None:
-        epoch = self._broker_epoch()
-        message = FetchRequest(
-            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=-1 if epoch is None else epoch),
-            max_wait_ms=max_wait_ms,
-            min_bytes=self._settings.min_bytes,
-            max_bytes=self._settings.response_max_bytes,
-            session_id=request.session_id,
-            session_epoch=request.session_epoch,
-            topics=request.topics,
-            forgotten_topics_data=request.forgotten_topics,
-        )
-        if self._channel is None:
-            self._channel = self._connect()
-        self._channel.post(
-            message,
-            version=FETCH_VERSION,
-            deadline_ns=self._env.now_ns() + self._settings.request_timeout_ns,
-            on_answer=on_answer,
-        )
+        self._leader.post_fetch(request, max_wait_ms=self._wait_ms(request), on_answer=partial(self._answered, request))
 
     def _wait_ms(self, request: SessionRequest) -> int:
         """Returns how long the leader may hold the poll: at most until the first partition left out is due again."""
@@ -510,19 +446,19 @@ class ReplicaFetcher:
             # The session ended with the answer before.
             return
         elif self._session.answered(request, answer):
-            self._channel_backoff_ns = _FIRST_BACKOFF_NS
+            self._leader_backoff_ns = _FIRST_BACKOFF_NS
             self._failures.clear()
             self._process(request, answer)
         elif answer.error_code not in _SESSION_ERRORS:
             self._end_rounds(error_name(answer.error_code))
 
-    async def _channel_failed(self, reason: str) -> None:
-        self._drop_channel()
+    async def _leader_failed(self, reason: str) -> None:
+        self._leader.close()
         if reason not in self._failures:
             self._failures.add(reason)
-            self._env.log.info("replica_fetch_failed", leader=self._leader_id, reason=reason)
-        await self._env.sleep_until(self._env.now_ns() + self._channel_backoff_ns)
-        self._channel_backoff_ns = min(2 * self._channel_backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
+            self._env.log.info("replica_fetch_failed", leader=self._leader.leader_id, reason=reason)
+        await self._env.sleep_until(self._env.now_ns() + self._leader_backoff_ns)
+        self._leader_backoff_ns = min(2 * self._leader_backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
 
     # --- the response --------------------------------------------------------------------------------------------
 
@@ -614,7 +550,7 @@ class ReplicaFetcher:
         if reason != followed.delay_reason:
             followed.delay_reason = reason
             name = followed.partition.name
-            self._env.log.info("replica_fetch_delayed", partition=name, leader=self._leader_id, reason=reason)
+            self._env.log.info("replica_fetch_delayed", partition=name, leader=self._leader.leader_id, reason=reason)
         followed.not_before_ns = self._env.now_ns() + followed.backoff_ns
         self._changed[followed.partition.key] = None
         followed.backoff_ns = min(2 * followed.backoff_ns, max(self._settings.backoff_max_ns, _FIRST_BACKOFF_NS))
@@ -664,10 +600,10 @@ class ReplicaFetcher:
     async def _start_where_the_leader_can(self, followed: _Followed) -> None:
         """Handles an offset that the leader does not have: the leader's log ends before it or starts after it."""
         partition = followed.partition
-        leader_end = await self._list_offset(partition, LATEST)
+        leader_end = await self._leader.list_offset(partition, LATEST)
         if leader_end is None or not self._is_current(followed):
             return self._back_off(followed, "the leader's end is not known")
-        leader_start = await self._list_offset(partition, EARLIEST)
+        leader_start = await self._leader.list_offset(partition, EARLIEST)
         if leader_start is None or not self._is_current(followed):
             return self._back_off(followed, "the leader's start is not known")
         if leader_end < partition.log.log_end_offset:
@@ -675,39 +611,6 @@ class ReplicaFetcher:
         if leader_start > partition.log.log_end_offset:
             return await self._truncation.restart(partition, leader_start)
         return self._back_off(followed, ErrorCode.OFFSET_OUT_OF_RANGE.name)
-
-    async def _list_offset(self, partition: Partition, timestamp: int) -> Offset | None:
-        request = ListOffsetsRequest(
-            replica_id=self._broker_id,
-            topics=[
-                ListOffsetsTopic(
-                    name=partition.topic,
-                    partitions=[
-                        ListOffsetsPartition(
-                            partition_index=partition.index,
-                            current_leader_epoch=partition.replica.leader_epoch,
-                            timestamp=timestamp,
-                        )
-                    ],
-                )
-            ],
-        )
-        # On a connection of its own, because the answer would come after that to the poll which the other one waits for.
-        channel = self._connect()
-        deadline_ns = self._env.now_ns() + self._settings.request_timeout_ns
-        try:
-            response: ListOffsetsResponse = await channel.send(
-                request, version=LIST_OFFSETS_VERSION, deadline_ns=deadline_ns
-            )
-        except ChannelError:
-            return None
-        finally:
-            channel.close()
-        for topic in response.topics:
-            for answer in topic.partitions:
-                if answer.partition_index == partition.index and answer.error_code == ErrorCode.NONE:
-                    return Offset(answer.offset)
-        return None
 
 
 def _not_confirmed(response: FetchResponse) -> Sequence[TopicIdPartition]:

@@ -39,6 +39,7 @@ from broker.hosting.client_reads import ClientReads
 from broker.hosting.directory_logs import LoadedLog, close_directory
 from broker.hosting.fetchers import Fetchers
 from broker.hosting.hosted import Hosted, HostedDirectory
+from broker.hosting.leader_connection import Channel, FetcherSettings
 from broker.hosting.loading_progress import LoadingProgress
 from broker.hosting.log_deletion import LogDeletion
 from broker.hosting.log_dir_alteration import LogDirAlteration
@@ -50,7 +51,6 @@ from broker.hosting.partition import IsrCounts, Partition, PlacedLog
 from broker.hosting.reconciliation import Reconciliation
 from broker.hosting.replica_creation import ReplicaCreation
 from broker.hosting.replica_descriptions import ReplicaDescriptions
-from broker.hosting.replica_fetcher import Channel, FetcherSettings
 from broker.hosting.replica_loading import ReplicaLoading
 from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
