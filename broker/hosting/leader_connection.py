@@ -24,6 +24,9 @@ from common.protocol.messages.list_offsets import (
 # Fetch 17 has topic ids, the replica's broker epoch, and leader hints in tagged fields.
 _FETCH_VERSION = 17
 _LIST_OFFSETS_VERSION = 9
+# A request names at most this many partitions that are new to the leader. The leader looks at all that a request names in
+# one step, and serves nothing else meanwhile. When a broker starts, its followers begin with thousands.
+PARTITIONS_ADDED_MAX = 1000
 
 
 class Channel(Protocol):

@@ -22,25 +22,23 @@ connection, so a hung disk stalls only the replicas on it.
    nothing to fetch or the leader does not answer.
 8. A partition whose log must be cut or emptied is left out of the fetches meanwhile, in a task beside `run`. Otherwise the
    others would wait for its disk, and for file descriptors while the process has none left.
-9. While the directory is suspected of hanging, the fetcher fetches nothing. It notifies the leader with a request outside
-   the session that asks for 0 bytes of each partition, so that the leader does not keep its producers waiting
-   (`PartitionReplica.is_held_up`). Apache Kafka's brokers treat it as an ordinary fetch. When the disk responds again, a new
-   session names all partitions.
+9. While the directory is suspected of hanging, the fetcher fetches nothing and notifies the leader instead
+   (`broker/hosting/halt_notices.py`). When the disk responds again, a new session names all partitions. It waits until the
+   leader has answered every notice: if the leader handled a notice last, it would take the follower for halted from then on.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
-from broker.core.fetch_session_cache import FINAL_EPOCH
 from broker.core.fetcher_session import FetcherSession, SessionRequest
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.follower_truncation import FollowerTruncation
-from broker.hosting.leader_connection import FetcherSettings, LeaderConnection
+from broker.hosting.halt_notices import HaltNotices
+from broker.hosting.leader_connection import PARTITIONS_ADDED_MAX, FetcherSettings, LeaderConnection
 from broker.hosting.partition import Partition
 from broker.hosting.traffic import Traffic
 from broker.hosting.upkeep import Upkeep
@@ -51,7 +49,6 @@ from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.fetch import (
     FetchPartition,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 from common.protocol.messages.list_offsets import (
@@ -65,11 +62,6 @@ from common.time_units import NS_PER_MS
 _FIRST_BACKOFF_NS = 20 * NS_PER_MS
 # Partitions are added in bursts. One request overtakes the poll for all that are added within this time.
 _OVERTAKING_DELAY_NS = 5 * NS_PER_MS
-# The pause before the leader is notified again, if a notification failed (rule 9).
-_TELL_AGAIN_NS = 100 * NS_PER_MS
-# A request adds at most this many partitions to its session. The leader looks at all that a request names in one step, and
-# serves nothing else meanwhile. When a broker starts, its followers begin with thousands.
-_ADDED_MAX = 1000
 # After these errors the session is over, but nothing is wrong with the leader.
 _SESSION_ERRORS = frozenset(
     {
@@ -140,15 +132,10 @@ class ReplicaFetcher:
         self._troubled: deque[tuple[_Followed, Callable[[], Awaitable[None]]]] = deque()
         self._is_mending = False
         self._is_stopped = False
-        # Rule 9: whether the directory is suspected, the partitions of which the leader is to be told that, and whether this
-        # is about to happen. Invariant: no partition is untold unless it is about to happen.
+        # Whether the directory is suspected (rule 9).
         self._is_halted = False
-        self._untold: dict[TopicIdPartition, None] = {}
-        self._is_telling = False
-        # How many of these requests are not answered. A new session waits for them: if the leader handled one of them last,
-        # it would take the follower for halted from then on.
-        self._notices_left = 0
         self._wake = asyncio.Event()
+        self._notices = HaltNotices(env, leader, position=self._halted_at, on_answered=self._wake.set)
         self._leader_backoff_ns = _FIRST_BACKOFF_NS
         # The failures that were logged, so that retries do not repeat them. Empty when the leader has answered.
         self._failures: set[str] = set()
@@ -175,7 +162,7 @@ class ReplicaFetcher:
         partition.on_fetch_changed = lambda: self._partition_changed(partition.key)
         self._partition_changed(partition.key)
         if self._is_halted:
-            self._tell_soon([partition.key])
+            self._notices.notify([partition.key])
 
     def remove(self, partition: Partition) -> None:
         """Stops following. A response in flight has no effect on this partition any more."""
@@ -190,51 +177,16 @@ class ReplicaFetcher:
         self._is_halted = True
         # The answers to what is under way have no effect any more.
         self._session.failed()
-        self._tell_soon(self._followed)
+        self._notices.notify(self._followed)
 
     def resume(self) -> None:
         """Goes on after `halt`."""
         self._is_halted = False
-        self._untold.clear()
+        self._notices.withdraw()
         self._session.failed()
         self._changed.update(dict.fromkeys(self._followed))
         self._end_rounds("")
         self._wake.set()
-
-    def _tell_soon(self, keys: Iterable[TopicIdPartition], delay_ns: int = _OVERTAKING_DELAY_NS) -> None:
-        self._untold.update(dict.fromkeys(keys))
-        if not self._is_telling:
-            self._is_telling = True
-            self._env.call_at(self._env.now_ns() + delay_ns, self._tell)
-
-    def _tell(self) -> None:
-        """Asks the leader for no bytes of the partitions of which it has to be told, or of the first ones."""
-        self._is_telling = False
-        keys = [*islice(self._untold, _ADDED_MAX)]
-        topics: dict[TopicId, FetchTopic] = {}
-        for key in keys:
-            del self._untold[key]
-            followed = self._followed.get(key)
-            if followed is not None and self._is_current(followed):
-                topic = topics.setdefault(key.topic_id, FetchTopic(topic_id=key.topic_id))
-                topic.partitions.append(self._wanted(followed, bytes_max=0))
-        if topics:
-            beside = SessionRequest(-1, 0, FINAL_EPOCH, [*topics.values()], [])
-            self._notices_left += 1
-            self._leader.post_fetch(beside, max_wait_ms=0, on_answer=partial(self._told, keys))
-        if self._untold:
-            self._tell_soon(())
-
-    def _told(self, keys: Sequence[TopicIdPartition], answer: FetchResponse | ChannelError) -> None:
-        self._notices_left -= 1
-        self._wake.set()
-        # The leader may not know yet that it leads.
-        if isinstance(answer, ChannelError) or answer.error_code != ErrorCode.NONE:
-            not_told = keys
-        else:
-            not_told = _not_confirmed(answer)
-        if not_told and self._is_halted and not self._is_stopped:
-            self._tell_soon(not_told, _TELL_AGAIN_NS)
 
     def stop(self) -> None:
         """Ends `run` at its next step. We never cancel the task, because a truncation that has begun must complete."""
@@ -242,6 +194,7 @@ class ReplicaFetcher:
         for followed in self._followed.values():
             followed.partition.on_fetch_changed = None
         self._followed.clear()
+        self._notices.withdraw()
         if self._cancel_overtaking is not None:
             self._cancel_overtaking()
         self._wake.set()
@@ -279,7 +232,7 @@ class ReplicaFetcher:
         """Fetches until stopped."""
         while not self._is_stopped:
             self._wake.clear()
-            if self._is_halted or self._notices_left:
+            if self._is_halted or self._notices.unanswered:
                 await self._wake.wait()
                 continue
             self._look_at_changed()
@@ -337,7 +290,7 @@ class ReplicaFetcher:
         changed, self._changed = self._changed, {}
         for key in changed:
             is_new = key not in self._session
-            if is_new and added == _ADDED_MAX:
+            if is_new and added == PARTITIONS_ADDED_MAX:
                 self._changed[key] = None
                 continue
             followed = self._followed.get(key)
@@ -386,6 +339,10 @@ class ReplicaFetcher:
     def _bytes_max(self, followed: _Followed, now_ns: int) -> int:
         bytes_max = self._settings.partition_max_bytes
         return min(bytes_max, self._quota.allowed_bytes(now_ns)) if followed.partition.replica.is_paced else bytes_max
+
+    def _halted_at(self, key: TopicIdPartition) -> FetchPartition | None:
+        followed = self._followed.get(key)
+        return self._wanted(followed, bytes_max=0) if followed is not None and self._is_current(followed) else None
 
     def _wanted(self, followed: _Followed, *, bytes_max: int) -> FetchPartition:
         partition, log = followed.partition, followed.partition.log
@@ -611,16 +568,6 @@ class ReplicaFetcher:
         if leader_start > partition.log.log_end_offset:
             return await self._truncation.restart(partition, leader_start)
         return self._back_off(followed, ErrorCode.OFFSET_OUT_OF_RANGE.name)
-
-
-def _not_confirmed(response: FetchResponse) -> Sequence[TopicIdPartition]:
-    """Returns the partitions for which the leader has not taken note of the request."""
-    return [
-        TopicIdPartition(TopicId(topic.topic_id), data.partition_index)
-        for topic in response.responses
-        for data in topic.partitions
-        if data.error_code != ErrorCode.NONE or data.diverging_epoch.epoch >= 0
-    ]
 
 
 def _intact_batches(records: object) -> tuple[list[tuple[BatchHeader, memoryview]], memoryview]:

@@ -159,7 +159,7 @@ def test_a_fetcher_that_stops_while_a_request_overtakes_leaves_no_connection(mon
 def test_a_follower_adds_many_partitions_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker dies that led 35 partitions. A request to the new leader names ten of them at most, and no request waits
     before all are named."""
-    monkeypatch.setattr(replica_fetcher, "_ADDED_MAX", 10)
+    monkeypatch.setattr(replica_fetcher, "PARTITIONS_ADDED_MAX", 10)
     named: list[int] = []
     handle = FetchHandler.handle
 
