@@ -117,7 +117,6 @@ class QuorumDriver:
         committed_offset = Offset(0) if newest is None else newest.offset
         self._quorum = Quorum(
             node_id=replica.node_id,
-            directory_id=replica.directory_id,
             voters=[voter.node_id for voter in voters],
             election=log.election,
             last_log_epoch=log.end.epoch,

@@ -2,7 +2,7 @@
 
 Counterpart of Kafka's ElectionState and FileQuorumStateStore. The file records a promise: "I voted for this candidate in
 this epoch". It must therefore be durable *before* the node acts on it. We write version 0 (kraft.version 0) and read version
-1 as well.
+1 as well, without the directory id of the vote: the voters are static, and a vote is for a node.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.ids import BrokerId, LeaderEpoch, Uuid, uuid_from_text
+from common.ids import BrokerId, LeaderEpoch
 
 _NOBODY = -1
 _INT32_MAX = 2**31 - 1
@@ -28,7 +28,6 @@ class ElectionState:
     epoch: LeaderEpoch = _NO_EPOCH_YET
     leader_id: BrokerId | None = None
     voted_id: BrokerId | None = None
-    voted_directory_id: Uuid | None = None
 
 
 def encode_quorum_state(state: ElectionState, voters: Sequence[BrokerId]) -> bytes:
@@ -64,7 +63,6 @@ def decode_quorum_state(content: bytes) -> ElectionState:
         epoch=LeaderEpoch(epoch),
         leader_id=_node(fields, "leaderId"),
         voted_id=_node(fields, "votedId"),
-        voted_directory_id=_voted_directory(fields) if version == 1 else None,
     )
 
 
@@ -80,14 +78,3 @@ def _number(fields: Mapping[str, Any], key: str) -> int:
 def _node(fields: Mapping[str, Any], key: str) -> BrokerId | None:
     value = _number(fields, key)
     return None if value < 0 else BrokerId(value)
-
-
-def _voted_directory(fields: Mapping[str, Any]) -> Uuid | None:
-    text = fields.get("votedDirectoryId")
-    if text is None:
-        return None
-    try:
-        directory_id = uuid_from_text(text)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InvalidQuorumState(f"votedDirectoryId is {text!r}: {error}") from None
-    return directory_id if any(directory_id) else None

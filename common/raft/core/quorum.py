@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from common.ids import BrokerId, LeaderEpoch, Offset, Uuid
+from common.ids import BrokerId, LeaderEpoch, Offset
 from common.raft.core.election_state import ElectionState
 from common.raft.core.replica_progress import LeaderProgress, Progress
 
@@ -70,7 +70,6 @@ class Quorum:
         self,
         *,
         node_id: BrokerId,
-        directory_id: Uuid,
         voters: Sequence[BrokerId],
         election: ElectionState,
         last_log_epoch: LeaderEpoch,
@@ -78,7 +77,6 @@ class Quorum:
     ) -> None:
         """`high_watermark` is the offset known to be committed at startup: the end of the newest snapshot."""
         self.node_id = node_id
-        self.directory_id = directory_id
         # The voters in the configuration. Never changes: the quorum is static.
         self.voters = tuple(voters)
         # The epoch, leader and vote in effect. Invariant: durable, so it changes only in `election_persisted`. Exception at
@@ -148,9 +146,7 @@ class Quorum:
         """Stages this node's vote for itself in the next epoch."""
         if not self.is_voter:
             raise QuorumViolation(f"node {self.node_id} is no voter and cannot be elected")
-        self._stage(
-            ElectionState(epoch=LeaderEpoch(self.epoch + 1), voted_id=self.node_id, voted_directory_id=self.directory_id)
-        )
+        self._stage(ElectionState(epoch=LeaderEpoch(self.epoch + 1), voted_id=self.node_id))
 
     def vote_granted(self, voter_id: BrokerId) -> None:
         """Counts the vote of a voter (possibly this node) in the candidate's epoch. A majority stages the leadership."""

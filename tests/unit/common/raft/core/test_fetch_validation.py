@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.ids import ZERO_UUID, BrokerId, LeaderEpoch, Offset
+from common.ids import BrokerId, LeaderEpoch, Offset
 from common.protocol.errors import ErrorCode
 from common.raft.core.election_state import ElectionState
 from common.raft.core.fetch_validation import (
@@ -102,7 +102,6 @@ def test_only_the_leader_of_the_requesters_epoch_answers(epoch: int, leader: boo
     node = BrokerId(1)
     quorum = Quorum(
         node_id=node,
-        directory_id=ZERO_UUID,
         voters=[node],
         election=ElectionState(LeaderEpoch(0 if leader else 1)),
         last_log_epoch=LeaderEpoch(0),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.ids import ZERO_UUID, BrokerId, LeaderEpoch, Offset
+from common.ids import BrokerId, LeaderEpoch, Offset
 from common.raft.core.election_state import ElectionState
 from common.raft.core.quorum import LeaderAndEpoch, LeaderChange, Quorum, QuorumViolation, Ready, Role
 from common.raft.core.replica_progress import ReplicaKey
@@ -19,7 +19,6 @@ def quorum(
 ) -> Quorum:
     return Quorum(
         node_id=node_id,
-        directory_id=ZERO_UUID,
         voters=voters or (ONE,),
         election=election or ElectionState(),
         last_log_epoch=LeaderEpoch(last_log_epoch),
@@ -42,7 +41,7 @@ def test_a_sole_voter_persists_its_vote_then_its_leadership() -> None:
     state.campaign()
     assert (state.epoch, state.role) == (4, Role.UNATTACHED)
 
-    assert state.take_ready() == Ready(election=ElectionState(LeaderEpoch(5), None, ONE, ZERO_UUID))
+    assert state.take_ready() == Ready(election=ElectionState(LeaderEpoch(5), None, ONE))
     state.election_persisted(Offset(20))
     assert (state.epoch, state.role) == (5, Role.CANDIDATE)
 
