@@ -18,6 +18,9 @@ marker of its transaction. It would begin a transaction that nothing ends, and h
 from dataclasses import dataclass
 
 from common.ids import LeaderEpoch
+from common.records.batch import BatchHeader
+from common.records.end_transaction import EndTransactionMarker
+from common.storage.producers.state import InvalidTransactionState, OutOfOrderSequence, ProducerState
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +68,30 @@ class VerificationGuards:
     def is_current(self, guard: VerificationGuard) -> bool:
         """Whether nothing has ended the guard."""
         return self._guards.get(guard.producer_id, {}).get(guard.producer_epoch) is guard
+
+    def validate_append(self, header: BatchHeader, guard: VerificationGuard | None, state: ProducerState) -> None:
+        """Checks that the producer's transaction is open, or that the batch may begin one: nothing has ended its guard, and
+        it overtakes no refused batch (rule 4). Raises ProducerRefused."""
+        if state.has_open_transaction(header.producer_id, header.producer_epoch):
+            return
+        state.validate_epoch(header.producer_id, header.producer_epoch)
+        if guard is None or not self.is_current(guard):
+            raise InvalidTransactionState(f"the batch of producer {header.producer_id} is not part of an open transaction")
+        first = 0 if guard.begins_with_zero else guard.lowest_sequence
+        if header.producer_id not in state.entries and header.base_sequence > first:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence number {header.base_sequence} before {first}, which it has to "
+                "send again"
+            )
+
+    def end_by(self, marker: EndTransactionMarker, state: ProducerState) -> None:
+        """Ends the guards that this marker makes worthless (rule 2)."""
+        known = state.entries.get(marker.producer_id)
+        # A coordinator of Kafka 4.1 does not name the version, but the epoch may tell.
+        if marker.has_own_epoch or (known is not None and known.epoch < marker.producer_epoch):
+            self.end_below(marker.producer_id, marker.producer_epoch)
+        else:
+            self.end(marker.producer_id)
 
     def end(self, producer_id: int) -> None:
         """Ends the guards of a producer: a transactional batch or a marker of it is being appended (rule 2)."""

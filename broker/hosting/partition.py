@@ -44,8 +44,6 @@ from common.records.end_transaction import EndTransactionMarker, encode_marker_b
 from common.storage.log import Log
 from common.storage.producers.state import (
     InvalidProducerEpoch,
-    InvalidTransactionState,
-    OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
 from common.storage.retention import Expiry
@@ -469,7 +467,7 @@ class Partition:
                 self.log.when_written(on_written=acknowledge, on_failed=lambda _: on_failed())
                 return earlier.first_offset
             if must_be_verified and header.is_transactional:
-                self._validate_verified(header, guard)
+                self.verification_guards.validate_append(header, guard, self.log.producers.state)
         return self._append(batches, on_written=on_written, on_failed=on_failed)
 
     def transactional_append_error(
@@ -507,20 +505,6 @@ class Partition:
         # During a swap, the marker of the transaction may be among the appends that are held back.
         return not self.is_swapping and self.log.producers.state.has_open_transaction(producer_id, producer_epoch)
 
-    def _validate_verified(self, header: BatchHeader, guard: VerificationGuard | None) -> None:
-        state = self.log.producers.state
-        if state.has_open_transaction(header.producer_id, header.producer_epoch):
-            return
-        state.validate_epoch(header.producer_id, header.producer_epoch)
-        if guard is None or not self.verification_guards.is_current(guard):
-            raise InvalidTransactionState(f"the batch of producer {header.producer_id} is not part of an open transaction")
-        first = 0 if guard.begins_with_zero else guard.lowest_sequence
-        if header.producer_id not in state.entries and header.base_sequence > first:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id} sent sequence number {header.base_sequence} before {first}, which it has to "
-                "send again"
-            )
-
     def marker_error(self, marker: EndTransactionMarker) -> ErrorCode:
         """Returns what would be wrong with a marker: NONE, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED."""
         try:
@@ -544,12 +528,7 @@ class Partition:
 
     def end_guards(self, marker: EndTransactionMarker) -> None:
         """Ends the verifications that this marker makes worthless."""
-        known = self.log.producers.state.entries.get(marker.producer_id)
-        # A coordinator of Kafka 4.1 does not name the version, but the epoch may tell.
-        if marker.has_own_epoch or (known is not None and known.epoch < marker.producer_epoch):
-            self.verification_guards.end_below(marker.producer_id, marker.producer_epoch)
-        else:
-            self.verification_guards.end(marker.producer_id)
+        self.verification_guards.end_by(marker, self.log.producers.state)
 
     def _append(
         self,

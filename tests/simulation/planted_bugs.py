@@ -23,6 +23,7 @@ from broker.core.hosted_replicas import HostedReplicas
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
 from broker.core.replica_movement import ReplicaMovement
+from broker.core.verification_guards import VerificationGuards
 from broker.daemon import BrokerDaemon
 from broker.hosting import cleaner
 from broker.hosting.client_reads import ClientReads
@@ -803,7 +804,7 @@ _TRANSACTIONS = (
         "a transaction begins without the coordinator",
         "The producer has added the partition before it sends the batch.",
         Edit(Partition._is_known_open, "return not self.is_swapping and", "return True or"),
-        Edit(Partition._validate_verified, "if state.has_open_transaction(", "if True or state.has_open_transaction("),
+        Edit(VerificationGuards.validate_append, "if state.has_open_transaction(", "if True or state.has_open_transaction("),
         seed=2,
     ),
     _bug(
