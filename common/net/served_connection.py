@@ -32,26 +32,20 @@ from common.net.frame_reader import FrameReader
 from common.net.peer_warnings import PeerWarnings
 from common.net.request_context import ANONYMOUS, Authorize, ConnectAgain, DirectoryWait, Handler, RequestContext
 from common.net.request_memory import RequestMemory
+from common.net.request_sizes import (
+    DECODED_FACTOR,
+    LONG_REQUEST_BYTES,
+    LONG_RESPONSES,
+    expected_response_size,
+    is_of_follower,
+)
 from common.net.server_limits import ServerLimits
 from common.parts import Part
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode_request, decode_request_in_slices
 from common.protocol.errors import ApiError, RemoteProtocolError
 from common.protocol.framing import encode_response_frame, encode_response_frame_in_slices, request_body
-from common.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
-from common.protocol.messages.create_topics import CreateTopicsResponse
-from common.protocol.messages.describe_configs import DescribeConfigsResponse
-from common.protocol.messages.describe_groups import DescribeGroupsResponse
-from common.protocol.messages.describe_log_dirs import DescribeLogDirsResponse
-from common.protocol.messages.describe_producers import DescribeProducersResponse
-from common.protocol.messages.describe_transactions import DescribeTransactionsResponse
-from common.protocol.messages.fetch import FetchRequest, FetchResponse
-from common.protocol.messages.fetch_snapshot import FetchSnapshotRequest
-from common.protocol.messages.list_groups import ListGroupsResponse
-from common.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
-from common.protocol.messages.list_transactions import ListTransactionsResponse
-from common.protocol.messages.metadata import MetadataResponse
-from common.protocol.messages.offset_fetch import OffsetFetchResponse
+from common.protocol.messages.fetch import FetchResponse
 from common.protocol.messages.produce import ProduceRequest
 from common.protocol.numbering import NumberingSource
 from common.protocol.registry import APIS
@@ -62,37 +56,9 @@ from common.time_units import NS_PER_MS, NS_PER_S
 # API key, version and correlation id are at the same place in every version of the request header.
 HEADER_START: Final = struct.Struct(">hhi")
 
-# The responses that are encoded in slices if their handlers were coroutines, because few words may ask for thousands of
-# elements. So is the response to a long request. A response to Fetch is, if it names very many partitions.
-LONG_RESPONSES: Final = frozenset(
-    (
-        ConsumerGroupDescribeResponse,
-        CreateTopicsResponse,
-        DescribeConfigsResponse,
-        DescribeGroupsResponse,
-        DescribeLogDirsResponse,
-        DescribeProducersResponse,
-        DescribeTransactionsResponse,
-        ListGroupsResponse,
-        ListPartitionReassignmentsResponse,
-        ListTransactionsResponse,
-        MetadataResponse,
-        OffsetFetchResponse,
-    )
-)
-
 # How long a connection goes on starting requests that have arrived together. Where records have to be looked at, one request
 # can take the event loop a fifth of a second.
 TURN_NS: Final = 50 * NS_PER_MS
-
-# A larger frame may have thousands of elements. It is decoded and its response encoded in slices: half a million of them,
-# the most that the memory for one request allows, take half a second. Produce is the exception: what is large in it is not
-# decoded.
-LONG_REQUEST_BYTES: Final = 64 * 1024
-
-# A decoded request and its handler's work take several times the bytes received. A Produce request is the exception: its
-# records are not decoded.
-DECODED_FACTOR: Final = 10
 
 
 class Server(Protocol):
@@ -495,15 +461,12 @@ class ServedConnection:
     ) -> None:
         frame_size = exchange.frame_size
         size, response_size = frame_size + memory, 0
-        if isinstance(request, FetchRequest):
+        if not isinstance(request, ProduceRequest):
             size = max(size, frame_size * DECODED_FACTOR)
-            if _is_of_follower(request):
+            if is_of_follower(request):
                 self._serves_follower = True
             else:
-                response_size = _expected_response_size(request)
-        elif not isinstance(request, ProduceRequest):
-            size = max(size, frame_size * DECODED_FACTOR)
-            response_size = _expected_response_size(request)
+                response_size = expected_response_size(request)
         # Charged when `_advance` has started all requests that have arrived, or when one of them is released or waits.
         self._in_flight_bytes += size - exchange.size
         self._response_bytes += response_size
@@ -683,22 +646,6 @@ class ServedConnection:
 
     def _log_malformed(self, reason: str) -> None:
         self._server.warnings.warn("request_malformed", peer=self._connection.peer, reason=reason)
-
-
-def _is_of_follower(request: FetchRequest) -> bool:
-    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
-
-
-def _expected_response_size(request: Struct) -> int:
-    """Returns the memory that the response will take, if that is large and known in advance, otherwise 0.
-
-    A Fetch response holds only references to its records on disk, and other large responses are encoded at once. But what is
-    answered in slices is not answered at once: without this, all fetches that a peer has pipelined would be started, even if
-    it reads no answers. Where the request does not show that, the handler says so (`expect_response`)."""
-    if isinstance(request, FetchRequest):
-        is_sliced = sum(len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE
-        return max(0, request.max_bytes) if is_sliced else 0
-    return max(0, request.max_bytes) if isinstance(request, FetchSnapshotRequest) else 0
 
 
 async def _raise(error: BaseException) -> None:
