@@ -237,14 +237,7 @@ class LogCompaction:
                     expected = _following(header, expected, segment)
                     await self._note_read(header)
                     is_last = segment is group[-1] and position + header.size >= segment.written_size
-                    is_kept_empty = is_last or self._is_needed_for_its_producer(header)
-                    kept: Buffer | None
-                    if header.is_control:
-                        kept = self._filter_control(header, view, cleaned, transactions, is_kept_empty=is_kept_empty)
-                    elif transactions.is_aborted(header):
-                        kept = filter_aborted(header, view, is_kept_empty=is_kept_empty)
-                    else:
-                        kept = await self._filter(header, view, offsets, is_kept_empty=is_kept_empty)
+                    kept = await self._filter(header, view, cleaned, offsets, transactions, is_last=is_last)
                     is_changed |= kept is not view
                     self._result.records_removed += header.record_count
                     if kept is not None:
@@ -258,8 +251,21 @@ class LogCompaction:
         return True
 
     async def _filter(
-        self, header: BatchHeader, view: memoryview, offsets: OffsetMap, *, is_kept_empty: bool
+        self,
+        header: BatchHeader,
+        view: memoryview,
+        cleaned: Segment,
+        offsets: OffsetMap,
+        transactions: CleanedTransactions,
+        *,
+        is_last: bool,
     ) -> Buffer | None:
+        """Returns what survives of a batch, None if nothing does. Something of the last batch of a group always does."""
+        is_kept_empty = is_last or self._is_needed_for_its_producer(header)
+        if header.is_control:
+            return self._filter_control(header, view, cleaned, transactions, is_kept_empty=is_kept_empty)
+        if transactions.is_aborted(header):
+            return filter_aborted(header, view, is_kept_empty=is_kept_empty)
         work = filter_batch(
             header,
             view,
