@@ -108,6 +108,19 @@ def _listed(names: list[str], more: int = 0) -> str:
     return ", ".join(names[:_NAMES_MAX]) + (f" and {more} more" if more else "")
 
 
+def _find_lost_assignments(state: MetadataState, losses: Losses) -> Sliced[None]:
+    partitions = ((topic, *each) for topic in state.topics.values() for each in topic.partitions.items())
+    for number, (topic, index, partition) in enumerate(partitions):
+        if any(directory_id != MIGRATING for directory_id in partition.directories):
+            losses.assigned_partitions.append(TopicIdPartition(topic.id, index))
+            if len(losses.partition_names) < _NAMES_MAX:
+                losses.partition_names.append(f"{topic.name}-{index}")
+        if _has_lost_leader(partition):
+            losses.lost_leaders.append(f"{topic.name}-{index}")
+        if ends_slice(number):
+            yield
+
+
 def find_losses(state: MetadataState, level: int) -> Sliced[Losses]:
     """Returns what metadata.version `level`, which is lower than the present one, cannot express."""
     losses = Losses(level)
@@ -115,18 +128,7 @@ def find_losses(state: MetadataState, level: int) -> Sliced[Losses]:
     brokers = [state.brokers[broker_id] for broker_id in sorted(state.brokers)]
     if state.metadata_version >= metadata_version.DIRECTORY_ASSIGNMENT_LEVEL > level:
         losses.brokers_with_directories = [each for each in brokers if each.directories or each.lost_directories]
-        number = 0
-        for topic in state.topics.values():
-            for index, partition in topic.partitions.items():
-                if any(directory_id != MIGRATING for directory_id in partition.directories):
-                    losses.assigned_partitions.append(TopicIdPartition(topic.id, index))
-                    if len(losses.partition_names) < _NAMES_MAX:
-                        losses.partition_names.append(f"{topic.name}-{index}")
-                if _has_lost_leader(partition):
-                    losses.lost_leaders.append(f"{topic.name}-{index}")
-                if ends_slice(number):
-                    yield
-                number += 1
+        yield from _find_lost_assignments(state, losses)
     if not metadata_version.is_cordoning_supported(level):
         losses.cordoned_brokers = [each for each in brokers if each.cordoned_directories]
     if level < metadata_version.IN_CONTROLLED_SHUTDOWN_LEVEL:
