@@ -20,8 +20,8 @@ connection, so a hung disk stalls only the replicas on it.
 7. Producers wait for the followers' rounds, so a round has no task and no future: the answer is taken in the call that
    brings it, and the end of the last append sends the next request. `run` sleeps meanwhile, and goes on when there is
    nothing to fetch or the leader does not answer.
-8. A partition whose log must be cut or emptied is left out of the fetches meanwhile, in a task beside `run`. Otherwise the
-   others would wait for its disk, and for file descriptors while the process has none left.
+8. A task beside `run` cuts or empties logs. Their partitions are left out of the fetches until that has ended. Otherwise the
+   other partitions would wait for it, and it may wait in turn for file descriptors while the process has none left.
 9. While the directory is suspected of hanging, the fetcher fetches nothing and notifies the leader instead
    (`broker/hosting/halt_notices.py`). When the disk responds again, a new session names all partitions. It waits until the
    leader has answered every notice: if the leader handled a notice last, it would take the follower for halted from then on.
@@ -83,8 +83,8 @@ class _Followed:
     # Why it was delayed last, so that retries do not log it again. None once the leader has sent records or has none.
     delay_reason: str | None = None
     is_appending: bool = False
-    # Whether its log is to be cut or emptied (rule 8).
-    is_troubled: bool = False
+    # Whether its log is being cut or emptied, or is about to be (rule 8).
+    is_truncating: bool = False
     is_awaiting_syncs: bool = False
 
 
@@ -116,21 +116,21 @@ class ReplicaFetcher:
         self._changed: dict[TopicIdPartition, None] = {}
         # Whether there were too many of them for the last request, so that the next one must come soon.
         self._has_more_to_add = False
-        # Those that back off, and those of which the topic's configuration throttles this replica.
+        # The followed partitions that back off, and those whose topic's configuration throttles this replica.
         self._delayed: dict[TopicIdPartition, None] = {}
         self._throttled: dict[TopicIdPartition, None] = {}
-        # The requests that are not answered: a poll, and perhaps one that overtakes it. By number.
+        # The requests without an answer, by number: a poll, and perhaps one that overtakes it.
         self._unanswered: dict[int, SessionRequest] = {}
-        # The answers that were not taken yet, because the appends of the one before have not ended, and how many have not.
+        # The answers that wait for the appends of the answer before them, and how many of these appends are under way.
         self._answers: deque[tuple[SessionRequest, FetchResponse | ChannelError]] = deque()
         self._appends_left = 0
-        # Completes when there is nothing to fetch, with "", or when the leader does not answer, with the reason. None while
-        # `run` itself is at work.
+        # What `run` waits for. The result is "" if there is nothing to fetch, otherwise the reason why the leader has not
+        # answered. None while `run` itself is at work.
         self._rounds_end: asyncio.Future[str] | None = None
         self._cancel_overtaking: Callable[[], None] | None = None
-        # The troubled partitions, each with what has to be done, and whether a task does it (rule 8).
-        self._troubled: deque[tuple[_Followed, Callable[[], Awaitable[None]]]] = deque()
-        self._is_mending = False
+        # The truncations that wait for their turn, and whether a task carries them out (rule 8).
+        self._truncations: deque[tuple[_Followed, Callable[[], Awaitable[None]]]] = deque()
+        self._runs_truncations = False
         self._is_stopped = False
         # Whether the directory is suspected (rule 9).
         self._is_halted = False
@@ -154,7 +154,7 @@ class ReplicaFetcher:
                 self._partition_changed(partition.key)
             return
         self._followed[partition.key] = _Followed(partition, partition.replica.leader_epoch)
-        # What the session asks for in this partition belongs to the former epoch.
+        # What the session asks for in this partition belongs to the previous leader epoch.
         self._session.forget(partition.key)
         self._delayed.pop(partition.key, None)
         # An append begun by a previous fetcher may end while this fetcher polls. The partition is not ready until that
@@ -296,15 +296,17 @@ class ReplicaFetcher:
             followed = self._followed.get(key)
             self._throttled.pop(key, None)
             self._delayed.pop(key, None)
-            if followed is not None:
-                if followed.partition.replica.is_follower_throttled:
-                    self._throttled[key] = None
-                if followed.not_before_ns > now_ns:
-                    self._delayed[key] = None
-            if followed is not None and self._outruns_syncs(followed):
+            if followed is None:
+                self._session.forget(key)
+                continue
+            if followed.partition.replica.is_follower_throttled:
+                self._throttled[key] = None
+            if followed.not_before_ns > now_ns:
+                self._delayed[key] = None
+            if self._outruns_syncs(followed):
                 self._await_syncs(followed)
                 self._session.forget(key)
-            elif followed is not None and self._is_ready(followed, now_ns):
+            elif self._is_ready(followed, now_ns):
                 self._session.ask(key, self._wanted(followed, bytes_max=self._bytes_max(followed, now_ns)))
                 added += is_new
             else:
@@ -317,7 +319,7 @@ class ReplicaFetcher:
             followed.not_before_ns <= now_ns
             and not (partition.replica.is_paced and self._quota.allowed_bytes(now_ns) == 0)
             and not followed.is_appending
-            and not followed.is_troubled
+            and not followed.is_truncating
             and not partition.is_restructuring
             and partition.log.written_offset == partition.log.log_end_offset
         )
@@ -440,7 +442,7 @@ class ReplicaFetcher:
         return (
             wanted is not None
             and wanted.fetch_offset == followed.partition.log.log_end_offset
-            and not followed.is_troubled
+            and not followed.is_truncating
             and self._is_current(followed)
         )
 
@@ -456,15 +458,15 @@ class ReplicaFetcher:
 
     def _process_one(self, followed: _Followed, data: PartitionData) -> None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._mend(followed, lambda: self._start_where_the_leader_can(followed))
+            self._truncate_aside(followed, lambda: self._handle_out_of_range(followed))
         elif data.error_code != ErrorCode.NONE:
             self._back_off(followed, error_name(data.error_code))
         elif data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
-            self._mend(followed, lambda: self._truncate_to_divergence(followed, data))
+            self._truncate_aside(followed, lambda: self._truncate_to_divergence(followed, data))
         else:
             batches, view = _intact_batches(data.records)
             if batches and followed.partition.log.starts_within(batches[0][0]):
-                self._mend(followed, lambda: self._restart_with(followed, data, batches, view))
+                self._truncate_aside(followed, lambda: self._restart_with(followed, data, batches, view))
             else:
                 self._append(followed, data, batches, view)
                 # Not before: a damaged batch comes with every answer, and each one may be of a megabyte.
@@ -514,27 +516,27 @@ class ReplicaFetcher:
 
     # --- truncation ----------------------------------------------------------------------------------------------
 
-    def _mend(self, followed: _Followed, mend: Callable[[], Awaitable[None]]) -> None:
-        """Leaves the partition out of the fetches until it is mended (rule 8)."""
-        followed.is_troubled = True
-        self._troubled.append((followed, mend))
-        if not self._is_mending:
-            self._is_mending = True
-            self._task_group.create_task(self._mend_all())
+    def _truncate_aside(self, followed: _Followed, truncate: Callable[[], Awaitable[None]]) -> None:
+        """Leaves the partition out of the fetches until `truncate` has ended (rule 8)."""
+        followed.is_truncating = True
+        self._truncations.append((followed, truncate))
+        if not self._runs_truncations:
+            self._runs_truncations = True
+            self._task_group.create_task(self._run_truncations())
 
-    async def _mend_all(self) -> None:
-        while self._troubled:
-            followed, mend = self._troubled.popleft()
+    async def _run_truncations(self) -> None:
+        while self._truncations:
+            followed, truncate = self._truncations.popleft()
             if self._is_current(followed):
                 try:
-                    await mend()
+                    await truncate()
                 except (LogDirError, LogClosed, BatchError, UnexpectedOffset) as error:
                     # If the directory failed, the failure channel removes its partitions.
                     self._back_off(followed, str(error))
-            followed.is_troubled = False
+            followed.is_truncating = False
             if self._followed.get(followed.partition.key) is followed:
                 self._partition_changed(followed.partition.key)
-        self._is_mending = False
+        self._runs_truncations = False
 
     async def _truncate_to_divergence(self, followed: _Followed, data: PartitionData) -> None:
         epoch, end_offset = LeaderEpoch(data.diverging_epoch.epoch), Offset(data.diverging_epoch.end_offset)
@@ -554,7 +556,7 @@ class ReplicaFetcher:
         if self._is_current(followed):
             self._append(followed, data, batches, view)
 
-    async def _start_where_the_leader_can(self, followed: _Followed) -> None:
+    async def _handle_out_of_range(self, followed: _Followed) -> None:
         """Handles an offset that the leader does not have: the leader's log ends before it or starts after it."""
         partition = followed.partition
         leader_end = await self._leader.list_offset(partition, LATEST)
