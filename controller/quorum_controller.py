@@ -56,6 +56,7 @@ from controller.core.settings import ControllerSettings
 from controller.core.transactions import RECORDS_PER_BATCH_MAX, plan_append
 from controller.core.turn import EarlyAnswer, Operation, Request, Response, Turn
 from controller.core.unfencing import AwaitedReplicas
+from controller.event_log import EventLog
 from controller.event_queue import EventQueue, loop_turn
 from controller.metadata_feed import MetadataFeed
 
@@ -65,8 +66,6 @@ LEADERLESS_SWEEP_INTERVAL_NS = 1_000 * NS_PER_MS
 # How many records of an operation are replayed, encoded and scheduled before the event loop may run other tasks. The removal
 # of a topic counts as one record for each of its partitions.
 RECORDS_PER_SLICE = 1_000
-# How many events are logged before the event loop may run other tasks.
-EVENTS_PER_SLICE = 100
 
 
 class MetadataLogDriver(Protocol):
@@ -184,9 +183,7 @@ class QuorumController:
         self._own_registration: ControllerRegistrationRequest | None = None
         # Whether an operation that registers this node is queued or waits for its commit.
         self._is_registering = False
-        # The events that are still to be logged, of operations with very many: with their fields, in order.
-        self._unlogged: deque[tuple[str, Mapping[str, Any]]] = deque()
-        self._has_unlogged = asyncio.Event()
+        self._event_log = EventLog(env)
         # Counts the changes to the state. Rises by one per replayed record on the active controller (NoOp records left out),
         # and by one per committed batch on a standby. Only compared for equality.
         self.change_count = 0
@@ -305,7 +302,7 @@ class QuorumController:
         finally:
             self._under_way = None
             self._excuse_long_operation(term, begun_ns)
-        self._log_events([event for event in result.events if not event.is_about_commit], begun_ns)
+        self._event_log.log([event for event in result.events if not event.is_about_commit], begun_ns)
         about_commit = [event for event in result.events if event.is_about_commit]
         self._park(_Parked(offset, answer, result.response, about_commit, begun_ns))
 
@@ -440,31 +437,9 @@ class QuorumController:
         self._maybe_register()
 
     def _answer(self, parked: "_Parked") -> None:
-        self._log_events(parked.events, parked.begun_ns)
+        self._event_log.log(parked.events, parked.begun_ns)
         if not parked.answer.done():
             parked.answer.set_result(parked.response)
-
-    def _log_events(self, events: Sequence[ControllerEvent], begun_ns: int) -> None:
-        elapsed_ms = round((self._env.now_ns() - begun_ns) / NS_PER_MS, 3)
-        for event in events:
-            fields = {**event.fields, "elapsed_ms": elapsed_ms} if event.is_about_commit else event.fields
-            self._unlogged.append((event.name, fields))
-        self._log_slice()
-        if self._unlogged:
-            self._has_unlogged.set()
-
-    def _log_slice(self) -> None:
-        for _ in range(min(len(self._unlogged), EVENTS_PER_SLICE)):
-            name, fields = self._unlogged.popleft()
-            self._env.log.info(name, **fields)
-
-    async def _log_unlogged(self) -> None:
-        while True:
-            await self._has_unlogged.wait()
-            while self._unlogged:
-                self._log_slice()
-                await loop_turn()
-            self._has_unlogged.clear()
 
     def _fatal(self, event: str, **fields: Any) -> NoReturn:
         self._env.log.critical(event, **fields)
@@ -567,7 +542,7 @@ class QuorumController:
         """Registers with the driver and starts the queue and the timers. All tasks belong to `task_group`."""
         self._driver.register(self._feed)
         task_group.create_task(self._queue.run(), name="controller-events")
-        task_group.create_task(self._log_unlogged(), name="controller-log")
+        task_group.create_task(self._event_log.run(), name="controller-log")
         task_group.create_task(self._keep_looking_at_clock(), name="controller-presence")
         task_group.create_task(self._expire_sessions(), name="controller-sessions")
         task_group.create_task(self._sweep_leaderless(), name="controller-leaderless")

@@ -30,7 +30,7 @@ from common.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from common.records.batch import split_batches
 from common.records.record import encode_values_batch
 from common.storage.meta_properties import parse_meta_properties
-from controller.quorum_controller import QuorumController
+from controller.event_log import EventLog
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedClient, SimulatedCluster, run
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld, SimulationFailed
 from tools.kafka.storage import format_directories
@@ -522,7 +522,7 @@ def test_a_broker_without_its_metadata_log_begins_with_a_snapshot() -> None:
         (LogDirectories, "step"),
         (BrokerLifecycle, "step"),
         (DirectoryAssignments, "handle_answer"),
-        (QuorumController, "_log_events"),
+        (EventLog, "log"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

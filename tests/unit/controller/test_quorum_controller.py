@@ -31,7 +31,7 @@ from common.records.metadata_records import (
     ZkMigrationRecord,
 )
 from common.time_units import NS_PER_S
-from controller import quorum_controller
+from controller import event_log, quorum_controller
 from controller.core import preferred
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.heartbeat import answer_between_slices, handle_broker_heartbeat
@@ -438,7 +438,7 @@ def test_a_large_change_is_appended_in_slices_of_one_transaction(monkeypatch: py
 def test_the_events_of_a_large_change_are_logged_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of topics are thousands of lines. When the response is sent, one slice of them is logged; the others follow
     in their order, and the event of the next operation after them."""
-    monkeypatch.setattr(quorum_controller, "EVENTS_PER_SLICE", 10)
+    monkeypatch.setattr(event_log, "EVENTS_PER_SLICE", 10)
     driver = FakeDriver(FEATURES)
 
     def announce(_turn: Turn, names: Sequence[str]) -> ControllerResult[None]:
