@@ -12,7 +12,6 @@ Counterpart of Kafka's AdminClient, with the calls of KIP-113. Use it with `asyn
 """
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -23,19 +22,18 @@ from admin.config import AdminConfig, parse_bootstrap_servers
 from admin.errors import (
     LEADER_CHANGED,
     AdminError,
-    AttemptFailed,
     InvalidArgument,
     RequestFailed,
-    TimedOut,
     UnsupportedRequest,
     check,
     failure,
 )
 from admin.group_calls import GroupCalls
 from admin.known_nodes import Destination, Role
+from admin.partition_leaders import PartitionLeaders, SendToLeader
 from admin.partitions import TopicPartition, TopicPartitionReplica
 from admin.request_sender import ErrorOf, RequestSender, closed, no_error
-from admin.results import Results
+from admin.results import Results, grouped
 from common.environment.interface import Environment
 from common.environment.real import RealEnvironment
 from common.ids import Uuid
@@ -72,10 +70,6 @@ from common.protocol.schema import Struct
 from common.time_units import NS_PER_MS
 
 Work = Callable[[], Coroutine[Any, Any, None]]
-# Sends a request to the leader of some partitions, once.
-SendToLeader = Callable[[str, Struct], Coroutine[Any, Any, Any]]
-# Asks the leader of these partitions. The results of partitions that it does not lead stay pending.
-AskLeader = Callable[[list[TopicPartition], SendToLeader], Coroutine[Any, Any, None]]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -344,9 +338,12 @@ class AdminClient:
                     found = offsets.listed_offset(each.offset, each.timestamp)
                     _settle_unless_moved(results, partition, each.error_code, found)
 
-        for leader, asked in _grouped(results, lambda each: leaders[each]).items():
+        at_leaders = self._partition_leaders()
+        for leader, asked in grouped(results, lambda each: leaders[each]).items():
             known = dict.fromkeys(asked, leader)
-            self._start("listOffsets", results, asked, partial(self._at_leaders, results, known, list_, timeout_ms))
+            self._start(
+                "listOffsets", results, asked, partial(at_leaders.ask, results, known, list_, self._timeout_ms(timeout_ms))
+            )
         return results
 
     # --- reassignments and elections -----------------------------------------------------------------------------
@@ -434,83 +431,15 @@ class AdminClient:
                     _settle_unless_moved(results, partition, each.error_code, each.low_watermark)
 
         async def delete() -> None:
-            leader_of = await self._leaders_of(results, list(offsets), timeout_ms)
+            leaders = self._partition_leaders()
+            leader_of = await leaders.find(results, list(offsets), self._timeout_ms(timeout_ms))
             async with asyncio.TaskGroup() as group:
-                for leader, asked in _grouped(leader_of, leader_of.get).items():
+                for leader, asked in grouped(leader_of, leader_of.get).items():
                     known = dict.fromkeys(asked, leader)
-                    group.create_task(self._at_leaders(results, known, delete_on, timeout_ms))
+                    group.create_task(leaders.ask(results, known, delete_on, self._timeout_ms(timeout_ms)))
 
         self._start("deleteRecords", results, results, delete)
         return results
-
-    # --- leaders -------------------------------------------------------------------------------------------------
-    async def _at_leaders(
-        self,
-        results: Results[TopicPartition, Any],
-        leader_of: Mapping[TopicPartition, int | None],
-        ask: AskLeader,
-        timeout_ms: int | None,
-    ) -> None:
-        """Asks the leaders about their partitions. If a leader does not answer, or leads a partition no longer, or there is
-        none, finds the new one and asks it, until the timeout. Counterpart of Kafka's PartitionLeaderStrategy."""
-        env, sender = self._open()
-        deadline_ns = env.now_ns() + self._timeout_ms(timeout_ms) * NS_PER_MS
-        for round_number in itertools.count():
-            async with asyncio.TaskGroup() as group:
-                for leader, asked in _grouped(leader_of, leader_of.__getitem__).items():
-                    if leader is not None:
-                        group.create_task(self._at_leader(results, leader, asked, ask, deadline_ns))
-            moved = results.pending(leader_of)
-            if not moved:
-                return
-            await sender.pause(round_number)
-            left_ms = (deadline_ns - env.now_ns()) // NS_PER_MS
-            if left_ms <= 0:
-                for partition in moved:
-                    results.fail([partition], TimedOut(f"Timed out waiting for the leader of {partition}"))
-                return
-            leader_of = await self._leaders_of(results, moved, left_ms)
-
-    async def _at_leader(
-        self,
-        results: Results[TopicPartition, Any],
-        leader: int,
-        asked: list[TopicPartition],
-        ask: AskLeader,
-        deadline_ns: int,
-    ) -> None:
-        _, sender = self._open()
-
-        async def send(name: str, request: Struct) -> Any:
-            return await sender.send(request, leader, name=name, deadline_ns=deadline_ns, is_single_attempt=True)
-
-        try:
-            await ask(asked, send)
-        except AttemptFailed:
-            # The results stay pending.
-            return
-        except AdminError as error:
-            results.fail(asked, error)
-
-    async def _leaders_of(
-        self, results: Results[TopicPartition, Any], partitions: list[TopicPartition], timeout_ms: int | None
-    ) -> dict[TopicPartition, int | None]:
-        """Returns the leader of each partition, None if there is none now. Fails the results of those that do not exist."""
-        described = self.describe_topics({partition.topic for partition in partitions}, timeout_ms=timeout_ms)
-        found: list[topics.TopicDescription] = []
-        for name, asked in _grouped(partitions, lambda each: each.topic).items():
-            try:
-                found.append(await described[name])
-            except AdminError as error:
-                results.fail(asked, error)
-        known = topics.leaders_of(found)
-        leader_of: dict[TopicPartition, int | None] = {}
-        for partition in results.pending(partitions):
-            if partition in known:
-                leader_of[partition] = known[partition]
-            else:
-                results.fail([partition], failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        return leader_of
 
     # --- configurations ------------------------------------------------------------------------------------------
     async def list_config_resources(
@@ -551,7 +480,7 @@ class AdminClient:
                     entries = configs.config_entries(result)
                     _settle(results, resource, result.error_code, result.error_message, entries)
 
-        for destination, asked in _grouped(results, lambda each: _destination(each.broker_id)).items():
+        for destination, asked in grouped(results, lambda each: _destination(each.broker_id)).items():
             self._start("describeConfigs", results, asked, partial(describe, destination, asked))
         return results
 
@@ -585,7 +514,7 @@ class AdminClient:
         def destination_of(resource: configs.ConfigResource) -> Destination:
             return Role.CONTROLLER if self.endpoint_type is EndpointType.CONTROLLER else _destination(resource.broker_id)
 
-        for destination, asked in _grouped(results, destination_of).items():
+        for destination, asked in grouped(results, destination_of).items():
             self._start("incrementalAlterConfigs", results, asked, partial(alter, destination, asked))
         return results
 
@@ -626,7 +555,7 @@ class AdminClient:
                 else:
                     results.complete(replica, info)
 
-        for broker_id, asked in _grouped(results, lambda each: each.broker_id).items():
+        for broker_id, asked in grouped(results, lambda each: each.broker_id).items():
             self._start("describeReplicaLogDirs", results, asked, partial(describe, broker_id, asked))
         return results
 
@@ -648,7 +577,7 @@ class AdminClient:
             for replica, code in log_dirs.alter_errors(response, broker_id).items():
                 _settle(results, replica, code, None, None)
 
-        for broker_id, asked in _grouped(results, lambda each: each.broker_id).items():
+        for broker_id, asked in grouped(results, lambda each: each.broker_id).items():
             self._start("alterReplicaLogDirs", results, asked, partial(alter, broker_id, asked))
         return results
 
@@ -677,6 +606,9 @@ class AdminClient:
         if self._env is None or self._sender is None:
             raise RuntimeError("an AdminClient can be used inside its `async with` block only")
         return self._env, self._sender
+
+    def _partition_leaders(self) -> PartitionLeaders:
+        return PartitionLeaders(*self._open(), lambda names, timeout_ms: self.describe_topics(names, timeout_ms=timeout_ms))
 
     def _timeout_ms(self, timeout_ms: int | None) -> int:
         return self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
@@ -718,13 +650,6 @@ def _settle(results: Results[Key, Value], key: Key, code: int, message: str | No
         results.complete(key, value)
     else:
         results.fail([key], failure(code, message))
-
-
-def _grouped(keys: Iterable[Key], group_of: Callable[[Key], Any]) -> dict[Any, list[Key]]:
-    groups: dict[Any, list[Key]] = {}
-    for key in keys:
-        groups.setdefault(group_of(key), []).append(key)
-    return groups
 
 
 def _destination(broker_id: int | None) -> Destination:

@@ -6,13 +6,14 @@ error of a future that is never awaited is not logged, so a program may await on
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from admin.errors import AdminError
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+Group = TypeVar("Group", bound=Hashable)
 
 
 class Results(Mapping[Key, "asyncio.Future[Value]"]):
@@ -53,3 +54,11 @@ class Results(Mapping[Key, "asyncio.Future[Value]"]):
 
     def pending(self, keys: Iterable[Key]) -> list[Key]:
         return [key for key in keys if not self._futures[key].done()]
+
+
+def grouped(keys: Iterable[Key], group_of: Callable[[Key], Group]) -> dict[Group, list[Key]]:
+    """Returns the keys of each group, in their order."""
+    groups: dict[Group, list[Key]] = {}
+    for key in keys:
+        groups.setdefault(group_of(key), []).append(key)
+    return groups
