@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from broker.core.fetch_session_cache import FINAL_EPOCH
 from broker.core.partition_replica import SessionClock
 from broker.core.replica_selector import ReplicaSelector, preferred_read_replica
 from broker.hosting.client_reads import DirectorySuspected
@@ -349,8 +350,13 @@ class Fetch:
             log_start_offset=Offset(wanted.log_start_offset),
             broker_epoch=self._replica_epoch,
             clock=self._clock,
-            is_halted=wanted.partition_max_bytes == 0,
+            is_halted=self._is_halt_notice(wanted),
         )
+
+    def _is_halt_notice(self, wanted: FetchPartition) -> bool:
+        """Whether a follower says that its disk may hang (`broker/hosting/halt_notices.py`). In a session, 0 bytes are the
+        follower's replica.fetch.max.bytes."""
+        return self.is_follower and self._request.session_epoch == FINAL_EPOCH and wanted.partition_max_bytes == 0
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -376,8 +382,7 @@ class Fetch:
             upper_offset = partition.readable_end(self._isolation)
             if item.wanted.fetch_offset >= upper_offset:
                 continue
-            is_halted = self.is_follower and item.wanted.partition_max_bytes == 0
-            if is_halted or partition.directory_id in self._replicas.suspected:
+            if self._is_halt_notice(item.wanted) or partition.directory_id in self._replicas.suspected:
                 # Reading from a disk that hangs would hold up the records of all others.
                 item.is_left_out = True
                 continue

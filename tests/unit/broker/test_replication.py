@@ -195,6 +195,21 @@ def test_a_follower_adds_many_partitions_a_few_at_a_time(monkeypatch: pytest.Mon
     run(scenario)
 
 
+def test_a_follower_may_ask_for_0_bytes_of_each_partition() -> None:
+    """With replica.fetch.max.bytes=0 a follower gets a single batch at a time. The leader does not take that for the notice
+    of a disk that hangs."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], [1, 2])
+        await cluster.started(1)
+        for index in (0, 1, 0):
+            assert (await cluster.produce(1, "v", index=index)).error_code == ErrorCode.NONE
+
+    run(scenario, replica_fetch_max_bytes="0")
+
+
 def test_many_batches_are_equal_on_all_replicas() -> None:
     """After forty produce requests at the same time, all replicas have the same bytes."""
 
