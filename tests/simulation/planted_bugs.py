@@ -40,6 +40,7 @@ from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
 from broker.requests import fetched_partitions, metadata, produce
 from broker.requests.groups import GroupRequests
+from broker.requests.write_txn_markers import WriteTxnMarkersRequests
 from common.configuration import description
 from common.environment import disk_errors
 from common.log_dirs import probe
@@ -175,6 +176,11 @@ _DISKS = (
             "return self.partition.directory_id in self._suspected or self.partition.replica.is_held_up",
             "return False",
         ),
+    ),
+    _bug(
+        "transaction markers wait for a silent disk",
+        "The coordinator must not forget the transaction before they are written.",
+        Edit(WriteTxnMarkersRequests._directory_suspected, "for request in [*self._waiting]:", "for request in ():"),
     ),
     _bug(
         "a follower with a silent disk never goes on",

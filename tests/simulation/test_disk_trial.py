@@ -4,18 +4,19 @@ import asyncio
 
 import pytest
 
+from common.protocol.messages.find_coordinator import FindCoordinatorRequest
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.disk_trial import HANG_SECONDS, DiskTrial
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.faults import Fault, Lab
-from tests.simulation.group_member import find_coordinator
 from tests.simulation.history import History
 from tests.simulation.planted_bugs import PLANTED_BUGS
 from tests.simulation.violations import InvariantViolated
 from tests.simulation.workload import WorkloadClient
 
 PARTITIONS = 18
+PARTITIONS_OF_COORDINATORS = {"offsets.topic.num.partitions": "9", "transaction.state.log.num.partitions": "9"}
 HANG = Fault(at_ns=0, kind="disk hangs", node=1, disk="d1", duration_ns=round(HANG_SECONDS * NS_PER_S))
 
 
@@ -25,11 +26,12 @@ HANG = Fault(at_ns=0, kind="disk hangs", node=1, disk="d1", duration_ns=round(HA
     ("bug_name", "waits"),
     [
         (None, ""),
-        ("nobody suspects a silent disk", "produce|fetch|commit"),
-        ("what waits for a silent disk is not answered", "produce"),
-        ("a follower keeps its silent disk to itself", "produce|commit"),
-        ("what waits for a follower with a silent disk is not answered", "produce|commit"),
-        ("what waits for a coordinator's silent disk is not answered", "commit"),
+        ("nobody suspects a silent disk", "produce|fetch|commit|transact"),
+        ("what waits for a silent disk is not answered", "produce|transact"),
+        ("a follower keeps its silent disk to itself", "produce|commit|transact"),
+        ("what waits for a follower with a silent disk is not answered", "produce|commit|transact"),
+        ("what waits for a coordinator's silent disk is not answered", "commit|transact"),
+        ("transaction markers wait for a silent disk", "transact"),
         ("a fetch waits for a silent disk", "fetch"),
     ],
 )
@@ -40,15 +42,16 @@ def test_a_client_that_waits_for_a_hung_disk_is_found_out(
 
     async def scenario(world: SimulatedWorld) -> None:
         world.answers_cached_reads = answers_cached_reads
-        cluster = SimulatedCluster(world, brokers=3, disks=3, overrides={"offsets.topic.num.partitions": "9"})
+        cluster = SimulatedCluster(world, brokers=3, disks=3, overrides=PARTITIONS_OF_COORDINATORS)
         await cluster.start()
         history = History()
         async with asyncio.TaskGroup() as group:
             admin = WorkloadClient(cluster, history, "client-admin", group)
             await admin.create_topic("t", partitions=PARTITIONS)
             await cluster.until_in_sync("t")
-            await find_coordinator(admin, "g")
-            await cluster.until_in_sync("__consumer_offsets")
+            for key_type, topic in enumerate(("__consumer_offsets", "__transaction_state")):
+                await admin.send(1, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["any"]))
+                await cluster.until_in_sync(topic)
             admin.close()
         await DiskTrial(cluster, Lab(cluster), history, "t").run(HANG)
         await cluster.until_in_sync("t")

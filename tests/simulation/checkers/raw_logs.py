@@ -81,8 +81,10 @@ class RawLog:
         return self.batches[-1].last_offset + 1 if self.batches else self.first_offset
 
     def records(self) -> Iterator[tuple[int, bytes | None]]:
+        """Yields the offsets and values of what producers wrote."""
         for batch in self.batches:
-            yield from batch.records
+            if not batch.is_control:
+                yield from batch.records
 
 
 @dataclass(slots=True)
