@@ -143,7 +143,7 @@ class CoordinatorPartition(Generic[S]):
             self._open.give_up_waiting()
 
     def _is_held_up(self) -> bool:
-        return self.partition.directory_id in self._suspected or self.partition.replica.is_held_up
+        return self.partition.waits_for_any(self._suspected) or self.partition.replica.is_held_up
 
     def close(self, error: ErrorCode) -> None:
         """Ends the work: this broker no longer leads the partition. Everything that waits is refused with `error`."""

@@ -60,7 +60,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _directory_suspected(self, directory_id: DirectoryId) -> None:
         for each in self._partitions.values():
-            if each.partition.directory_id == directory_id:
+            if each.partition.waits_for_any((directory_id,)):
                 each.look_for_hung_directories()
 
     def role_changed(self, partition: Partition) -> None:

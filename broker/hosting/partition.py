@@ -13,7 +13,7 @@ the effects: it completes waiting requests and sends ISR proposals to the contro
    back. When the swap ends, successfully or not, they are carried out in the order of their arrival.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -258,6 +258,12 @@ class Partition:
             self._held_appends.append(append)
         else:
             append()
+
+    def waits_for_any(self, directories: Container[DirectoryId]) -> bool:
+        """Whether an append has to wait for one of these directories: the one of the log or, during a swap, of the copy."""
+        return self.directory_id in directories or (
+            self.is_swapping and self.future is not None and self.future.directory_id in directories
+        )
 
     def _note_fetch_changed(self) -> None:
         if self.on_fetch_changed is not None:

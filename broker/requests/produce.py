@@ -15,8 +15,9 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
    12 on, has added the partition to it (KIP-890).
 6. A batch of an idempotent producer that comes after a refused one is refused with the same error (`RefusedSequences`).
 7. While a directory is suspected of hanging (`common/log_dirs/directory_suspicion.py`), nothing waits for it: what already
-   does is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused. With
-   acks=all, the same is true while a follower in the ISR has such a directory (`PartitionReplica.is_held_up`).
+   does is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused. What is
+   held back while a partition changes its directory waits for both directories. With acks=all, the same is true while a
+   follower in the ISR has such a directory (`PartitionReplica.is_held_up`).
 8. A request counts as memory of the directories that it waits for. A directory with too much of it takes no further batches
    (`common/net/request_memory.py`, rule 6), so requests for a slow disk leave memory for those of the others.
 """
@@ -362,7 +363,7 @@ class _Produce:
         if error is not ErrorCode.NONE:
             raise Refused(error)
         directory_id = partition.directory_id
-        if directory_id in self._shared.replicas.suspected:
+        if partition.waits_for_any(self._shared.replicas.suspected):
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "the directory of this replica finishes nothing")
         if directory_id not in self._waits and not self._memory.has_room_for(directory_id):
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "too many records wait for the directory of this replica")
@@ -498,12 +499,12 @@ class _Produce:
 
     def give_up_on(self, directory_id: DirectoryId) -> None:
         """Answers what waits for this directory (rule 7). The memory still counts as the directory's."""
+        for append in [*self._appends]:
+            if append.wait is not None and append.partition.waits_for_any((directory_id,)):
+                self._finish(append, ErrorCode.REQUEST_TIMED_OUT)
         wait = self._waits.get(directory_id)
-        if wait is None:
-            return
-        for append in [append for append in self._appends if append.wait is wait]:
-            self._finish(append, ErrorCode.REQUEST_TIMED_OUT)
-        wait.give_up()
+        if wait is not None:
+            wait.give_up()
 
     def _settle_memory(self) -> None:
         if not self._unwritten and (self._unanswered or self._is_kept):

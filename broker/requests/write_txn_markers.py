@@ -129,7 +129,7 @@ class _WriteTxnMarkers:
         partition = self._replicas.find_named(topic, index)
         if isinstance(partition, ErrorCode):
             on_done(partition)
-        elif partition.directory_id in self._replicas.suspected:
+        elif partition.waits_for_any(self._replicas.suspected):
             on_done(ErrorCode.KAFKA_STORAGE_ERROR)
         elif (error := _error_of(partition)) is not ErrorCode.NONE:
             on_done(error)
@@ -174,7 +174,7 @@ class _WriteTxnMarkers:
     def give_up_on(self, directory_id: DirectoryId) -> None:
         """Answers what waits for this directory (rule 4)."""
         for number, partition in list(self._unwritten.items()):
-            if partition.directory_id == directory_id:
+            if partition.waits_for_any((directory_id,)):
                 self._finish(number, ErrorCode.REQUEST_TIMED_OUT)
 
     def _time_out(self) -> None:

@@ -173,7 +173,7 @@ _DISKS = (
         "A coordinator has a timeout of its own.",
         Edit(
             CoordinatorPartition._is_held_up,
-            "return self.partition.directory_id in self._suspected or self.partition.replica.is_held_up",
+            "return self.partition.waits_for_any(self._suspected) or self.partition.replica.is_held_up",
             "return False",
         ),
     ),
@@ -1046,6 +1046,11 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         "a copy is served although its move was undone",
         "It has the partition's name.",
         Edit(future_at_start.may_be_outdated, "return named", "return False and named"),
+    ),
+    _bug(
+        "what is held back by a swap waits for its target",
+        "The partition is in its old directory until the swap has ended.",
+        Edit(Partition.waits_for_any, "self.is_swapping and", "False and"),
     ),
     _bug(
         "a downgrade leaves its directories lost",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from common.metadata.snapshot import UnwritableMetadata
-from tests.simulation import test_checkers_groups, test_cordons, test_move_double_faults, test_rules
+from tests.simulation import test_checkers_groups, test_cordons, test_hung_moves, test_move_double_faults, test_rules
 from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_process_trouble, test_slow_disks
 from tests.unit.broker.coordinator import test_marker_sender
@@ -104,6 +104,10 @@ def undone_move(_: pytest.MonkeyPatch) -> None:
     )
 
 
+def hung_move(_: pytest.MonkeyPatch) -> None:
+    test_hung_moves.test_a_producer_does_not_wait_for_the_hung_target_of_a_move()
+
+
 def refused_marker(_: pytest.MonkeyPatch) -> None:
     test_marker_sender.test_what_may_pass_is_repeated_until_it_has()
 
@@ -130,6 +134,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a listener gets all that was fetched in one step": observers,
     "retry after a failed fsync": failed_fsync,
     "a marker that a leader refused is not sent again": refused_marker,
+    "what is held back by a swap waits for its target": hung_move,
     "an epoch that the leader does not know is no divergence": unknown_epoch,
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,
