@@ -1,7 +1,7 @@
 """Breaks one disk of a settled cluster for a while, and checks that clients wait only for what needs this disk (I31).
 
 Shell of the tests. A producer and a consumer use one connection to each broker for all partitions of a topic, like every
-Kafka client. Answers leave in the order of the requests, so whatever waits for the broken disk holds up everything behind
+Kafka client. Answers leave in the order of the requests, so a request that waits for the broken disk holds up all behind
 it. The producer writes with acks=all to every partition, whether the broken disk has its leader, a follower, or no replica.
 The consumer reads what it has read before, so that its fetches need the disks. If the cluster has `__consumer_offsets`, a
 third client commits offsets for one group in each of its partitions, and if it has `__transaction_state`, a fourth one
