@@ -25,6 +25,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     """Runs the node and exits the process."""
     arguments = command_line().parse_args(argv)
     try:
+        log_format = _log_format()
         file = read_properties(arguments.config)
         overriding = overrides(arguments.override, "--override")
         properties = file.values | overriding
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except ToolError as error:
         print(error, file=sys.stderr)
         sys.exit(1)
-    configure_logging(log_format=os.environ.get("LOG_FORMAT"))
+    configure_logging(log_format=log_format)
 
     async def run(env: RealEnvironment, signals: ShutdownSignals) -> int:
         status = 0
@@ -59,6 +60,14 @@ def command_line() -> ToolParser:
         "--override", action="append", default=[], metavar="KEY=VALUE", help="overrides the file and KAFKA_* variables"
     )
     return parser
+
+
+def _log_format() -> str | None:
+    """Raises ToolError."""
+    log_format = os.environ.get("LOG_FORMAT") or None
+    if log_format not in (None, "json", "console"):
+        raise ToolError(f"LOG_FORMAT={log_format} is neither json nor console")
+    return log_format
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
