@@ -7,25 +7,21 @@ skip or repeat a number.
 """
 
 import shutil
-import signal
 import struct
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from tests.blocking_admin import BlockingAdmin
-from tests.integration.cluster import need_loop_disks, until
-from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, NoJars, download, find_java, logging_option
-from tests.interop.our_tools import ROOT
+from tests.integration.cluster import until
+from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, logging_option
+from tests.interop.java_programs import JavaProgram, need_jars
+from tests.interop.loop_cluster import disk_with_a_leader, loop_cluster
 from tests.interop.topics import create_topic
 from tools.lab.disk_lab import kill_disk
-from tools.lab.local_cluster import LocalCluster
 
 POM, SOURCE = Path(__file__).with_name("streams_pom.xml"), Path(__file__).with_name("WordCount.java")
+JARS = "kafka-streams-4.4.0"
 LINES, COUNTS, PARTITIONS = "lines", "counts", 4
 # Where Kafka Streams keeps what is counted so far.
 CHANGELOG = f"count-{LINES}-counts-changelog"
@@ -36,65 +32,15 @@ VICTIM = 2
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(DOWNLOAD_SECONDS_MAX + 2 * STORY_SECONDS)]
 
 
-class Instance:
-    """One instance of the application. It finds its local state again when it is started once more."""
-
-    def __init__(self, command: list[str], log: Path) -> None:
-        self._command = command
-        self._log = log
-        self._position = 0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log.open("ab") as output:
-            self._position = output.tell()
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-
-    def until_running(self) -> None:
-        """Waits until the instance has its first tasks."""
-
-        def look() -> bool:
-            output = self._log.read_text(errors="replace")[self._position :]
-            assert self._process is not None
-            assert self._process.poll() is None, output[-3000:]
-            return "STATE RUNNING" in output
-
-        until(look, "the application runs", seconds=STORY_SECONDS)
-
-
 @pytest.fixture
 def word_count(tmp_path: Path) -> list[str]:
     """The command of the application, without its arguments."""
-    try:
-        java, jars = find_java(), download(POM, ROOT / "build" / "kafka-streams-4.4.0")
-    except NoJars as error:
-        pytest.skip(f"NOTHING WAS TESTED WITH KAFKA STREAMS: {error}")
+    java, jars = need_jars(POM, JARS)
     if shutil.which("javac") is None:
         pytest.skip("NOTHING WAS TESTED WITH KAFKA STREAMS: javac is missing (Debian: apt install openjdk-17-jdk-headless)")
     # An instance that is killed leaves a library there.
     temporary = f"-Djava.io.tmpdir={tmp_path}"
     return [java, "-Xmx256m", temporary, logging_option(tmp_path), "-cp", f"{jars}/*", str(SOURCE)]
-
-
-@contextmanager
-def loop_cluster(folder: Path) -> Iterator[LocalCluster]:
-    need_loop_disks(folder)
-    made = LocalCluster.create(folder / "cluster", brokers=3, disks=2, loop=True)
-    try:
-        made.start()
-        with BlockingAdmin(made.bootstrap) as admin:
-            admin.wait_until_known(range(1, 4))
-        yield made
-    finally:
-        made.kill()
-        made.delete()
 
 
 def write(bootstrap: str, numbers: range) -> None:
@@ -146,38 +92,26 @@ def until_all_counted(bootstrap: str, lines: int) -> dict[str, list[int]]:
     return until(look, f"{lines} lines are counted", seconds=STORY_SECONDS)
 
 
-def disk_of_a_changelog(cluster: LocalCluster) -> Path:
-    """Returns a disk of the victim with a partition of the changelog that the broker leads."""
-    with BlockingAdmin(cluster.bootstrap) as admin:
-        (topic,) = admin.metadata([CHANGELOG]).topics
-        led = {part.partition_index for part in topic.partitions if part.leader_id == VICTIM}
-        for result in admin.log_dirs(VICTIM):
-            for found in result.topics:
-                if found.name == CHANGELOG and led & {part.partition_index for part in found.partitions}:
-                    return Path(result.log_dir)
-    raise AssertionError(f"broker {VICTIM} leads no partition of {CHANGELOG}")
-
-
 def test_each_word_is_counted_exactly_once(word_count: list[str], tmp_path: Path) -> None:
     with loop_cluster(tmp_path) as cluster:
         for topic in (LINES, COUNTS):
             create_topic(cluster.bootstrap, topic, partitions=PARTITIONS, replication_factor=3)
         instances = [
-            Instance([*word_count, cluster.bootstrap, LINES, COUNTS, str(tmp_path / name)], tmp_path / f"{name}.log")
+            JavaProgram([*word_count, cluster.bootstrap, LINES, COUNTS, str(tmp_path / name)], tmp_path / f"{name}.log")
             for name in ("first", "second")
         ]
         try:
             for instance in instances:
                 instance.start()
             for instance in instances:
-                instance.until_running()
+                instance.until_says("STATE RUNNING", seconds=STORY_SECONDS)
             write(cluster.bootstrap, range(LINES_EACH))
             # In the middle of its work.
             instances[0].kill()
-            kill_disk(disk_of_a_changelog(cluster))
+            kill_disk(disk_with_a_leader(cluster, CHANGELOG, VICTIM))
             write(cluster.bootstrap, range(LINES_EACH, 2 * LINES_EACH))
             instances[0].start()
-            instances[0].until_running()
+            instances[0].until_says("STATE RUNNING", seconds=STORY_SECONDS)
             write(cluster.bootstrap, range(2 * LINES_EACH, 3 * LINES_EACH))
             found = until_all_counted(cluster.bootstrap, 3 * LINES_EACH)
         finally:
