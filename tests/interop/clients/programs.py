@@ -224,15 +224,19 @@ class NodeClient(Program):
 
 
 class GoClient(Program):
-    name = "franz-go"
+    """A client for Go. All of them are in one module, which has a folder for each."""
+
+    def __init__(self, name: str, folder: str) -> None:
+        self.name = name
+        self._folder = folder
 
     def prepare(self) -> None:
         go = _find("go", "see https://go.dev/doc/install", "/usr/local/go/bin/go")
-        BUILD.mkdir(parents=True, exist_ok=True)
-        _build([go, "build", "-o", str(BUILD / "goclient"), "."], SOURCES / "go", {"GOTOOLCHAIN": "local"})
+        (BUILD / "go").mkdir(parents=True, exist_ok=True)
+        _build([go, "build", "-o", str(BUILD / "go"), f"./{self._folder}"], SOURCES / "go", {"GOTOOLCHAIN": "local"})
 
     def command(self) -> list[str]:
-        return [str(BUILD / "goclient")]
+        return [str(BUILD / "go" / self._folder)]
 
 
 class JavaClient(Program):
@@ -331,5 +335,7 @@ PROGRAMS: list[Client] = [
     JavaClient(),
     NodeClient("kafkajs", "kafkajs_client.mjs"),
     NodeClient("@platformatic/kafka", "platformatic_client.mjs", waits_for_isr=False),
-    GoClient(),
+    GoClient("franz-go", "franz"),
+    GoClient("sarama", "sarama"),
+    GoClient("segmentio/kafka-go", "segmentio"),
 ]
