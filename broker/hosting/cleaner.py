@@ -26,6 +26,7 @@ from broker.core.compaction import (
 )
 from broker.core.rate_limit import RateLimit
 from broker.hosting.cleaner_metrics import CleanerCounts
+from broker.hosting.directory_uses import DirectoryUses
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import Partition
@@ -83,7 +84,8 @@ class Cleaner:
         self._turns = 0
         self.counts = CleanerCounts()
         self._is_stopped = False
-        self._idle_waiters: list[asyncio.Future[None]] = []
+        self.uses = DirectoryUses()
+        """The directories in which a log is being looked at or compacted at this moment."""
 
     @property
     def uncleanable(self) -> dict[DirectoryId, int]:
@@ -108,13 +110,10 @@ class Cleaner:
         if self._config().log_cleaner_enable:
             self._wait()
 
-    async def stop(self) -> None:
-        """Prevents further compactions, and returns when those under way have ended early."""
+    def stop(self) -> None:
+        """Prevents further compactions, and makes those under way end early. One that waits for a hung disk takes longer
+        (`uses`)."""
         self._is_stopped = True
-        while self._turns:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._idle_waiters.append(waiter)
-            await waiter
 
     def _wait(self) -> None:
         backoff_ms = self._config().log_cleaner_backoff_ms or _BACKOFF_OF_ZERO_MS
@@ -135,14 +134,12 @@ class Cleaner:
                 chosen = await self._choose()
                 if chosen is None:
                     return
-                if not await self._compact(*chosen):
+                with self.uses.of(chosen[0].directory_id):
+                    is_cleaner = await self._compact(*chosen)
+                if not is_cleaner:
                     self._tried.add(chosen[0].key)
         finally:
             self._turns -= 1
-            if not self._turns:
-                waiters, self._idle_waiters = self._idle_waiters, []
-                for waiter in waiters:
-                    waiter.set_result(None)
 
     # --- choosing ------------------------------------------------------------------------------------------------
     async def _choose(self) -> tuple[Partition, Cleanable] | None:
@@ -151,7 +148,8 @@ class Cleaner:
             await pause_before(number)
             partition = self._hosted.served(candidate)
             if partition is not None and self._may_compact(partition, partition.log) and candidate not in self._busy:
-                cleanable = await self._cleanable(partition, partition.log)
+                with self.uses.of(partition.directory_id):
+                    cleanable = await self._cleanable(partition, partition.log)
                 if cleanable is not None:
                     found[candidate] = cleanable
         found = {key: each for key, each in found.items() if key not in self._busy and self._hosted.served(key) is not None}

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from broker.core.hosted_replicas import HostedReplicas
 from broker.core.rate_limit import RateLimit
+from broker.hosting.directory_uses import DirectoryUses
 from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.log_deletion import LogDeletion
 from broker.hosting.move_totals import MoveTotals
@@ -137,7 +138,8 @@ class Moves:
         self._turns = 0
         self._totals = MoveTotals()
         self._is_stopped = False
-        self._idle_waiters: list[asyncio.Future[None]] = []
+        self.uses = DirectoryUses()
+        """The directories between which a replica is being copied or swapped at this moment."""
 
     def __len__(self) -> int:
         return len(self._moves)
@@ -197,16 +199,13 @@ class Moves:
         if move is not None and (self._known.movement.reported(key) is None or self._known.may_swap(key)):
             self._wake(move)
 
-    async def stop(self) -> None:
-        """Prevents further turns, and returns when the last turn has ended."""
+    def stop(self) -> None:
+        """Prevents further turns, and makes those under way end early. One that waits for a hung disk takes longer
+        (`uses`)."""
         self._is_stopped = True
         self._queue.clear()
         for move in self._moves.values():
             move.changed.set()
-        while self._turns:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._idle_waiters.append(waiter)
-            await waiter
 
     def _add(self, partition: Partition, source: HostedDirectory, target: HostedDirectory, unique: bytes) -> _Move:
         self._totals.add(partition, target.directory_id)
@@ -333,7 +332,8 @@ class Moves:
     async def _turn(self, move: _Move) -> None:
         move.is_changed = False
         try:
-            await self._advance(move)
+            with self.uses.of(move.copy.source.directory_id, move.copy.target.directory_id):
+                await self._advance(move)
         except MoveEnded:
             # The code that ended the move has cleaned up after it.
             pass
@@ -344,17 +344,10 @@ class Moves:
         finally:
             move.is_active = False
             self._turns -= 1
-            if not self._turns:
-                self._note_idle()
         # Not after a cancellation: then the daemon is ending, and its task group takes no more tasks.
         self._start_turns()
         if move.is_changed and self._is_live(move):
             self._wake_later(move, _FOLLOW_DELAY_NS)
-
-    def _note_idle(self) -> None:
-        waiters, self._idle_waiters = self._idle_waiters, []
-        for waiter in waiters:
-            waiter.set_result(None)
 
     async def _advance(self, move: _Move) -> None:
         """Copies until the copy has caught up, then asks for the assignment or swaps, whichever is due."""

@@ -222,11 +222,11 @@ class Replicas:
 
     async def shutdown(self) -> None:
         """Shuts down cleanly: stops serving, syncs and closes every log, and writes the clean-shutdown marker in each
-        directory that is still online."""
+        directory that is still online. Directories do not wait for each other, except for those of a move under way."""
         self._reconciliation.stop()
         self._timers.stop()
-        await self.moves.stop()
-        await self.cleaner.stop()
+        self.moves.stop()
+        self.cleaner.stop()
         self._fetchers.stop_all()
         await in_slices(self._leave_all())
         if not self._is_loaded:
@@ -243,6 +243,8 @@ class Replicas:
             yield
 
     async def _close_directory(self, directory: HostedDirectory) -> None:
+        await self.moves.uses.ended_in(directory.directory_id)
+        await self.cleaner.uses.ended_in(directory.directory_id)
         await directory.work.drained()
         await directory.upkeep.drained()
         directory.stop()
