@@ -131,3 +131,31 @@ def test_a_broker_that_ends_while_the_target_of_a_swap_hangs(thaws: bool) -> Non
         assert disk_of(cluster, 0) is target or not thaws
 
     run(scenario)
+
+
+def test_a_broker_that_ends_while_it_loads_waits_for_its_hung_disks_at_the_same_time() -> None:
+    """Two disks hang while their logs are loaded. Nothing has to be written to any disk."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        world = cluster.world
+        await create(client)
+        cluster.ask_to_stop(1)
+        await world.until(lambda: cluster.env(1).is_dead)
+        hung = [cluster.disk(1, number) for number in (2, 3)]
+        for disk in hung:
+            disk.hang({"list"})
+        cluster.start_node(1)
+        await world.until(lambda: all(disk.stalled for disk in hung))
+        for disk in hung:
+            disk.hang()
+        began_ns = world.now_ns()
+        cluster.ask_to_stop(1)
+        await world.until(lambda: cluster.env(1).is_dead)
+        assert world.now_ns() - began_ns < (DEADLINE_SECONDS + 2) * NS_PER_S
+        for disk in hung:
+            disk.thaw()
+        await world.sleep(0.1)
+        cluster.start_node(1)
+        await cluster.until_running()
+
+    run(scenario)

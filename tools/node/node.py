@@ -23,7 +23,7 @@ from broker.hosting.log_metrics import LogSizes
 from broker.metrics import broker_samples
 from broker.requests.fetch_session import fetch_session_samples
 from common.configuration.server import ServerConfig
-from common.environment.interface import Environment, ListenFailed, LogDirError, SpaceStat
+from common.environment.interface import Environment, ListenFailed, LogDir, LogDirError, SpaceStat
 from common.ids import BrokerId, DirectoryId
 from common.log_dirs.directories import NodeDirectories
 from common.log_dirs.directory_metrics import directory_samples
@@ -119,12 +119,16 @@ class Node:
                 raise _EndedInOrder
         except* _EndedInOrder:
             pass
-        for log_dir in directories.log_dirs.values():
-            try:
-                await log_dir.close()
-            except LogDirError as error:
-                # A disk that hangs at the very end must not prevent the shutdown.
-                self._env.log.warning("log_dir_not_closed", log_dir=log_dir.path, reason=str(error))
+        async with asyncio.TaskGroup() as group:
+            for log_dir in directories.log_dirs.values():
+                group.create_task(self._close(log_dir))
+
+    async def _close(self, log_dir: LogDir) -> None:
+        try:
+            await log_dir.close()
+        except LogDirError as error:
+            # A disk that hangs at the very end must not prevent the shutdown.
+            self._env.log.warning("log_dir_not_closed", log_dir=log_dir.path, reason=str(error))
 
     def halt(self, reason: str) -> None:
         """Exits at once with status 1."""

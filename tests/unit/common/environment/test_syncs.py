@@ -369,3 +369,21 @@ async def test_offline_abandons_a_sync_that_hangs(make_log_dir: MakeLogDir, held
     held_sync.release.set()
     await log_dir.released
     assert os.listdir(log_dir.path) == ["a"]
+
+
+@pytest.mark.slow
+async def test_close_does_not_wait_for_a_hung_sync_until_the_deadline_of_syncs(
+    make_log_dir: MakeLogDir, held_sync: Held
+) -> None:
+    """The disk makes no progress, so the process may end after the deadline of the other operations."""
+    log_dir = await make_log_dir(timeout_ms=300, sync_timeout_ms=5_000)
+    file = await log_dir.open("a", create=True)
+    sync = asyncio.ensure_future(log_dir.fsync(file))
+    await asyncio.to_thread(held_sync.entered.wait)
+    began_ns = time.monotonic_ns()
+    with pytest.raises(LogDirError) as caught:
+        await log_dir.close()
+    assert (caught.value.operation, caught.value.errno_code) == ("close", errno.ETIMEDOUT)
+    assert time.monotonic_ns() - began_ns < 2_000_000_000
+    held_sync.release.set()
+    await sync
