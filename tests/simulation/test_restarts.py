@@ -10,6 +10,7 @@ from broker.controller_link.lifecycle_loop import LifecycleLoop
 from common.ids import BrokerId
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest
 from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from common.time_units import NS_PER_MS
 from tests.simulation.cluster import CONTROLLER_ID, Scenario, SimulatedClient, SimulatedCluster
 from tests.simulation.cluster import run as run_cluster
 
@@ -113,6 +114,33 @@ def test_a_disk_that_cannot_be_read_at_the_start() -> None:
         await cluster.until_running()
         await cluster.until_in_sync("t")
         assert len(cluster.state.brokers[BrokerId(1)].directories) == 3
+
+    run(scenario)
+
+
+def test_disks_that_hang_at_the_start_delay_it_no_more_than_one() -> None:
+    """Two of three disks hang. The broker serves the replicas on the third one after the deadline of an operation."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        world = cluster.world
+        await stop(cluster, 1)
+        hung = [cluster.disk(1, number) for number in (1, 2)]
+        for disk in hung:
+            disk.hang()
+        began_ns = world.now_ns()
+        cluster.start_node(1)
+        await world.until(lambda: any(each.at_ns > began_ns for each in world.events_named("broker_running", "broker-1")))
+        deadline_ms = cluster.config(1).diskraft_log_dir_operation_timeout_ms
+        assert world.now_ns() - began_ns < (deadline_ms + 500) * NS_PER_MS
+        registration = cluster.registration(1)
+        assert registration is not None
+        assert [cluster.disk_of(BrokerId(1), each) for each in registration.directories] == [cluster.disk(1, 3)]
+        await stop(cluster, 1)
+        for disk in hung:
+            disk.thaw()
+        cluster.start_node(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
 
     run(scenario)
 
