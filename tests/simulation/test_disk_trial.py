@@ -15,6 +15,8 @@ from tests.simulation.planted_bugs import PLANTED_BUGS
 from tests.simulation.violations import InvariantViolated
 from tests.simulation.workload import WorkloadClient
 
+# Some transactions are about to be committed when the disk hangs.
+SEED = 3
 PARTITIONS = 18
 PARTITIONS_OF_COORDINATORS = {"offsets.topic.num.partitions": "9", "transaction.state.log.num.partitions": "9"}
 HANG = Fault(at_ns=0, kind="disk hangs", node=1, disk="d1", duration_ns=round(HANG_SECONDS * NS_PER_S))
@@ -57,8 +59,8 @@ def test_a_client_that_waits_for_a_hung_disk_is_found_out(
         await cluster.until_in_sync("t")
 
     if bug_name is None:
-        SimulatedWorld(seed=1).run(scenario)
+        SimulatedWorld(SEED).run(scenario)
         return
     bug = next(bug for bug in PLANTED_BUGS if bug.name == bug_name)
     with bug.planted(), pytest.raises(InvariantViolated, match=rf"I31: a client could not ({waits}) for"):
-        SimulatedWorld(seed=1).run(scenario)
+        SimulatedWorld(SEED).run(scenario)
