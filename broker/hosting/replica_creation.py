@@ -11,7 +11,7 @@ a client prefers (KIP-113), or else placement chooses one (`choose_directory`).
    the log were created elsewhere, the remains would count as a second log of the same replica.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 
 from broker.core.cordoned_directories import is_cordoned
@@ -57,6 +57,7 @@ class ReplicaCreation:
         hosted: Hosted,
         deletion: LogDeletion,
         timers: NamedTimers,
+        suspected: Container[DirectoryId],
         host: Callable[[str, TopicIdPartition, HostedDirectory, Log], Partition],
         reconcile: Callable[[TopicIdPartition], None],
         logs_created: Callable[[], None],
@@ -71,6 +72,7 @@ class ReplicaCreation:
         self._hosted = hosted
         self._deletion = deletion
         self._timers = timers
+        self._suspected = suspected
         self._host = host
         self._reconcile = reconcile
         self._logs_created = logs_created
@@ -131,6 +133,7 @@ class ReplicaCreation:
                     usable_bytes=space.usable_bytes,
                     free_inodes=space.free_inodes,
                     is_cordoned=is_cordoned(directory.log_dir.path, self._configuration, self._state),
+                    is_suspected=directory.directory_id in self._suspected,
                 )
             )
         return choose_directory(

@@ -27,6 +27,7 @@ from broker.core.verification_guards import VerificationGuards
 from broker.daemon import BrokerDaemon
 from broker.hosting import cleaner
 from broker.hosting.client_reads import ClientReads
+from broker.hosting.directory_uses import DirectoryUses
 from broker.hosting.fetchers import Fetchers
 from broker.hosting.follower_truncation import FollowerTruncation
 from broker.hosting.hosted import Hosted
@@ -1037,6 +1038,16 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
     *_UPGRADES,
     *_CHECKPOINTS,
     *_RARE,
+    _bug(
+        "a suspected directory gets new replicas",
+        "It is online.",
+        Edit(placement.choose_directory, "[each for each in candidates if not each.is_suspected] or", ""),
+    ),
+    _bug(
+        "a directory is closed when all moves have ended",
+        "It takes but a moment.",
+        Edit(DirectoryUses.ended_in, "while directory_id in self._counts", "while self._counts"),
+    ),
     _bug(
         "a broker keeps its cordons to itself",
         "It places no replica there anyway.",

@@ -9,7 +9,15 @@ from collections.abc import Callable
 import pytest
 
 from common.metadata.snapshot import UnwritableMetadata
-from tests.simulation import test_checkers_groups, test_cordons, test_hung_moves, test_move_double_faults, test_rules
+from tests.simulation import (
+    test_checkers_groups,
+    test_cordons,
+    test_hung_creations,
+    test_hung_moves,
+    test_hung_shutdowns,
+    test_move_double_faults,
+    test_rules,
+)
 from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_process_trouble, test_slow_disks
 from tests.unit.broker.coordinator import test_marker_sender
@@ -116,6 +124,14 @@ def unknown_epoch(_: pytest.MonkeyPatch) -> None:
     test_rules.test_after_two_unclean_elections_the_replicas_are_equal()
 
 
+def hung_creation(_: pytest.MonkeyPatch) -> None:
+    test_hung_creations.test_a_new_topic_is_not_placed_on_a_disk_that_is_suspected_of_hanging()
+
+
+def hung_shutdown(_: pytest.MonkeyPatch) -> None:
+    test_hung_shutdowns.test_a_move_that_waits_for_a_hung_disk_does_not_hold_up_the_other_directories(1)
+
+
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a classic group that becomes a consumer group forgets what its members own": changing_group,
     "a directory may fill the memory for requests": slow_disk,
@@ -135,6 +151,8 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "retry after a failed fsync": failed_fsync,
     "a marker that a leader refused is not sent again": refused_marker,
     "what is held back by a swap waits for its target": hung_move,
+    "a suspected directory gets new replicas": hung_creation,
+    "a directory is closed when all moves have ended": hung_shutdown,
     "an epoch that the leader does not know is no divergence": unknown_epoch,
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,

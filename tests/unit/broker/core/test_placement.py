@@ -2,6 +2,8 @@
 then with the fewest logs, then with the most free bytes, but none below the floor of free bytes or inodes. Also the replica
 counts that the choice uses."""
 
+from dataclasses import replace
+
 import pytest
 
 from broker.core.placement import DirectoryLoad, PlacedReplicas, ReplicaKind, choose_directory, replica_kind
@@ -52,6 +54,13 @@ def test_full_ties_go_to_the_first_configured() -> None:
 def test_a_directory_below_the_floor_is_left_out() -> None:
     """A directory below the floor in bytes or inodes is not chosen, even if it has the fewest replicas."""
     assert choose(load(A, 0, usable_bytes=999), load(B, 0, free_inodes=9), load(C, 7)) == C
+
+
+def test_a_suspected_directory_is_left_out_while_another_one_has_room() -> None:
+    """Unlike a full directory, it is taken if there is no other: the disk may go on."""
+    suspected = replace(load(A, 0), is_suspected=True)
+    assert choose(suspected, load(B, 7), load(C, 3)) == C
+    assert choose(suspected, load(B, 7, usable_bytes=0)) == A
 
 
 def test_no_directory_qualifies() -> None:
