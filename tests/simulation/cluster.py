@@ -20,6 +20,11 @@ from common.metadata.registrations import BrokerRegistration, PartitionRegistrat
 from common.metadata.state import MetadataState
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.errors import ErrorCode
+from common.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from common.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from common.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -231,6 +236,17 @@ class SimulatedCluster:
                 return disk
         raise AssertionError(f"no disk of broker {broker_id} has this directory.id")
 
+    def disk_of_replica(self, broker_id: BrokerId, topic: str, index: int = 0) -> SimulatedDisk:
+        """Returns the disk in which the replica is, according to the metadata."""
+        partition = self.partition(topic, index)
+        return self.disk_of(broker_id, partition.directories[partition.replicas.index(broker_id)])
+
+    def other_disk(self, broker_id: BrokerId, topic: str, index: int = 0) -> SimulatedDisk:
+        """Returns the first disk of the broker in which the replica is not."""
+        disks = (self.disk(broker_id, number) for number in self.disk_numbers(broker_id))
+        current = self.disk_of_replica(broker_id, topic, index)
+        return next(disk for disk in disks if disk is not current)
+
     def fail_disk(self, broker_id: BrokerId, directory_id: DirectoryId) -> None:
         """Makes every operation that needs this disk fail with EIO until the disk is healed."""
         self.disk_of(broker_id, directory_id).fail_with(errno.EIO)
@@ -345,6 +361,14 @@ class SimulatedClient:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)
         response = await self._send(live, request)
         assert [result.error_code for result in response.responses] == [ErrorCode.NONE], response.responses
+
+    async def move(self, broker_id: BrokerId, topic: str, index: int, target: SimulatedDisk) -> None:
+        """Has the broker begin to move its replica to this disk."""
+        topics = [AlterReplicaLogDirTopic(name=topic, partitions=[index])]
+        response = await self.ask(
+            broker_id, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=target.path, topics=topics)])
+        )
+        assert response.results[0].partitions[0].error_code == ErrorCode.NONE, response.results
 
     async def ask(self, broker_id: int, request: Any, *, seconds: float = 30) -> Any:
         """Sends a request of any kind to a broker and returns the response. Raises ChannelError."""

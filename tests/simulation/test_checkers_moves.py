@@ -8,12 +8,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from common.ids import BrokerId
-from common.protocol.errors import ErrorCode
-from common.protocol.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-)
 from common.time_units import NS_PER_MS
 from tests.simulation.checkers import Checkers
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster
@@ -151,11 +145,8 @@ async def move(world: SimulatedWorld, course: Course) -> None:
             await client.produce("t", 0, value)
             # The restart begins a new leader epoch at an offset above the log start.
             await restart(cluster)
-        source = cluster.disk_of(BrokerId(1), cluster.partition("t", 0).directories[0])
-        target = next(cluster.disk(1, number).path for number in (1, 2) if cluster.disk(1, number) is not source)
-        topics = [AlterReplicaLogDirTopic(name="t", partitions=[0])]
-        answer = await client.ask(1, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=target, topics=topics)]))
-        assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
-        await course(cluster, target)
+        target = cluster.other_disk(BrokerId(1), "t")
+        await client.move(BrokerId(1), "t", 0, target)
+        await course(cluster, target.path)
         client.close()
     checkers.stop()

@@ -1,9 +1,8 @@
 """Replicas that are placed on a broker while one of its disks hangs."""
 
-from common.ids import BrokerId
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster, run
-from tests.simulation.test_hung_moves import disk_of, refusal
+from tests.simulation.test_hung_moves import BROKER, refusal
 
 # The directory is suspected after 0.5 s and offline after 10 s.
 PATIENCE_SECONDS = 1.0
@@ -18,7 +17,7 @@ def test_a_new_topic_is_not_placed_on_a_disk_that_is_suspected_of_hanging() -> N
         await client.create_topic("t", partitions=3, replication_factor=1)
         for index in range(3):
             await client.produce("t", index, b"before")
-        hung = disk_of(cluster, 0)
+        hung = cluster.disk_of_replica(BROKER, "t", 0)
         hung.hang()
         assert await refusal(client, 0) == "REQUEST_TIMED_OUT"
         began_ns = world.now_ns()
@@ -31,7 +30,7 @@ def test_a_new_topic_is_not_placed_on_a_disk_that_is_suspected_of_hanging() -> N
         await client.create_topic("newer", partitions=2, replication_factor=1)
         for index in range(2):
             await client.produce("newer", index, b"after")
-        placed = [cluster.disk_of(BrokerId(1), part.directories[0]) for part in cluster.partitions("newer").values()]
+        placed = [cluster.disk_of_replica(BROKER, "newer", index) for index in range(2)]
         assert placed == [hung, hung]
 
     run(scenario, brokers=1, disks=3, diskraft_log_dir_operation_timeout_ms="10000")

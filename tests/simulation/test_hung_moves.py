@@ -6,16 +6,10 @@ import pytest
 
 from broker.hosting.partition import Partition
 from common.ids import BrokerId
-from common.protocol.errors import ErrorCode
-from common.protocol.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-)
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import NotAcknowledged, SimulatedClient, SimulatedCluster, run
-from tests.simulation.disk import SimulatedDisk
 
+BROKER = BrokerId(1)
 # The directory is suspected after 0.5 s and offline after 2 s.
 PATIENCE_SECONDS = 1.0
 
@@ -31,13 +25,13 @@ def test_a_producer_does_not_wait_for_the_hung_target_of_a_move() -> None:
         await client.create_topic("t", partitions=3, replication_factor=1)
         for index in range(3):
             await client.produce("t", index, b"before")
-        target, other = (disk_of(cluster, index) for index in (1, 2))
-        broker = cluster.nodes[1].broker
+        target, other = (cluster.disk_of_replica(BROKER, "t", index) for index in (1, 2))
+        broker = cluster.nodes[BROKER].broker
         assert broker is not None
         partition = broker.replicas.find_named("t", 0)
         assert isinstance(partition, Partition)
         target.hang({"rename"})
-        await move(cluster, client, target)
+        await client.move(BROKER, "t", 0, target)
         await world.until(lambda: partition.is_swapping)
         target.hang()
         began_ns = world.now_ns()
@@ -50,23 +44,12 @@ def test_a_producer_does_not_wait_for_the_hung_target_of_a_move() -> None:
             assert [await each for each in held] == ["REQUEST_TIMED_OUT"] * 2
         assert partition.is_swapping
         assert await refusal(client, 0) == "KAFKA_STORAGE_ERROR"
-        assert disk_of(cluster, 2) is other
+        assert cluster.disk_of_replica(BROKER, "t", 2) is other
         target.thaw()
         await world.until(lambda: not partition.is_swapping)
         await client.produce("t", 0, b"after")
 
     run(scenario, brokers=1, disks=3)
-
-
-def disk_of(cluster: SimulatedCluster, index: int) -> SimulatedDisk:
-    return cluster.disk_of(BrokerId(1), cluster.partition("t", index).directories[0])
-
-
-async def move(cluster: SimulatedCluster, client: SimulatedClient, target: SimulatedDisk) -> None:
-    """Begins to move t-0."""
-    topics = [AlterReplicaLogDirTopic(name="t", partitions=[0])]
-    answer = await client.ask(1, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=target.path, topics=topics)]))
-    assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
 
 
 async def refusal(client: SimulatedClient, index: int) -> str:

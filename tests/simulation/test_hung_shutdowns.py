@@ -3,7 +3,6 @@
 import pytest
 
 from broker.hosting.partition import Partition
-from common.ids import BrokerId
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.records.record import Record, encode_batch
@@ -12,7 +11,7 @@ from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.cluster import Scenario, SimulatedClient, SimulatedCluster
 from tests.simulation.cluster import run as run_cluster
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.test_hung_moves import disk_of, move
+from tests.simulation.test_hung_moves import BROKER
 
 # The directories that nothing holds up are closed long before the hung one is given up.
 CLOSING_SECONDS = 0.5
@@ -55,9 +54,9 @@ def test_a_move_that_waits_for_a_hung_disk_does_not_hold_up_the_other_directorie
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         await create(client)
-        disks = [disk_of(cluster, index) for index in range(3)]
+        disks = [cluster.disk_of_replica(BROKER, "t", index) for index in range(3)]
         disks[hung].hang({"read", "append"})
-        await move(cluster, client, disks[1])
+        await client.move(BROKER, "t", 0, disks[1])
         await cluster.world.sleep(0.3)
         await assert_closed_at_once(cluster, healthy=disks[2])
         assert CLEAN_SHUTDOWN_FILE not in disks[hung].files()
@@ -75,8 +74,8 @@ def test_a_compaction_that_waits_for_a_hung_disk_does_not_hold_up_the_other_dire
         await create(client)
         configs = {"cleanup_policy": "compact", "segment_bytes": "300", "min_cleanable_dirty_ratio": "0.01"}
         await client.create_topic("compacted", partitions=1, replication_factor=1, **configs)
-        hung = cluster.disk_of(BrokerId(1), cluster.partition("compacted", 0).directories[0])
-        healthy = next(disk for disk in map(disk_of, [cluster] * 3, range(3)) if disk is not hung)
+        hung = cluster.disk_of_replica(BROKER, "compacted")
+        healthy = cluster.other_disk(BROKER, "compacted")
         hung.hang({"read"})
         for _ in range(10):
             await produce_with_key(cluster, client)
@@ -107,13 +106,13 @@ def test_a_broker_that_ends_while_the_target_of_a_swap_hangs(thaws: bool) -> Non
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         world = cluster.world
         await create(client)
-        source, target, other = (disk_of(cluster, index) for index in range(3))
+        source, target, other = (cluster.disk_of_replica(BROKER, "t", index) for index in range(3))
         broker = cluster.nodes[1].broker
         assert broker is not None
         partition = broker.replicas.find_named("t", 0)
         assert isinstance(partition, Partition)
         target.hang({"rename"})
-        await move(cluster, client, target)
+        await client.move(BROKER, "t", 0, target)
         await world.until(lambda: partition.is_swapping and bool(target.stalled))
         cluster.ask_to_stop(1)
         await world.until(lambda: CLEAN_SHUTDOWN_FILE in other.files(), within_seconds=CLOSING_SECONDS)
@@ -128,7 +127,7 @@ def test_a_broker_that_ends_while_the_target_of_a_swap_hangs(thaws: bool) -> Non
         cluster.start_node(1)
         await cluster.until_running()
         await cluster.until_in_sync("t")
-        assert disk_of(cluster, 0) is target or not thaws
+        assert cluster.disk_of_replica(BROKER, "t", 0) is target or not thaws
 
     run(scenario)
 

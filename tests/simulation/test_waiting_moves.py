@@ -5,15 +5,10 @@ import asyncio
 import pytest
 
 from common.ids import BrokerId
-from common.protocol.errors import ErrorCode
-from common.protocol.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-)
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster
 from tests.simulation.environment import SimulatedWorld
 
+BROKER = BrokerId(1)
 PARTITIONS = 3
 # One move has the only thread, and its rate lets it copy nothing. The others wait.
 ONE_AT_A_TIME = {
@@ -34,21 +29,12 @@ def test_a_turn_that_ends_with_its_broker_starts_no_other() -> None:
             await client.create_topic("t", partitions=PARTITIONS, replication_factor=1)
             for index in range(PARTITIONS):
                 await client.produce("t", index, b"value")
-                await move(cluster, client, index)
-            broker = cluster.nodes[1].broker
+                await client.move(BROKER, "t", index, cluster.other_disk(BROKER, "t", index))
+            broker = cluster.nodes[BROKER].broker
             assert broker is not None
             moves = broker.replicas.moves
             await world.until(lambda: (moves._turns, len(moves._queue)) == (1, PARTITIONS - 1))
-            cluster.crash(1)
+            cluster.crash(BROKER)
             client.close()
 
     SimulatedWorld(seed=1).run(scenario)
-
-
-async def move(cluster: SimulatedCluster, client: SimulatedClient, index: int) -> None:
-    """Moves a replica to the other disk."""
-    source = cluster.disk_of(BrokerId(1), cluster.partition("t", index).directories[0])
-    target = next(cluster.disk(1, number).path for number in (1, 2) if cluster.disk(1, number) is not source)
-    topics = [AlterReplicaLogDirTopic(name="t", partitions=[index])]
-    answer = await client.ask(1, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=target, topics=topics)]))
-    assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
