@@ -9,7 +9,6 @@ from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
 
 PORT = 9092
-FAR_NS = 3600 * NS_PER_S
 
 
 class Talk:
