@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -96,43 +97,40 @@ def test_disks_in_other_brokers_are_left_alone() -> None:
 def test_a_disk_that_waits_for_its_format_gets_it_although_it_was_in_another_broker() -> None:
     """Broker 2's new disk is in broker 1 when the lab wants to format it. When the disk is back in broker 2, the lab must
     still format it (seed 110547)."""
-    replaced = Fault(at_ns=0, kind="disk dies and is replaced", node=2, disk="d1")
-    exchanged = Fault(at_ns=0, kind=EXCHANGED, node=1, disk="d1", peer=2, other_disk="d1")
 
-    async def scenario(world: SimulatedWorld) -> None:
-        cluster = SimulatedCluster(world, brokers=2, disks=1)
-        await cluster.start()
-        lab = Lab(cluster)
-        await lab.mend(replaced)
-        lab.apply(exchanged)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(lab.supervise())
-            await world.event("not_formatted")
-            await lab.mend(exchanged)
-            await cluster.until_registered_again(2)
-            await cluster.until_running()
-            lab.end()
+    async def until_the_lab_has_looked(cluster: SimulatedCluster) -> None:
+        await cluster.world.event("not_formatted")
 
-    SimulatedWorld(seed=1).run(scenario)
+    exchange_a_disk_to_be_formatted(until_the_lab_has_looked)
 
 
 def test_a_disk_that_waits_for_its_format_is_not_forgotten_for_the_dead_one_in_its_place() -> None:
     """As above, but broker 1's disk in place of broker 2's cannot be read, so formatting skips it. That must not count as a
     format of broker 2's disk (seed 90238)."""
+
+    async def with_a_dead_disk(cluster: SimulatedCluster) -> None:
+        cluster.disk(2, 1).fail_with(errno.EIO)
+        await cluster.world.sleep(3)
+        cluster.disk(2, 1).heal()
+
+    exchange_a_disk_to_be_formatted(with_a_dead_disk, disks=2)
+
+
+def exchange_a_disk_to_be_formatted(meanwhile: Callable[[SimulatedCluster], Awaitable[None]], *, disks: int = 1) -> None:
+    """Replaces broker 2's first disk and exchanges it with that of broker 1. Takes the exchange back after `meanwhile`.
+    Then the lab must format the disk."""
     replaced = Fault(at_ns=0, kind="disk dies and is replaced", node=2, disk="d1")
     exchanged = Fault(at_ns=0, kind=EXCHANGED, node=1, disk="d1", peer=2, other_disk="d1")
 
     async def scenario(world: SimulatedWorld) -> None:
-        cluster = SimulatedCluster(world, brokers=2, disks=2)
+        cluster = SimulatedCluster(world, brokers=2, disks=disks)
         await cluster.start()
         lab = Lab(cluster)
         await lab.mend(replaced)
         lab.apply(exchanged)
-        cluster.disk(2, 1).fail_with(errno.EIO)
         async with asyncio.TaskGroup() as group:
             group.create_task(lab.supervise())
-            await world.sleep(3)
-            cluster.disk(2, 1).heal()
+            await meanwhile(cluster)
             await lab.mend(exchanged)
             await cluster.until_registered_again(2)
             await cluster.until_running()
