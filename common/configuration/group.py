@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from common.configuration.server import ServerConfig, validate_consumer_times
+from common.configuration.server import ServerConfig
 from common.configuration.settings import (
     INT_MAX,
     ConfigError,
@@ -74,3 +74,34 @@ def validate_group_overrides(server: ServerConfig, overrides: Mapping[str, str])
         heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
         session_timeout_ms=config.consumer_session_timeout_ms,
     )
+
+
+def validate_consumer_times(
+    config: ServerConfig, *, prefix: str, heartbeat_interval_ms: int, session_timeout_ms: int
+) -> None:
+    """Validates the two times of consumer groups, or of one group, against the server's bounds. `prefix` is what their keys
+    begin with. Raises ConfigError."""
+    for name, value, least, most in (
+        (
+            "heartbeat.interval.ms",
+            heartbeat_interval_ms,
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
+        (
+            "session.timeout.ms",
+            session_timeout_ms,
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+    ):
+        if not least <= value <= most:
+            raise ConfigError(
+                f"{prefix}.{name}={value} is not valid; it takes from group.consumer.min.{name}={least} "
+                f"to group.consumer.max.{name}={most}"
+            )
+    if heartbeat_interval_ms >= session_timeout_ms:
+        raise ConfigError(
+            f"{prefix}.heartbeat.interval.ms={heartbeat_interval_ms} is not valid; "
+            f"it takes less than {prefix}.session.timeout.ms={session_timeout_ms}"
+        )

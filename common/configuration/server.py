@@ -1,19 +1,16 @@
 """server.properties: every key that has an effect, with Kafka's name, type and default (core).
 
-`load_server_config` turns properties into a `ServerConfig`, or raises a ConfigError whose single line gives the key, its
-value and what is allowed. Unknown keys, and Kafka's keys that have no effect yet, become warnings. An unknown key that
-resembles one of KEYS_TO_GET_RIGHT is an error. Counterpart of KafkaConfig. Note that `log.dirs` overrides `log.dir`, and
-that `metadata.log.dir` defaults to the *first* log directory.
+`common/configuration/server_loading.py` makes a `ServerConfig` of a file's properties. Counterpart of KafkaConfig. Note that
+`log.dirs` overrides `log.dir`, and that `metadata.log.dir` defaults to the *first* log directory.
 """
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from common.configuration.endpoints import (
-    SUPPORTED_PROTOCOLS,
     Endpoint,
     HostPort,
     Voter,
@@ -23,22 +20,17 @@ from common.configuration.endpoints import (
     parse_protocol_map,
     parse_voters,
 )
-from common.configuration.kafka_keys import KAFKA_KEYS, nearest_key
 from common.configuration.settings import (
     INT_MAX,
     LONG_MAX,
     REQUIRED,
     SHORT_MAX,
-    ConfigError,
     ConfigType,
     boolean,
     choice,
     custom,
     decimal,
     integer,
-    load_settings,
-    parse_setting,
-    printable,
     settings_of,
     text,
     words,
@@ -88,20 +80,6 @@ KNOWN_WITHOUT_EFFECT = frozenset(
     sasl.enabled.mechanisms socket.listen.backlog.size
     socket.receive.buffer.bytes socket.send.buffer.bytes ssl.keystore.location ssl.truststore.location
     super.users transaction.abort.timed.out.transaction.cleanup.interval.ms
-    """.split()
-)
-
-# A listener on one of these hosts accepts connections on all interfaces. No client can use the host as an address.
-ANY_HOST = ("", "0.0.0.0", "::")
-
-# The keys that say who the node is, where it keeps its data and how others reach it. Kafka ignores every unknown key. But if
-# one of these were mistyped, the node would come up as something else: log.dirz=/disk-1 would leave the data in
-# /tmp/kafka-logs.
-KEYS_TO_GET_RIGHT = frozenset(
-    """
-    advertised.listeners controller.listener.names controller.quorum.bootstrap.servers controller.quorum.voters
-    inter.broker.listener.name listener.security.protocol.map listeners log.dir log.dirs metadata.log.dir node.id
-    process.roles
     """.split()
 )
 
@@ -464,307 +442,11 @@ class ServerConfig:
         return (*self.log_dirs, *extra)
 
 
-def load_server_config(properties: Mapping[str, str], *, host_name: str = "localhost") -> ServerConfig:
-    """Loads and validates the whole configuration. Listeners without a host are advertised with `host_name`.
-
-    Raises ConfigError.
-    """
-    near = _nearest_keys(properties)
-    _refuse_misspelt_keys(properties, near)
-    _refuse_bad_synonyms(properties)
-    config = ServerConfig(**load_settings(ServerConfig, with_both_move_rates(_with_node_id(properties))))
-    doubts = _doubts(properties, near)
-    without_effect = sorted(_KEYS_WITHOUT_EFFECT & properties.keys())
-    # One line for all of them: Kafka's stock file alone has ten.
-    lines = [f"no effect in this version: {', '.join(without_effect)}"] if without_effect else []
-    config = replace(config, broker_id=config.node_id, doubts=doubts, warnings=(*doubts, *lines))
-    config = _with_directories(config)
-    advertised = config.advertised_listeners
-    config = _with_listeners(config, host_name)
-    config = _with_quorum(config, advertised)
-    config = replace(config, advertised_controller_listeners=_advertised_controllers(config, advertised, host_name))
-    if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
-        raise ConfigError(
-            f"broker.heartbeat.interval.ms={config.broker_heartbeat_interval_ms} is not valid; "
-            f"it takes less than broker.session.timeout.ms={config.broker_session_timeout_ms}"
-        )
-    _check_consumer_groups(config)
-    return config
-
-
-def _check_consumer_groups(config: ServerConfig) -> None:
-    if CLASSIC_PROTOCOL not in config.group_coordinator_rebalance_protocols:
-        given = ",".join(config.group_coordinator_rebalance_protocols)
-        raise ConfigError(f"group.coordinator.rebalance.protocols={given} is not valid; classic cannot be left out")
-    validate_consumer_times(
-        config,
-        prefix="group.consumer",
-        heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-        session_timeout_ms=config.group_consumer_session_timeout_ms,
-    )
-
-
-def validate_consumer_times(
-    config: ServerConfig, *, prefix: str, heartbeat_interval_ms: int, session_timeout_ms: int
-) -> None:
-    """Validates the two times of consumer groups, or of one group, against the server's bounds. `prefix` is what their keys
-    begin with. Raises ConfigError."""
-    for name, value, least, most in (
-        (
-            "heartbeat.interval.ms",
-            heartbeat_interval_ms,
-            config.group_consumer_min_heartbeat_interval_ms,
-            config.group_consumer_max_heartbeat_interval_ms,
-        ),
-        (
-            "session.timeout.ms",
-            session_timeout_ms,
-            config.group_consumer_min_session_timeout_ms,
-            config.group_consumer_max_session_timeout_ms,
-        ),
-    ):
-        if not least <= value <= most:
-            raise ConfigError(
-                f"{prefix}.{name}={value} is not valid; it takes from group.consumer.min.{name}={least} "
-                f"to group.consumer.max.{name}={most}"
-            )
-    if heartbeat_interval_ms >= session_timeout_ms:
-        raise ConfigError(
-            f"{prefix}.heartbeat.interval.ms={heartbeat_interval_ms} is not valid; "
-            f"it takes less than {prefix}.session.timeout.ms={session_timeout_ms}"
-        )
-
-
 def with_both_move_rates(properties: Mapping[str, str]) -> Mapping[str, str]:
     """Returns the properties. If they contain the move rate under one of its two names, the result has it under both."""
     rate = next((properties[name] for name in MOVE_RATE_NAMES if name in properties), None)
     return properties if rate is None else {**properties, **dict.fromkeys(MOVE_RATE_NAMES, rate)}
 
 
-def _with_node_id(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the properties with the node's id under its current name."""
-    current, former = NODE_ID_NAMES
-    if former not in properties:
-        return properties
-    if properties.get(current, properties[former]).strip() != properties[former].strip():
-        raise ConfigError(f"{former}={properties[former]} is not valid; it takes the value of {current}")
-    return {current: properties[former], **properties}
-
-
 # The keys that have an effect, in order of declaration.
 SERVER_SETTINGS: Final = MappingProxyType(settings_of(ServerConfig))
-_KEYS = frozenset(SERVER_SETTINGS)
-_KEYS_WITHOUT_EFFECT = (KAFKA_KEYS | KNOWN_WITHOUT_EFFECT) - _KEYS
-
-
-def _nearest_keys(properties: Mapping[str, str]) -> dict[str, str | None]:
-    """Maps each unknown key to the known one that it resembles."""
-    known = _KEYS | _KEYS_WITHOUT_EFFECT
-    return {key: nearest_key(key, known) for key in sorted(properties) if key not in known}
-
-
-def _refuse_misspelt_keys(properties: Mapping[str, str], near: Mapping[str, str | None]) -> None:
-    for key, meant in near.items():
-        if meant in KEYS_TO_GET_RIGHT and meant not in properties:
-            raise ConfigError(f"{key} is not a known key, and {meant} is not set; is {meant} meant?")
-
-
-def _refuse_bad_synonyms(properties: Mapping[str, str]) -> None:
-    """Checks the keys that have another name before they are read under that one, so that an error gives the name that is
-    set."""
-    for key in (*NODE_ID_NAMES, *MOVE_RATE_NAMES):
-        if key in properties:
-            parse_setting(key, SERVER_SETTINGS[key], properties[key])
-
-
-def _doubts(properties: Mapping[str, str], near: Mapping[str, str | None]) -> tuple[str, ...]:
-    lines = [
-        f"{printable(key)} is not a known key; it is ignored" + (f" (is {meant} meant?)" if meant is not None else "")
-        for key, meant in near.items()
-    ]
-    if "log.dirs" not in properties and "log.dir" not in properties:
-        lines.append(f"log.dirs is not set; its default is {DEFAULT_LOG_DIR}")
-    return tuple(lines)
-
-
-def _with_directories(config: ServerConfig) -> ServerConfig:
-    log_dirs = config.log_dirs or (config.log_dir,)
-    unknown = [each for each in config.cordoned_log_dirs if each not in (*log_dirs, ALL_LOG_DIRS)]
-    if unknown and config.is_broker:
-        raise ConfigError(
-            f"cordoned.log.dirs={','.join(config.cordoned_log_dirs)} is not valid; {unknown[0]} is not in log.dirs"
-        )
-    return replace(config, log_dirs=log_dirs, metadata_log_dir=config.metadata_log_dir or log_dirs[0])
-
-
-def _with_listeners(config: ServerConfig, host_name: str) -> ServerConfig:
-    if not config.process_roles:
-        raise ConfigError("process.roles= is not valid; it takes a comma-separated list of broker, controller")
-    if len({*config.process_roles}) < len(config.process_roles):
-        raise ConfigError(f"process.roles={','.join(config.process_roles)} is not valid; it names a role twice")
-    controller_names = tuple(name.upper() for name in config.controller_listener_names)
-    if not controller_names:
-        raise ConfigError("controller.listener.names is missing; it takes the names of the controllers' listeners")
-    config = replace(config, controller_listener_names=controller_names)
-    listeners = config.listeners or (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
-    config = replace(config, listeners=_with_protocols(config, listeners))
-    reserved = f"controller.listener.names={','.join(controller_names)}"
-    if config.is_controller and not config.controller_listeners:
-        raise ConfigError(f"listeners={_text(listeners)} is not valid; a controller needs a listener of {reserved}")
-    if not config.is_broker:
-        return config
-    if any(listener.name in controller_names for listener in listeners) and not config.is_controller:
-        raise ConfigError(f"listeners={_text(listeners)} is not valid; a broker has no listener of {reserved}")
-    if not config.broker_listeners:
-        raise ConfigError(f"listeners={_text(listeners)} is not valid; a broker needs a listener besides {reserved}")
-    config = replace(config, advertised_listeners=_advertised(config, host_name))
-    return replace(config, inter_broker_listener_name=_inter_broker_name(config))
-
-
-def _text(listeners: tuple[Endpoint, ...]) -> str:
-    return ",".join(f"{listener.name}://{HostPort(listener.host, listener.port)}" for listener in listeners)
-
-
-def _with_protocols(config: ServerConfig, listeners: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-    protocols = dict(config.listener_security_protocol_map)
-    defaults = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
-    if not protocols:
-        defaults |= dict.fromkeys(config.controller_listener_names, "PLAINTEXT")
-        protocols = defaults
-    result: list[Endpoint] = []
-    for listener in listeners:
-        protocol = protocols.get(listener.name)
-        if protocol not in SUPPORTED_PROTOCOLS:
-            given = ",".join(f"{name}:{each}" for name, each in config.listener_security_protocol_map)
-            found = "no protocol" if protocol is None else f"the protocol {protocol}"
-            line = f"listener.security.protocol.map={given}" if given else f"listeners={_text(listeners)}"
-            raise ConfigError(
-                f"{line} is not valid (listener {listener.name} has {found}); "
-                f"it takes {listener.name}:{SUPPORTED_PROTOCOLS[0]} in listener.security.protocol.map in this version"
-            )
-        result.append(replace(listener, security_protocol=protocol))
-    return tuple(result)
-
-
-def _advertised(config: ServerConfig, host_name: str) -> tuple[Endpoint, ...]:
-    advertised = config.advertised_listeners or config.broker_listeners
-    controller_names = {listener.name for listener in config.controller_listeners}
-    bound = {listener.name for listener in config.broker_listeners}
-    result: list[Endpoint] = []
-    for listener in advertised:
-        if listener.name in controller_names:
-            # The controller announces this one. Kafka 4.1's stock server.properties has such an entry.
-            continue
-        if listener.name not in bound:
-            raise ConfigError(
-                f"advertised.listeners={_text(advertised)} is not valid; the broker has no listener {listener.name}"
-            )
-        if listener.host in ANY_HOST[1:] and config.advertised_listeners:
-            raise ConfigError(
-                f"advertised.listeners={_text(advertised)} is not valid; {listener.host} cannot be reached by a client"
-            )
-        host = host_name if listener.host in ANY_HOST else listener.host
-        result.append(replace(listener, host=host))
-    return _with_protocols(config, tuple(result))
-
-
-def _inter_broker_name(config: ServerConfig) -> str:
-    names = [listener.name for listener in config.broker_listeners]
-    if config.inter_broker_listener_name is not None:
-        name = config.inter_broker_listener_name.upper()
-        if name not in names:
-            raise ConfigError(f"inter.broker.listener.name={name} is not valid; it takes one of {', '.join(names)}")
-        return name
-    if "PLAINTEXT" in names:
-        return "PLAINTEXT"
-    if len(names) == 1:
-        return names[0]
-    raise ConfigError(f"inter.broker.listener.name is missing; it takes one of {', '.join(names)}")
-
-
-def _with_quorum(config: ServerConfig, advertised: tuple[Endpoint, ...]) -> ServerConfig:
-    servers = config.controller_quorum_bootstrap_servers
-    if config.controller_quorum_voters:
-        _check_voters(config)
-    elif servers and not config.is_controller:
-        # A broker learns from the answers who leads.
-        return replace(config, quorum_servers=servers)
-    else:
-        config = replace(config, controller_quorum_voters=(_sole_voter(config, advertised),), is_standalone=True)
-    voters = config.controller_quorum_voters
-    return replace(config, quorum_servers=tuple(HostPort(voter.host, voter.port) for voter in voters))
-
-
-def _check_voters(config: ServerConfig) -> None:
-    ids = [voter.node_id for voter in config.controller_quorum_voters]
-    listed = ",".join(map(str, ids))
-    if config.is_controller and config.node_id not in ids:
-        raise ConfigError(
-            f"node.id={config.node_id} is not valid; a controller takes one of controller.quorum.voters ({listed})"
-        )
-    if not config.is_controller and config.node_id in ids:
-        raise ConfigError(
-            f"node.id={config.node_id} is not valid; a broker takes an id outside controller.quorum.voters ({listed})"
-        )
-    if config.is_controller and len(ids) > 1:
-        # A broker only follows the quorum, which may be one of Apache Kafka's controllers.
-        raise ConfigError(f"controller.quorum.voters lists {len(ids)} voters; on a controller it takes one in this version")
-
-
-def _advertised_controllers(config: ServerConfig, advertised: tuple[Endpoint, ...], host_name: str) -> tuple[Endpoint, ...]:
-    """Returns the address of each controller listener: what advertised.listeners says; else its own, if it has a host; else,
-    for the listener that the quorum uses, the address by which all other nodes reach it; else the machine's."""
-    given = {listener.name: listener for listener in advertised}
-    result: list[Endpoint] = []
-    for listener in config.controller_listeners:
-        explicit = given.get(listener.name, listener)
-        address = HostPort(explicit.host, explicit.port)
-        if address.host in ANY_HOST:
-            voter = next((each for each in config.controller_quorum_voters if each.node_id == config.node_id), None)
-            is_quorums = listener.name == config.controller_listener_names[0]
-            address = HostPort(voter.host, voter.port) if is_quorums and voter else HostPort(host_name, address.port)
-        result.append(replace(listener, host=address.host, port=address.port))
-    return tuple(result)
-
-
-def _sole_voter(config: ServerConfig, advertised: tuple[Endpoint, ...]) -> Voter:
-    """Returns the voter of a node that has only controller.quorum.bootstrap.servers: the node itself."""
-    servers = config.controller_quorum_bootstrap_servers
-    if not servers:
-        raise ConfigError("controller.quorum.voters is missing; it takes id@host:port separated by commas")
-    text = ",".join(map(str, servers))
-    if len(servers) > 1:
-        raise ConfigError(
-            f"controller.quorum.bootstrap.servers={text} is not valid; a cluster has one controller in this version"
-        )
-    (server,) = servers
-    own = [listener for listener in (*config.listeners, *advertised) if listener.name in config.controller_listener_names]
-    if server.port not in {listener.port for listener in own}:
-        raise ConfigError(
-            f"controller.quorum.bootstrap.servers={text} is not this node's controller listener "
-            f"({_text(config.controller_listeners)}); a cluster has one controller in this version"
-        )
-    return Voter(config.node_id, server.host, server.port)
-
-
-# Environment variables that the official image's start scripts read. They are not configuration keys.
-SCRIPT_VARIABLES = frozenset(
-    """
-    KAFKA_CLUSTERS KAFKA_DEBUG KAFKA_DEBUG_FLAG KAFKA_DEBUG_SUSPEND_FLAG KAFKA_GC_LOG_OPTS KAFKA_HEAP_OPTS KAFKA_HOME
-    KAFKA_JMX_HOSTNAME KAFKA_JMX_OPTS KAFKA_JMX_PORT KAFKA_JVM_PERFORMANCE_OPTS KAFKA_LOG4J_LOGGERS KAFKA_LOG4J_OPTS
-    KAFKA_LOG4J_ROOT_LOGLEVEL KAFKA_LOG4J_TOOLS_ROOT_LOGLEVEL KAFKA_OPTS KAFKA_PREFIX KAFKA_USER KAFKA_VERSION
-    """.split()
-)
-
-
-def properties_from_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Converts environment variables to properties, as the official image does: KAFKA_LOG_DIRS becomes log.dirs. In a name,
-    `__` stands for `_` and `___` for `-`."""
-    properties: dict[str, str] = {}
-    for name in sorted(variables):
-        if not name.startswith("KAFKA_") or name in SCRIPT_VARIABLES:
-            continue
-        key = name.removeprefix("KAFKA_").lower()
-        key = key.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
-        properties[key] = variables[name]
-    return properties

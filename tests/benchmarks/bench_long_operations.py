@@ -23,7 +23,7 @@ import uvloop
 from broker.controller_link import metadata_follower
 from broker.controller_link.metadata_follower import MetadataFollower
 from common.configuration.resolver import ConfigResolver
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.environment.entry import GC_THRESHOLDS, freeze_loaded_objects
 from common.environment.real import RealEnvironment
 from common.ids import BrokerId, DirectoryId, IncarnationId, TopicId, Uuid

@@ -4,7 +4,8 @@ import os
 
 from common.configuration.endpoints import Endpoint
 from common.configuration.group import GroupConfig, default_group_config, group_config, validate_group_overrides
-from common.configuration.server import ServerConfig, load_server_config
+from common.configuration.server import ServerConfig
+from common.configuration.server_loading import load_server_config
 from common.configuration.settings import ConfigError, settings_of
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config, validate_topic_overrides
 from tests.fuzz.target import Target

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.configuration.resolver import ConfigResolver
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.ids import BrokerId, DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
 from common.metadata.delta import MetadataDelta
 from common.metadata.directory_ids import UNASSIGNED

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.configuration.group import default_group_config, group_config, validate_group_overrides
-from common.configuration.server import ServerConfig, load_server_config
+from common.configuration.server import ServerConfig
+from common.configuration.server_loading import load_server_config
 from common.configuration.settings import ConfigError, field_of
 from common.protocol.errors import ErrorCode
 from tests.property.profiles import examples
-from tests.unit.common.configuration.test_server import BROKER
+from tests.unit.common.configuration.node_properties import BROKER
 from tests.unit.controller.core.context import ControllerContext
 
 HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"

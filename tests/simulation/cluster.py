@@ -10,7 +10,8 @@ import errno
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from common.configuration.server import ServerConfig, load_server_config
+from common.configuration.server import ServerConfig
+from common.configuration.server_loading import load_server_config
 from common.environment.interface import ListenFailed, LogDirError
 from common.ids import BrokerId, DirectoryId, TopicId
 from common.log_dirs.startup_scan import StartupError

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.ids import BrokerId
 from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.metadata_version import DEFAULT_LEVEL

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.ids import BrokerId, TopicId
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

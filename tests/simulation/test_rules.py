@@ -15,7 +15,7 @@ from broker.hosting.replicas import Replicas
 from broker.hosting.upkeep import Upkeep
 from broker.requests.fetch import FetchHandler
 from broker.requests.metadata import MetadataRequests
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.environment.interface import LogDirError
 from common.ids import NO_LEADER, BrokerId, DirectoryId, TopicIdPartition, uuid_text
 from common.log_dirs.log_directories import LogDirectories

@@ -11,7 +11,9 @@ from typing import Final
 
 import javaproperties
 
-from common.configuration.server import ServerConfig, load_server_config, properties_from_environment
+from common.configuration.environment_variables import properties_from_environment
+from common.configuration.server import ServerConfig
+from common.configuration.server_loading import load_server_config
 from common.configuration.settings import ConfigError, printable
 from tools.errors import ToolError
 

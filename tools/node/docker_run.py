@@ -15,7 +15,8 @@ from typing import NoReturn
 
 import javaproperties
 
-from common.configuration.server import ServerConfig, properties_from_environment
+from common.configuration.environment_variables import properties_from_environment
+from common.configuration.server import ServerConfig
 from common.environment.interface import Environment, LogDirError
 from common.environment.real import RealEnvironment
 from common.storage.meta_properties import MalformedMetaProperties

@@ -14,7 +14,7 @@ from functools import partial
 
 from broker.daemon import BrokerDaemon
 from broker.hosting.partition import Partition
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid, uuid_from_text
 from common.protocol.errors import ErrorCode
 from common.raft.core.quorum import LeaderAndEpoch

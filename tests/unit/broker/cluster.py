@@ -37,7 +37,8 @@ from broker.requests.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.requests.produce import ProduceHandler
 from broker.requests.write_txn_markers import MarksOffsets, WriteTxnMarkersRequests
 from common.configuration.resolver import ConfigResolver
-from common.configuration.server import ServerConfig, load_server_config
+from common.configuration.server import ServerConfig
+from common.configuration.server_loading import load_server_config
 from common.environment.interface import LogDir, LogDirError
 from common.ids import ZERO_UUID, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicId, TopicIdPartition, Uuid
 from common.light_tasks import LightTasks

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.environment.interface import Environment
 from common.ids import BrokerId, DirectoryId, Uuid
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, LATEST_LEVEL, METADATA_VERSION_FEATURE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.controller_link.auto_topics import AutoTopics, offsets_topic, transaction_state_topic
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse

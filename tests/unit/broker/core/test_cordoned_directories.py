@@ -6,7 +6,7 @@ from broker.core.cordoned_directories import is_cordoned
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.placement import DirectoryLoad, PlacedReplicas, ReplicaKind, choose_directory
 from common.configuration.resolver import ConfigResolver
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.configuration.settings import ConfigError
 from common.ids import DirectoryId, Offset, Uuid
 from common.metadata.state import MetadataState

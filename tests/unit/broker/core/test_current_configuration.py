@@ -3,12 +3,12 @@
 from broker.core.current_configuration import CurrentConfiguration
 from common.configuration.group import GroupConfig
 from common.configuration.resolver import ConfigResolver
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.ids import Offset
 from common.metadata.delta import MetadataDelta
 from common.metadata.state import MetadataState
 from common.records.metadata_records import ConfigRecord
-from tests.unit.common.configuration.test_server import BROKER as PROPERTIES
+from tests.unit.common.configuration.node_properties import BROKER as PROPERTIES
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 

@@ -11,7 +11,8 @@ from common.configuration.description import UNKNOWN_TYPE
 from common.configuration.documentation import GROUP_DOCUMENTATION, SERVER_DOCUMENTATION, TOPIC_DOCUMENTATION
 from common.configuration.group import WITHOUT_EFFECT, GroupConfig
 from common.configuration.resolver import ConfigResolver
-from common.configuration.server import DYNAMIC_KEYS, ServerConfig, load_server_config
+from common.configuration.server import DYNAMIC_KEYS, ServerConfig
+from common.configuration.server_loading import load_server_config
 from common.configuration.settings import ConfigType, key_of, settings_of
 from common.configuration.topic import BROKER_KEYS, SERVED_ANYWAY, TopicConfig, default_topic_config
 from common.ids import Offset

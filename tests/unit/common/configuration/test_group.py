@@ -3,9 +3,9 @@
 import pytest
 
 from common.configuration.group import GroupConfig, default_group_config, group_config, validate_group_overrides
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.configuration.settings import ConfigError
-from tests.unit.common.configuration.test_server import BROKER
+from tests.unit.common.configuration.node_properties import BROKER
 
 HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
 

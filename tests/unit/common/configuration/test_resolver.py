@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from common.configuration.resolver import ConfigResolver, ConfigSource
-from common.configuration.server import DYNAMIC_KEYS, MOVE_RATE_NAMES, load_server_config
+from common.configuration.server import DYNAMIC_KEYS, MOVE_RATE_NAMES
+from common.configuration.server_loading import load_server_config
 from common.configuration.settings import settings_of
 from common.configuration.topic import BROKER_KEYS, TopicConfig, default_topic_config, topic_config
-from tests.unit.common.configuration.test_server import BROKER as PROPERTIES
+from tests.unit.common.configuration.node_properties import BROKER as PROPERTIES
 
 TOPIC, BROKER = 2, 4
 NODE_ID = PROPERTIES["node.id"]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.configuration.settings import ConfigError
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config, validate_topic_overrides
-from tests.unit.common.configuration.test_server import BROKER
+from tests.unit.common.configuration.node_properties import BROKER
 
 
 def test_overrides_beat_the_servers_defaults() -> None:

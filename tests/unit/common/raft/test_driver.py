@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.environment.interface import LogDirError
 from common.ids import BrokerId, LeaderEpoch
 from common.metadata.metadata_version import METADATA_VERSION_FEATURE

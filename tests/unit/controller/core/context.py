@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from common.configuration.resolver import ConfigResolver
-from common.configuration.server import load_server_config
+from common.configuration.server_loading import load_server_config
 from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, IncarnationId, Offset, TopicId, TopicIdPartition, Uuid
 from common.metadata.metadata_version import (
     DIRECTORY_NUMBERING_FEATURE,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.configuration.server import ServerConfig, load_server_config
+from common.configuration.server import ServerConfig
+from common.configuration.server_loading import load_server_config
 from common.ids import DirectoryId, Uuid, uuid_from_text, uuid_text
 from common.metadata.metadata_version import (
     DEFAULT_LEVEL,

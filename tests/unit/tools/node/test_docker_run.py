@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common.configuration.server import ServerConfig, load_server_config
+from common.configuration.server import ServerConfig
+from common.configuration.server_loading import load_server_config
 from common.environment.real import RealEnvironment
 from tests.simulation.environment import SimulatedWorld
 from tools.errors import ToolError
