@@ -32,7 +32,8 @@ from admin.group_calls import GroupCalls
 from admin.known_nodes import Destination, Role
 from admin.partition_leaders import PartitionLeaders, SendToLeader
 from admin.partitions import TopicPartition, TopicPartitionReplica
-from admin.request_sender import ErrorOf, RequestSender, closed, no_error
+from admin.request_sender import RequestSender, closed
+from admin.response_errors import ErrorOf, code_only, no_error, not_controller, top_level
 from admin.results import Results, grouped
 from common.environment.interface import Environment
 from common.environment.real import RealEnvironment
@@ -135,7 +136,7 @@ class AdminClient:
             DescribeClusterRequest(endpoint_type=self.endpoint_type, include_fenced_brokers=include_fenced_brokers),
             Role.ANY_BROKER,
             timeout_ms=timeout_ms,
-            error_of=_top_level,
+            error_of=top_level,
         )
         check(response.error_code, response.error_message)
         return brokers.cluster_description(response)
@@ -143,7 +144,7 @@ class AdminClient:
     async def unregister_broker(self, broker_id: int, *, timeout_ms: int | None = None) -> None:
         """Removes the registration of a broker that will not come back."""
         request = UnregisterBrokerRequest(broker_id=broker_id)
-        response = await self._send("unregisterBroker", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_top_level)
+        response = await self._send("unregisterBroker", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=top_level)
         check(response.error_code, response.error_message)
 
     async def describe_metadata_quorum(self, *, timeout_ms: int | None = None) -> quorum.QuorumDescription:
@@ -153,7 +154,7 @@ class AdminClient:
             quorum.describe_request(),
             Role.ANY_BROKER,
             timeout_ms=timeout_ms,
-            error_of=_quorum_error,
+            error_of=quorum.quorum_error,
         )
         check(response.error_code, response.error_message)
         partition = quorum.partition_of(response)
@@ -169,7 +170,7 @@ class AdminClient:
             ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION),
             broker_id,
             timeout_ms=timeout_ms,
-            error_of=_code_only,
+            error_of=code_only,
         )
         check(response.error_code)
         return response
@@ -183,7 +184,7 @@ class AdminClient:
             ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION),
             _destination(broker_id),
             timeout_ms=timeout_ms,
-            error_of=_code_only,
+            error_of=code_only,
         )
         check(response.error_code)
         return features.feature_metadata(response)
@@ -202,13 +203,13 @@ class AdminClient:
             server_timeout_ms = self._server_timeout_ms(timeout_ms)
             request = features.update_request(updates, validate_only=validate_only, timeout_ms=server_timeout_ms)
             response: UpdateFeaturesResponse = await self._send(
-                "updateFeatures", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_top_level
+                "updateFeatures", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=top_level
             )
             check(response.error_code, response.error_message)
             # Until version 1, a response may name the error of each feature.
             errors = {each.feature: (each.error_code, each.error_message) for each in response.results}
             for name in updates:
-                _settle(results, name, *errors.get(name, (ErrorCode.NONE, None)), None)
+                results.settle(name, *errors.get(name, (ErrorCode.NONE, None)), None)
 
         self._start("updateFeatures", results, updates, update)
         return results
@@ -237,7 +238,7 @@ class AdminClient:
                 )
                 found = response.topics
             for topic in found:
-                _settle(results, topic.name or "", topic.error_code, None, topics.topic_description(topic))
+                results.settle(topic.name or "", topic.error_code, None, topics.topic_description(topic))
 
         self._start("describeTopics", results, results, describe)
         return results
@@ -270,11 +271,14 @@ class AdminClient:
 
         async def create() -> None:
             response: CreateTopicsResponse = await self._send(
-                "createTopics", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_not_controller(_topics_of)
+                "createTopics",
+                request,
+                Role.CONTROLLER,
+                timeout_ms=timeout_ms,
+                error_of=not_controller(lambda response: response.topics),
             )
             for result in response.topics:
-                _settle(
-                    results,
+                results.settle(
                     result.name,
                     result.error_code,
                     result.error_message,
@@ -296,11 +300,11 @@ class AdminClient:
                 request,
                 Role.CONTROLLER,
                 timeout_ms=timeout_ms,
-                error_of=_not_controller(_responses_of),
+                error_of=not_controller(lambda response: response.responses),
                 version=DELETE_TOPICS_VERSION,
             )
             for result in response.responses:
-                _settle(results, result.topic_id, result.error_code, result.error_message, None)
+                results.settle(result.topic_id, result.error_code, result.error_message, None)
 
         self._start("deleteTopics", results, results, delete)
         return results
@@ -314,10 +318,14 @@ class AdminClient:
 
         async def create() -> None:
             response: CreatePartitionsResponse = await self._send(
-                "createPartitions", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_not_controller(_results_of)
+                "createPartitions",
+                request,
+                Role.CONTROLLER,
+                timeout_ms=timeout_ms,
+                error_of=not_controller(lambda response: response.results),
             )
             for result in response.results:
-                _settle(results, result.name, result.error_code, result.error_message, None)
+                results.settle(result.name, result.error_code, result.error_message, None)
 
         self._start("createPartitions", results, results, create)
         return results
@@ -368,13 +376,13 @@ class AdminClient:
 
         async def alter() -> None:
             response: AlterPartitionReassignmentsResponse = await self._send(
-                "alterPartitionReassignments", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_top_level
+                "alterPartitionReassignments", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=top_level
             )
             check(response.error_code, response.error_message)
             for topic in response.responses:
                 for each in topic.partitions:
                     partition = TopicPartition(topic.name, each.partition_index)
-                    _settle(results, partition, each.error_code, each.error_message, None)
+                    results.settle(partition, each.error_code, each.error_message, None)
 
         self._start("alterPartitionReassignments", results, results, alter)
         return results
@@ -385,7 +393,7 @@ class AdminClient:
         """Returns the reassignments in progress: those of these partitions, or all."""
         request = reassignments.list_request(partitions, timeout_ms=self._server_timeout_ms(timeout_ms))
         response: ListPartitionReassignmentsResponse = await self._send(
-            "listPartitionReassignments", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_top_level
+            "listPartitionReassignments", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=top_level
         )
         check(response.error_code, response.error_message)
         return reassignments.reassignments(response)
@@ -401,7 +409,11 @@ class AdminClient:
         the error of each partition; None means that a leader was elected."""
         request = elections.elect_request(election_type, partitions, timeout_ms=self._server_timeout_ms(timeout_ms))
         response: ElectLeadersResponse = await self._send(
-            "electLeaders", request, Role.CONTROLLER, timeout_ms=timeout_ms, error_of=_not_controller(_itself)
+            "electLeaders",
+            request,
+            Role.CONTROLLER,
+            timeout_ms=timeout_ms,
+            error_of=not_controller(lambda response: [response]),
         )
         check(response.error_code)
         return elections.election_results(response)
@@ -452,7 +464,7 @@ class AdminClient:
             ListConfigResourcesRequest(resource_types=sorted(types)),
             Role.ANY_BROKER,
             timeout_ms=timeout_ms,
-            error_of=_code_only,
+            error_of=code_only,
             version=configs.LIST_RESOURCES_VERSION,
         )
         check(response.error_code)
@@ -478,7 +490,7 @@ class AdminClient:
                 resource = by_name.get((result.resource_type, result.resource_name))
                 if resource is not None:
                     entries = configs.config_entries(result)
-                    _settle(results, resource, result.error_code, result.error_message, entries)
+                    results.settle(resource, result.error_code, result.error_message, entries)
 
         for destination, asked in grouped(results, lambda each: _destination(each.broker_id)).items():
             self._start("describeConfigs", results, asked, partial(describe, destination, asked))
@@ -503,13 +515,13 @@ class AdminClient:
                 request,
                 destination,
                 timeout_ms=timeout_ms,
-                error_of=_not_controller(_responses_of),
+                error_of=not_controller(lambda response: response.responses),
             )
             by_name = _by_name(asked)
             for result in response.responses:
                 resource = by_name.get((result.resource_type, result.resource_name))
                 if resource is not None:
-                    _settle(results, resource, result.error_code, result.error_message, None)
+                    results.settle(resource, result.error_code, result.error_message, None)
 
         def destination_of(resource: configs.ConfigResource) -> Destination:
             return Role.CONTROLLER if self.endpoint_type is EndpointType.CONTROLLER else _destination(resource.broker_id)
@@ -528,7 +540,7 @@ class AdminClient:
 
         async def describe(broker_id: int) -> None:
             response = await self._send(
-                "describeLogDirs", log_dirs.describe_request(), broker_id, timeout_ms=timeout_ms, error_of=_code_only
+                "describeLogDirs", log_dirs.describe_request(), broker_id, timeout_ms=timeout_ms, error_of=code_only
             )
             results.complete(broker_id, log_dirs.log_dir_infos(response))
 
@@ -545,7 +557,7 @@ class AdminClient:
         async def describe(broker_id: int, asked: list[TopicPartitionReplica]) -> None:
             request = log_dirs.describe_request(asked)
             response = await self._send(
-                "describeReplicaLogDirs", request, broker_id, timeout_ms=timeout_ms, error_of=_code_only
+                "describeReplicaLogDirs", request, broker_id, timeout_ms=timeout_ms, error_of=code_only
             )
             infos = log_dirs.log_dir_infos(response)
             for replica in asked:
@@ -575,7 +587,7 @@ class AdminClient:
             request = log_dirs.alter_request({replica: assignment[replica] for replica in asked})
             response = await self._send("alterReplicaLogDirs", request, broker_id, timeout_ms=timeout_ms)
             for replica, code in log_dirs.alter_errors(response, broker_id).items():
-                _settle(results, replica, code, None, None)
+                results.settle(replica, code, None, None)
 
         for broker_id, asked in grouped(results, lambda each: each.broker_id).items():
             self._start("alterReplicaLogDirs", results, asked, partial(alter, broker_id, asked))
@@ -642,14 +654,7 @@ def _settle_unless_moved(
     results: Results[TopicPartition, Value], partition: TopicPartition, code: int, value: Value
 ) -> None:
     if code not in LEADER_CHANGED:
-        _settle(results, partition, code, None, value)
-
-
-def _settle(results: Results[Key, Value], key: Key, code: int, message: str | None, value: Value) -> None:
-    if code == ErrorCode.NONE:
-        results.complete(key, value)
-    else:
-        results.fail([key], failure(code, message))
+        results.settle(partition, code, None, value)
 
 
 def _destination(broker_id: int | None) -> Destination:
@@ -663,48 +668,3 @@ def _by_name(resources: Iterable[configs.ConfigResource]) -> dict[tuple[int, str
 def _metadata_request(names: list[str] | None) -> MetadataRequest:
     asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
     return MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-
-
-# --- errors of whole responses ---------------------------------------------------------------------------------------
-
-
-def _top_level(response: Any) -> tuple[int, str | None]:
-    return response.error_code, response.error_message
-
-
-def _code_only(response: Any) -> tuple[int, str | None]:
-    return response.error_code, None
-
-
-def _quorum_error(response: DescribeQuorumResponse) -> tuple[int, str | None]:
-    partition = quorum.partition_of(response)
-    if response.error_code != ErrorCode.NONE or partition is None:
-        return _top_level(response)
-    return _top_level(partition)
-
-
-def _topics_of(response: CreateTopicsResponse) -> Iterable[Any]:
-    return response.topics
-
-
-def _responses_of(response: DeleteTopicsResponse | IncrementalAlterConfigsResponse) -> Iterable[Any]:
-    return response.responses
-
-
-def _results_of(response: CreatePartitionsResponse) -> Iterable[Any]:
-    return response.results
-
-
-def _itself(response: ElectLeadersResponse) -> Iterable[Any]:
-    return (response,)
-
-
-def _not_controller(results_of: Callable[[Any], Iterable[Any]]) -> ErrorOf:
-    """Returns an `error_of` that looks for NOT_CONTROLLER in every result. A node that is not the controller does nothing
-    and returns that code in each result."""
-
-    def error_of(response: Any) -> tuple[int, str | None]:
-        is_refused = any(result.error_code == ErrorCode.NOT_CONTROLLER for result in results_of(response))
-        return (ErrorCode.NOT_CONTROLLER if is_refused else ErrorCode.NONE), None
-
-    return error_of

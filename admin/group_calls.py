@@ -13,7 +13,7 @@ from admin.coordinators import FIND_COORDINATOR_VERSION, coordinator_error, coor
 from admin.errors import AdminError, RequestFailed, UnsupportedRequest, check, failure
 from admin.known_nodes import Destination, GroupCoordinator, Role
 from admin.partitions import TopicPartition
-from admin.request_sender import ErrorOf
+from admin.response_errors import ErrorOf, code_only, top_level
 from common.configuration.endpoints import HostPort
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.consumer_group_describe import (
@@ -59,14 +59,14 @@ class GroupCalls:
     ) -> list[groups.GroupListing]:
         """Returns the groups of all brokers, sorted by id. Empty filters let every group through."""
         cluster: DescribeClusterResponse = await self._send(
-            "listNodes", DescribeClusterRequest(), Role.ANY_BROKER, timeout_ms=timeout_ms, error_of=_top_level
+            "listNodes", DescribeClusterRequest(), Role.ANY_BROKER, timeout_ms=timeout_ms, error_of=top_level
         )
         check(cluster.error_code, cluster.error_message)
         request = groups.list_request(states, types)
         found: list[groups.GroupListing] = []
         for broker in cluster.brokers:
             response: ListGroupsResponse = await self._send(
-                "listGroups", request, broker.broker_id, timeout_ms=timeout_ms, error_of=_top_level_code
+                "listGroups", request, broker.broker_id, timeout_ms=timeout_ms, error_of=code_only
             )
             check(response.error_code)
             found += map(groups.group_listing, response.groups)
@@ -150,7 +150,7 @@ class GroupCalls:
             groups.delete_offsets_request(group_id, asked),
             group_id,
             timeout_ms,
-            _top_level_code,
+            code_only,
         )
         check(response.error_code)
         codes = {
@@ -210,14 +210,6 @@ def _only(results: Any) -> Any:
     if len(results) != 1:
         raise failure(ErrorCode.UNKNOWN_SERVER_ERROR, f"the response has {len(results)} results instead of one")
     return results[0]
-
-
-def _top_level(response: DescribeClusterResponse) -> tuple[int, str | None]:
-    return response.error_code, response.error_message
-
-
-def _top_level_code(response: Any) -> tuple[int, str | None]:
-    return response.error_code, None
 
 
 def _described_error(response: ConsumerGroupDescribeResponse | DescribeGroupsResponse) -> tuple[int, str | None]:

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from admin.response_errors import top_level
 from common.ids import METADATA_TOPIC_NAME, Uuid
+from common.protocol.errors import ErrorCode
 from common.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -74,3 +76,11 @@ def quorum_description(response: DescribeQuorumResponse, partition: ResponsePart
         tuple(map(replica, partition.current_voters)),
         tuple(map(replica, partition.observers)),
     )
+
+
+def quorum_error(response: DescribeQuorumResponse) -> tuple[int, str | None]:
+    """Returns the error of the response as a whole, or else that of the metadata partition."""
+    partition = partition_of(response)
+    if response.error_code != ErrorCode.NONE or partition is None:
+        return top_level(response)
+    return top_level(partition)

@@ -6,7 +6,6 @@ fetches the metadata again and chooses the node for the next attempt.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, Final
 
 from admin.config import AdminConfig
@@ -22,6 +21,7 @@ from admin.errors import (
     failure,
 )
 from admin.known_nodes import Destination, GroupCoordinator, KnownNodes, Role
+from admin.response_errors import ErrorOf, no_error
 from common.configuration.endpoints import HostPort
 from common.environment.interface import Environment
 from common.net.node_channel import ChannelError, NodeChannel, NotServed
@@ -71,14 +71,6 @@ CALLS_FOR_THE_CONTROLLER: Final = frozenset(
         "updateFeatures",
     }
 )
-
-ErrorOf = Callable[[Any], tuple[int, str | None]]
-"""Returns the error code and the message of a response that failed as a whole, or NONE."""
-
-
-def no_error(_response: Any) -> tuple[int, str | None]:
-    """The `error_of` for a response that has no error for the request as a whole."""
-    return ErrorCode.NONE, None
 
 
 class _Call:

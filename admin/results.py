@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from admin.errors import AdminError
+from admin.errors import AdminError, failure
+from common.protocol.errors import ErrorCode
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -51,6 +52,13 @@ class Results(Mapping[Key, "asyncio.Future[Value]"]):
                 future.set_exception(error)
                 # Mark the exception as retrieved: asyncio would otherwise log it if no task awaits this future.
                 future.exception()
+
+    def settle(self, key: Key, code: int, message: str | None, value: Value) -> None:
+        """Completes the future of a key, or fails it if `code` is an error."""
+        if code == ErrorCode.NONE:
+            self.complete(key, value)
+        else:
+            self.fail([key], failure(code, message))
 
     def pending(self, keys: Iterable[Key]) -> list[Key]:
         return [key for key in keys if not self._futures[key].done()]
