@@ -22,16 +22,15 @@ from broker.controller_link.producer_ids import ProducerIds
 from broker.coordinator.broker_channels import BrokerChannels
 from broker.coordinator.coordinator_partition import CoordinatorSettings
 from broker.coordinator.core.group_partition import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from broker.coordinator.core.group_settings import GroupSettings
+from broker.coordinator.core.group_settings import group_settings
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.key_partitions import KeyPartitions
-from broker.coordinator.core.transactions.settings import TransactionSettings
+from broker.coordinator.core.transactions.settings import transaction_settings
 from broker.coordinator.core.transactions.shard import TransactionShard
-from broker.coordinator.core.transactions.verification import AddRetries
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
-from broker.coordinator.transaction_verifier import REQUEST_TIMEOUT_NS, TransactionVerifier
+from broker.coordinator.transaction_verifier import TransactionVerifier, add_retries
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.directory_assignments import DirectoryAssignments
 from broker.core.directory_support import reason_to_end
@@ -42,13 +41,13 @@ from broker.core.lifecycle import (
     Effect,
     LastWords,
     LastWordsHeard,
-    LifecycleSettings,
     MetadataApplied,
     ReadyToUnfence,
     ShutdownAsked,
     ShutDownNow,
     Start,
     StateChanged,
+    lifecycle_settings,
 )
 from broker.core.unfence_gate import UnfenceGate
 from broker.hosting.directory_logs import DuplicateLog
@@ -83,7 +82,7 @@ from common.protocol.api_keys import ApiKey
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from common.raft.driver import QuorumDriver
 from common.slices import in_slices
-from common.time_units import MS_PER_MINUTE, NS_PER_MS
+from common.time_units import NS_PER_MS
 
 PLAINTEXT = 0
 # A heartbeat or registration without an answer is sent again after this time or the heartbeat interval, whichever is longer.
@@ -157,7 +156,7 @@ class BrokerDaemon:
         # The parts of the controller link that need the replicas.
         self.directory_assignments = DirectoryAssignments(rng=env.rng)
         self.lifecycle = BrokerLifecycle(
-            _lifecycle_settings(config),
+            lifecycle_settings(config),
             rng=env.rng,
             leads_in=self.replicas.leads_in,
             has_pending_assignment_into=self.directory_assignments.has_pending_into,
@@ -440,7 +439,7 @@ class BrokerDaemon:
 
     def _make_groups(self) -> GroupCoordinator:
         def new_shard() -> GroupShard:
-            settings = _group_settings(self._config, self._batch_bytes_max(OFFSETS_TOPIC))
+            settings = group_settings(self._config, self._batch_bytes_max(OFFSETS_TOPIC))
             return GroupShard(settings, self.state, self.configuration.group)
 
         return GroupCoordinator(
@@ -457,14 +456,8 @@ class BrokerDaemon:
         )
 
     def _make_transactions(self) -> TransactionCoordinator:
-        config = self._config
-
         def new_shard() -> TransactionShard:
-            settings = TransactionSettings(
-                transaction_max_timeout_ms=config.transaction_max_timeout_ms,
-                transactional_id_expiration_ms=config.transactional_id_expiration_ms,
-                batch_bytes_max=self._batch_bytes_max(TRANSACTION_STATE_TOPIC),
-            )
+            settings = transaction_settings(self._config, self._batch_bytes_max(TRANSACTION_STATE_TOPIC))
             return TransactionShard(settings, lambda: self.state.features.get(TRANSACTION_VERSION_FEATURE, 0))
 
         return TransactionCoordinator(
@@ -473,7 +466,7 @@ class BrokerDaemon:
             CoordinatorSettings(
                 broker_id=self._broker_id,
                 commit_timeout_ns=TRANSACTION_COMMIT_TIMEOUT_NS,
-                expiry_interval_ns=config.transaction_remove_expired_transaction_cleanup_interval_ms * NS_PER_MS,
+                expiry_interval_ns=self._config.transaction_remove_expired_transaction_cleanup_interval_ms * NS_PER_MS,
             ),
             key_partitions=self._key_partitions,
             new_shard=new_shard,
@@ -506,7 +499,7 @@ class BrokerDaemon:
             key_partitions=self._key_partitions,
             channels=self._make_channels(),
             is_enabled=lambda: self.configuration.server.transaction_partition_verification_enable,
-            retries=_add_retries(self._config),
+            retries=add_retries(self._config),
             task_group=self._task_group,
         )
 
@@ -628,37 +621,3 @@ class BrokerDaemon:
     def _take_over_limits(self) -> None:
         for server in self._servers.values():
             server.limits = server_limits(self.configuration.server)
-
-
-def _group_settings(config: ServerConfig, batch_bytes_max: int) -> GroupSettings:
-    return GroupSettings(
-        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        group_max_size=config.group_max_size,
-        group_consumer_max_size=config.group_consumer_max_size,
-        group_consumer_assignors=config.group_consumer_assignors,
-        group_consumer_migration_policy=config.group_consumer_migration_policy,
-        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        offsets_retention_ms=config.offsets_retention_minutes * MS_PER_MINUTE,
-        batch_bytes_max=batch_bytes_max,
-    )
-
-
-def _add_retries(config: ServerConfig) -> AddRetries:
-    return AddRetries(
-        backoff_ns=config.add_partitions_to_txn_retry_backoff_ms * NS_PER_MS,
-        # As in Kafka, not longer than one request may take.
-        max_ns=min(config.add_partitions_to_txn_retry_backoff_max_ms * NS_PER_MS, REQUEST_TIMEOUT_NS),
-    )
-
-
-def _lifecycle_settings(config: ServerConfig) -> LifecycleSettings:
-    return LifecycleSettings(
-        heartbeat_interval_ns=config.broker_heartbeat_interval_ms * NS_PER_MS,
-        registration_timeout_ns=config.initial_broker_registration_timeout_ms * NS_PER_MS,
-        log_dir_failure_timeout_ns=config.log_dir_failure_timeout_ms * NS_PER_MS,
-        session_timeout_ns=config.broker_session_timeout_ms * NS_PER_MS,
-        controlled_shutdown_timeout_ns=config.diskraft_controlled_shutdown_timeout_ms * NS_PER_MS,
-        controlled_shutdown_enable=config.controlled_shutdown_enable,
-    )

@@ -19,13 +19,14 @@ from broker.coordinator.core.transactions.verification import (
     Verified,
 )
 from broker.core.verification_guards import VerificationGuard
+from common.configuration.server import ServerConfig
 from common.environment.interface import Environment
 from common.ids import BrokerId
 from common.metadata.state import MetadataState
 from common.net.node_channel import ChannelError, NotServed
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from common.time_units import NS_PER_S
+from common.time_units import NS_PER_MS, NS_PER_S
 
 # The first version in which a broker can ask for verification.
 VERSION = 4
@@ -165,3 +166,12 @@ def _notify(verified: Iterable[Verified]) -> None:
     for waiter, error in verified:
         assert callable(waiter)
         waiter(error)
+
+
+def add_retries(config: ServerConfig) -> AddRetries:
+    """Derives from server.properties how long a question is repeated."""
+    return AddRetries(
+        backoff_ns=config.add_partitions_to_txn_retry_backoff_ms * NS_PER_MS,
+        # As in Kafka, not longer than one request may take.
+        max_ns=min(config.add_partitions_to_txn_retry_backoff_max_ms * NS_PER_MS, REQUEST_TIMEOUT_NS),
+    )

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from common.configuration.server import ServerConfig
 from common.ids import BrokerEpoch, DirectoryId, Offset, uuid_text
 from common.protocol.errors import ErrorCode, error_name
 from common.time_units import NS_PER_MS
@@ -97,6 +98,18 @@ class LifecycleSettings:
     session_timeout_ns: int
     controlled_shutdown_timeout_ns: int
     controlled_shutdown_enable: bool = True
+
+
+def lifecycle_settings(config: ServerConfig) -> LifecycleSettings:
+    """Derives the settings from server.properties."""
+    return LifecycleSettings(
+        heartbeat_interval_ns=config.broker_heartbeat_interval_ms * NS_PER_MS,
+        registration_timeout_ns=config.initial_broker_registration_timeout_ms * NS_PER_MS,
+        log_dir_failure_timeout_ns=config.log_dir_failure_timeout_ms * NS_PER_MS,
+        session_timeout_ns=config.broker_session_timeout_ms * NS_PER_MS,
+        controlled_shutdown_timeout_ns=config.diskraft_controlled_shutdown_timeout_ms * NS_PER_MS,
+        controlled_shutdown_enable=config.controlled_shutdown_enable,
+    )
 
 
 # --- events --------------------------------------------------------------------------------------------------------

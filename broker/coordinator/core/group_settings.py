@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from common.configuration.server import ServerConfig
 from common.time_units import MS_PER_MINUTE
 
 
@@ -34,3 +35,19 @@ class GroupSettings:
     def can_downgrade_groups(self) -> bool:
         """Whether a consumer group that only classic members are left in becomes a classic group."""
         return self.group_consumer_migration_policy in ("downgrade", "bidirectional")
+
+
+def group_settings(config: ServerConfig, batch_bytes_max: int) -> GroupSettings:
+    """Derives the settings from server.properties."""
+    return GroupSettings(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        group_consumer_max_size=config.group_consumer_max_size,
+        group_consumer_assignors=config.group_consumer_assignors,
+        group_consumer_migration_policy=config.group_consumer_migration_policy,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * MS_PER_MINUTE,
+        batch_bytes_max=batch_bytes_max,
+    )
