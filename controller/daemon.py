@@ -23,7 +23,8 @@ from common.protocol.numbering import Numbering
 from common.time_units import NS_PER_MS, NS_PER_S
 from controller.core.settings import controller_settings
 from controller.metrics import ControllerMeter
-from controller.quorum_controller import ControllerTimers, MetadataLogDriver, QuorumController
+from controller.own_operations import ControllerTimers
+from controller.quorum_controller import MetadataLogDriver, QuorumController
 from controller.requests import ControllerRequests, QuorumHandlers
 
 # The number of the security protocol PLAINTEXT, the only one that listeners have in this version.

@@ -9,8 +9,8 @@ waits until it has ended, it replays nothing before it has decided everything, a
 unless they fit into one batch. Heartbeats that ask for nothing are answered between two slices.
 
 A parked response is sent when the records are committed. An operation without records waits for the last scheduled record,
-because it may have read uncommitted state. Timers put their own events into the same queue: session expiry, the NoOp record
-of an idle log, the sweeps.
+because it may have read uncommitted state. The operations that the controller starts by itself go through the same queue
+(`controller/own_operations.py`).
 
 Easy to get wrong: the active controller's state is ahead of the committed log. When it loses leadership, the state is
 dropped and rebuilt from snapshot and log; no part of it may be kept.
@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from common.environment.interface import Environment
-from common.ids import NO_LEADER, BrokerId, LeaderEpoch, Offset
-from common.metadata.metadata_version import CONTROLLER_FEATURES, NO_OP_LEVEL
+from common.ids import BrokerId, LeaderEpoch, Offset
+from common.metadata.metadata_version import CONTROLLER_FEATURES
 from common.metadata.registrations import BrokerRegistration
 from common.metadata.state import MetadataState, ReplayError
 from common.protocol.errors import ApiError, ErrorCode
@@ -46,10 +46,8 @@ from common.time_units import NS_PER_MS
 from controller.core.activation import generate_activation_records
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.controller_registration import handle_controller_registration, is_registered
-from controller.core.fencing import fence_stale_broker, unfenced_brokers
-from controller.core.leaderless import elect_leaderless
+from controller.core.fencing import unfenced_brokers
 from controller.core.long_decisions import Sliced
-from controller.core.preferred import ELECTIONS_PER_PASS_MAX, elect_preferred_leaders
 from controller.core.presence import ABSENCE_MIN_NS, LOOK_INTERVAL_NS, Presence
 from controller.core.result import ControllerEvent, ControllerResult
 from controller.core.settings import ControllerSettings
@@ -59,10 +57,9 @@ from controller.core.unfencing import AwaitedReplicas
 from controller.event_log import EventLog
 from controller.event_queue import EventQueue, loop_turn
 from controller.metadata_feed import MetadataFeed
+from controller.own_operations import ControllerTimers, OwnOperations
+from controller.term import Term
 
-# The longest time between two checks for expired sessions.
-SESSION_CHECK_INTERVAL_NS = 500 * NS_PER_MS
-LEADERLESS_SWEEP_INTERVAL_NS = 1_000 * NS_PER_MS
 # How many records of an operation are replayed, encoded and scheduled before the event loop may run other tasks. The removal
 # of a topic counts as one record for each of its partitions.
 RECORDS_PER_SLICE = 1_000
@@ -83,14 +80,6 @@ class MetadataLogDriver(Protocol):
     def resign(self, epoch: int) -> None: ...
 
     def load_bootstrap_records(self) -> list[ApiMessageAndVersion]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerTimers:
-    """The intervals at which the controller starts operations by itself. 0 switches a timer off."""
-
-    idle_interval_ns: int = 500 * NS_PER_MS
-    preferred_interval_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,25 +108,6 @@ class _UnderWay:
     brokers: Mapping[BrokerId, BrokerRegistration]
 
 
-@dataclass(slots=True)
-class _Term:
-    """This node's soft state for one term as the active controller. It is dropped when the term ends."""
-
-    # The quorum's leader epoch in this term, passed with every append. Constant.
-    epoch: LeaderEpoch
-    # The brokers' sessions. A term starts with a full session for every unfenced broker. Changed by broker requests and
-    # fencing. Extended when this process resumes after having been suspended.
-    sessions: BrokerSessions
-    # What keeps fenced brokers fenced. Follows every record of this term.
-    awaited: AwaitedReplicas
-    # The state's `election_changes` before the last leaderless sweep that elected no leader; -1 if there was no such sweep.
-    # While it still has this value, another sweep would elect no leader either.
-    swept_count: int = -1
-    # The time of the last append in this term, or of the start of the term if there was none. Decides whether the log is
-    # idle.
-    last_append_ns: int = 0
-
-
 class QuorumController:
     """One controller node, active or standby."""
 
@@ -156,7 +126,7 @@ class QuorumController:
         self._driver = driver
         self._settings = settings
         self._node_id = node_id
-        self._timers = timers or ControllerTimers()
+        self._own_operations = OwnOperations(env, self, timers or ControllerTimers(), settings)
         self._records_per_batch_max = records_per_batch_max
         self._on_active = on_active
         # All operations that wait for their turn. The queue lives as long as the node: requests wait here across terms, and
@@ -167,7 +137,7 @@ class QuorumController:
         # This node's term as the active controller; None on a standby. Set by `_become_active`, cleared by `_resign`.
         # Invariant: while a term is set, the feed is ahead of the log, and this node is the leader of the term's epoch as
         # far as this node knows.
-        self._term: _Term | None = None
+        self._term: Term | None = None
         # The quorum's latest leader and epoch as reported to the feed.
         self._leader = LeaderAndEpoch(None, LeaderEpoch(0))
         # The feed, which owns the metadata state. Invariant: the only feed that is attached; `_resign` detaches it and makes
@@ -197,6 +167,11 @@ class QuorumController:
     @property
     def is_active(self) -> bool:
         return self._term is not None
+
+    @property
+    def term(self) -> Term | None:
+        """This node's term as the active controller; None on a standby."""
+        return self._term
 
     @property
     def leader(self) -> LeaderAndEpoch:
@@ -287,7 +262,7 @@ class QuorumController:
         begun_ns = self._env.now_ns()
         # When the process resumes after having been suspended, this operation may run before the timer does. If the
         # operation depends on sessions, it must see them extended.
-        self._look_at_clock()
+        self.look_at_clock()
         turn = self._turn(term)
         self._under_way = _UnderWay(Offset(turn.next_write_offset - 1), dict(self.state.brokers))
         try:
@@ -306,14 +281,14 @@ class QuorumController:
         about_commit = [event for event in result.events if event.is_about_commit]
         self._park(_Parked(offset, answer, result.response, about_commit, begun_ns))
 
-    def _excuse_long_operation(self, term: _Term, begun_ns: int) -> None:
+    def _excuse_long_operation(self, term: Term, begun_ns: int) -> None:
         """Extends all sessions if the operation took so long that a broker may look silent. The heartbeats that need a
         decision have waited for its end, and it may be a heartbeat itself."""
         now_ns = self._env.now_ns()
         if now_ns - begun_ns >= ABSENCE_MIN_NS:
             term.sessions.excuse(now_ns - begun_ns, now_ns)
 
-    def _turn(self, term: _Term) -> Turn:
+    def _turn(self, term: Term) -> Turn:
         return Turn(
             state=self.state,
             sessions=term.sessions,
@@ -326,7 +301,7 @@ class QuorumController:
         )
 
     async def _decide_in_slices(
-        self, term: _Term, deciding: Sliced[ControllerResult[Response]]
+        self, term: Term, deciding: Sliced[ControllerResult[Response]]
     ) -> ControllerResult[Response]:
         state, last_offset = self.state, self.state.last_offset
         while True:
@@ -339,7 +314,7 @@ class QuorumController:
             assert self.state is state
             assert state.last_offset == last_offset, "the state has changed while an operation was deciding"
 
-    async def _yield_to_loop(self, term: _Term) -> None:
+    async def _yield_to_loop(self, term: Term) -> None:
         """Lets other tasks run and answers what can be answered between two slices. Raises ApiError if this node is no
         longer active afterwards: the state has been dropped, and the next term aborts a transaction that was begun."""
         await loop_turn()
@@ -348,7 +323,7 @@ class QuorumController:
         self._queue.answer_early()
 
     async def _append_in_slices(
-        self, name: str, term: _Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool
+        self, name: str, term: Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool
     ) -> Offset:
         """Replays the records and schedules their append. Returns the offset whose commit the response has to wait for.
 
@@ -386,7 +361,7 @@ class QuorumController:
                 yield start, records[start:number]
                 start, cost = number, 0
 
-    def _schedule(self, name: str, term: _Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool) -> Offset:
+    def _schedule(self, name: str, term: Term, records: Sequence[ApiMessageAndVersion], *, is_atomic: bool) -> Offset:
         """Schedules the append of records that the state already has. Returns the last offset. Raises ApiError."""
         base_offset = self._driver.log_end_offset
         try:
@@ -406,7 +381,7 @@ class QuorumController:
         term.last_append_ns = self._env.now_ns()
         return last_offset
 
-    def _replay(self, term: _Term, records: Sequence[ApiMessageAndVersion], base_offset: Offset) -> None:
+    def _replay(self, term: Term, records: Sequence[ApiMessageAndVersion], base_offset: Offset) -> None:
         for number, written in enumerate(records):
             record = written.record
             if isinstance(record, BeginTransactionRecord | EndTransactionRecord | AbortTransactionRecord):
@@ -464,7 +439,7 @@ class QuorumController:
         now_ns = self._env.now_ns()
         sessions = BrokerSessions(self._settings.session_timeout_ns)
         sessions.begin(unfenced_brokers(feed.state), now_ns)
-        term = _Term(epoch, sessions, AwaitedReplicas(feed.state), last_append_ns=now_ns)
+        term = Term(epoch, sessions, AwaitedReplicas(feed.state), last_append_ns=now_ns)
         bootstrap = [
             each.record for each in self._driver.load_bootstrap_records() if isinstance(each.record, FeatureLevelRecord)
         ]
@@ -536,7 +511,7 @@ class QuorumController:
         if isinstance(error, ApiError) and error.code is ErrorCode.NOT_CONTROLLER:
             self._maybe_register()
 
-    # --- lifecycle and timers -----------------------------------------------------------------------------------
+    # --- lifecycle ----------------------------------------------------------------------------------------------
 
     def start(self, task_group: asyncio.TaskGroup) -> None:
         """Registers with the driver and starts the queue and the timers. All tasks belong to `task_group`."""
@@ -544,97 +519,22 @@ class QuorumController:
         task_group.create_task(self._queue.run(), name="controller-events")
         task_group.create_task(self._event_log.run(), name="controller-log")
         task_group.create_task(self._keep_looking_at_clock(), name="controller-presence")
-        task_group.create_task(self._expire_sessions(), name="controller-sessions")
-        task_group.create_task(self._sweep_leaderless(), name="controller-leaderless")
-        if self._timers.idle_interval_ns:
-            task_group.create_task(self._keep_log_moving(), name="controller-no-op")
-        if self._timers.preferred_interval_ns:
-            task_group.create_task(self._balance_leaders(), name="controller-preferred")
+        self._own_operations.start(task_group)
 
     async def _keep_looking_at_clock(self) -> None:
         """Checks the clock at a fixed interval. Waits for nothing else, so a late check means that the event loop did not
         run."""
         while True:
-            self._look_at_clock()
+            self.look_at_clock()
             await self._env.sleep_until(self._env.now_ns() + LOOK_INTERVAL_NS)
 
-    def _look_at_clock(self) -> None:
+    def look_at_clock(self) -> None:
         """Extends all sessions if this process was suspended, because a suspended process receives no heartbeats."""
         now_ns = self._env.now_ns()
         absence_ns = self._presence.look(now_ns)
         if absence_ns and self._term is not None:
             self._env.log.warning("controller_was_stopped", absence_ms=absence_ns // NS_PER_MS)
             self._term.sessions.excuse(absence_ns, now_ns)
-
-    async def _expire_sessions(self) -> None:
-        """Fences brokers whose session has expired, one broker per operation."""
-        interval_ns = min(SESSION_CHECK_INTERVAL_NS, max(self._settings.session_timeout_ns // 8, NS_PER_MS))
-        while True:
-            now_ns = self._env.now_ns()
-            deadline_ns = now_ns + interval_ns
-            if self._term is not None:
-                expiry_ns = self._term.sessions.next_expiry_ns(unfenced_brokers(self.state), now_ns)
-                deadline_ns = min(deadline_ns, max(expiry_ns, now_ns + NS_PER_MS))
-            await self._env.sleep_until(deadline_ns)
-            self._look_at_clock()
-            # Read the term again: a term may have started or ended during the sleep.
-            term = self._term
-            if term is None:
-                continue
-            if term.sessions.longest_silent(unfenced_brokers(self.state), self._env.now_ns()) is not None:
-                await self._by_itself("fence_stale_broker", fence_stale_broker)
-
-    async def _keep_log_moving(self) -> None:
-        """Appends a NoOp record to an idle log once per interval, so that followers can tell an idle log from a stalled
-        one."""
-        interval_ns = self._timers.idle_interval_ns
-        while True:
-            term = self._term
-            last_ns = self._env.now_ns()
-            # If NoOp records cannot be written, sleep a full interval from now. Measured from the last append, the interval
-            # would soon be over, and this loop would wake up every millisecond.
-            if term is not None and self.state.metadata_version >= NO_OP_LEVEL:
-                last_ns = term.last_append_ns
-            await self._env.sleep_until(max(last_ns + interval_ns, self._env.now_ns() + NS_PER_MS))
-            if term is None or term is not self._term or self.state.metadata_version < NO_OP_LEVEL:
-                continue
-            if self._env.now_ns() - term.last_append_ns >= interval_ns:
-                await self._by_itself("no_op", _no_op)
-
-    async def _sweep_leaderless(self) -> None:
-        """Elects leaders for leaderless partitions once per interval. Skips the sweep if nothing that their elections depend
-        on has changed since a sweep that elected no leader."""
-        while True:
-            await self._env.sleep_until(self._env.now_ns() + LEADERLESS_SWEEP_INTERVAL_NS)
-            term = self._term
-            if term is None or term.swept_count == self.state.election_changes or not self.state.leads_any(NO_LEADER):
-                continue
-            seen_count = self.state.election_changes
-            elected = await self._by_itself("elect_leaderless", elect_leaderless)
-            if not elected:
-                term.swept_count = seen_count
-
-    async def _balance_leaders(self) -> None:
-        while True:
-            await self._env.sleep_until(self._env.now_ns() + self._timers.preferred_interval_ns)
-            moved: int | None = ELECTIONS_PER_PASS_MAX
-            # If a pass reached its limit, start the next pass at once, as in Kafka, instead of after another interval.
-            while self._term is not None and moved == ELECTIONS_PER_PASS_MAX:
-                moved = await self._by_itself("elect_preferred_leaders", elect_preferred_leaders)
-
-    async def _by_itself(self, name: str, operation: Operation[None, Response]) -> Response | None:
-        """Runs one of the controller's own operations. Returns None if this node is no longer active, or has just resigned
-        because the change does not fit the metadata log."""
-        try:
-            return await self.submit(name, operation, None)
-        except ApiError as error:
-            if error.code not in (ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR):
-                raise
-            return None
-
-
-def _no_op(_turn: Turn, _request: None) -> ControllerResult[None]:
-    return ControllerResult([ApiMessageAndVersion(NoOpRecord(), 0)], None)
 
 
 def _fail(answer: "asyncio.Future[Any]", error: ApiError) -> None:

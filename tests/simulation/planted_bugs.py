@@ -58,7 +58,7 @@ from common.storage.compaction.cleaned_transactions import CleanedTransactions
 from common.storage.log import Log
 from common.storage.producers.log_producers import LogProducers
 from common.storage.segment import Segment
-from controller import quorum_controller
+from controller import own_operations, quorum_controller
 from controller.core import (
     alter_partition,
     assign_replicas_to_dirs,
@@ -528,12 +528,12 @@ _CONTROLLER = (
         "a slow commit excuses silent brokers",
         "The controller was away for so long that it cannot have received heartbeats.",
         Edit(
-            quorum_controller.QuorumController._expire_sessions,
+            own_operations.OwnOperations._expire_sessions,
             'await self._by_itself("fence_stale_broker", fence_stale_broker)\n',
             "begun_ns = self._env.now_ns()\n"
             '            await self._by_itself("fence_stale_broker", fence_stale_broker)\n'
-            "            self._presence._last_look_ns = begun_ns\n"
-            "            self._look_at_clock()\n",
+            "            self._controller._presence._last_look_ns = begun_ns\n"
+            "            self._controller.look_at_clock()\n",
         ),
     ),
 )

@@ -2,13 +2,12 @@
 do."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
-from common.ids import BrokerId, IncarnationId, Offset, TopicId, Uuid
-from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, LATEST_LEVEL, METADATA_VERSION_FEATURE, NO_OP_LEVEL
+from common.ids import BrokerId, Offset, Uuid
+from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, LATEST_LEVEL, METADATA_VERSION_FEATURE
 from common.protocol.errors import ApiError, ErrorCode
 from common.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from common.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
@@ -18,100 +17,45 @@ from common.records.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
-    ConfigRecord,
     EndTransactionRecord,
-    FeatureLevelRecord,
     KnownRecord,
     NoOpRecord,
-    PartitionChangeRecord,
     PartitionRecord,
-    RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
     ZkMigrationRecord,
 )
-from common.time_units import NS_PER_S
 from controller import event_log, quorum_controller
-from controller.core import preferred
 from controller.core.broker_sessions import BrokerSessions
 from controller.core.heartbeat import answer_between_slices, handle_broker_heartbeat
 from controller.core.long_decisions import Sliced
 from controller.core.registration import handle_broker_registration
 from controller.core.result import ControllerEvent, ControllerResult
-from controller.core.settings import ControllerSettings
 from controller.core.turn import Turn
 from controller.event_queue import loop_turn
-from controller.quorum_controller import ControllerTimers, QuorumController
-from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
-from tests.unit.controller.core.context import resolver
+from controller.quorum_controller import QuorumController
+from tests.simulation.environment import SimulatedWorld
 from tests.unit.controller.fake_driver import NODE_ID, OTHER_NODE, FakeDriver
-
-SESSION_NS = 9 * NS_PER_S
-SETTINGS = ControllerSettings(cluster_id="c", session_timeout_ns=SESSION_NS, resolver=resolver({}))
-QUIET = ControllerTimers(idle_interval_ns=0)
-FEATURES: list[KnownRecord] = [
-    FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=21),
-    FeatureLevelRecord(name=DIRECTORY_NUMBERING_FEATURE, feature_level=1),
-]
-TOPIC = TopicId(Uuid(b"t" * 16))
-A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)
-
-Scenario = Callable[[SimulatedWorld, QuorumController], Awaitable[None]]
-
-
-def run(
-    driver: FakeDriver,
-    scenario: Scenario,
-    *,
-    timers: ControllerTimers = QUIET,
-    batch_max: int = 10_000,
-    expected_exit: int | None = None,
-) -> None:
-    """Runs the scenario alongside a controller on this driver."""
-
-    async def on_node(world: SimulatedWorld) -> None:
-        async def main(env: SimulatedEnvironment) -> None:
-            controller = QuorumController(
-                env, driver, SETTINGS, node_id=NODE_ID, timers=timers, records_per_batch_max=batch_max
-            )
-            try:
-                async with asyncio.TaskGroup() as task_group:
-                    controller.start(task_group)
-                    await scenario(world, controller)
-                    raise Finished
-            except* Finished:
-                pass
-
-        env = world.node("controller")
-        await env.start(main)
-        assert env.exit_code == expected_exit
-
-    SimulatedWorld(seed=1).run(on_node)
-
-
-class Finished(Exception):
-    """Raised to end the TaskGroup of a scenario that is done."""
-
-
-def write(_turn: Turn, records: Sequence[KnownRecord]) -> ControllerResult[str]:
-    """Makes an operation that writes these records and responds "written"."""
-    return ControllerResult([ApiMessageAndVersion(record, 0) for record in records], "written")
+from tests.unit.controller.lone_controller import (
+    FEATURES,
+    SESSION_NS,
+    TOPIC,
+    A,
+    B,
+    code_of,
+    heartbeat_of,
+    partition,
+    registered,
+    run,
+    topic,
+    until,
+    write,
+)
 
 
 def look(turn: Turn, _request: None) -> ControllerResult[list[str]]:
     """An operation that writes nothing and responds with the names of the topics."""
     return ControllerResult([], sorted(turn.state.topic_ids))
-
-
-def topic(name: str) -> TopicRecord:
-    return TopicRecord(name=name, topic_id=TopicId(Uuid(name.encode().rjust(16, b"#"))))
-
-
-async def code_of(answer: "asyncio.Future[Any]") -> ErrorCode:
-    """Returns the code of the ApiError that an operation fails with."""
-    with pytest.raises(ApiError) as caught:
-        await answer
-    return caught.value.code
 
 
 # --- its own registration ---------------------------------------------------------------------------------------
@@ -381,12 +325,6 @@ def test_a_replay_that_contradicts_the_state_ends_the_process() -> None:
 NAMES = [topic(f"t{number}") for number in range(7)]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Goes on in the first round of the event loop in which the condition holds."""
-    while not condition():
-        await loop_turn()
-
-
 def test_an_operation_decides_in_slices_by_one_version_of_the_state() -> None:
     """Two operations decide in slices. Other tasks run between the slices, but the second operation begins only when the
     first one has ended, so it sees what the first one wrote."""
@@ -576,7 +514,7 @@ def test_heartbeats_are_answered_between_two_slices() -> None:
 
     async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
         def heartbeat(broker_id: int, offline: list[Uuid] | None = None) -> "asyncio.Future[BrokerHeartbeatResponse]":
-            request = _heartbeat(broker_id=broker_id, epoch=broker_id, offline=offline)
+            request = heartbeat_of(broker_id=broker_id, epoch=broker_id, offline=offline)
             return controller.submit("heartbeat", handle_broker_heartbeat, request, early=answer_between_slices)
 
         slices: list[int] = []
@@ -621,9 +559,9 @@ def test_a_long_operation_makes_no_broker_look_silent(monkeypatch: pytest.Monkey
         world_of.append(world)
         driver.lead()
         begun_ns = world.now_ns()
-        answer = controller.submit("long", long_heartbeat, _heartbeat(broker_id=1, epoch=1))
+        answer = controller.submit("long", long_heartbeat, heartbeat_of(broker_id=1, epoch=1))
         await world.sleep(1)
-        waiting = controller.submit("heartbeat", handle_broker_heartbeat, _heartbeat(broker_id=3, epoch=3, offline=[A]))
+        waiting = controller.submit("heartbeat", handle_broker_heartbeat, heartbeat_of(broker_id=3, epoch=3, offline=[A]))
         await answer
         await waiting
         assert world.now_ns() - begun_ns > 2 * SESSION_NS
@@ -631,7 +569,7 @@ def test_a_long_operation_makes_no_broker_look_silent(monkeypatch: pytest.Monkey
         assert not driver.records[5:]
         for _ in range(5):
             for broker_id in (1, 3):
-                request = _heartbeat(broker_id=broker_id, epoch=broker_id)
+                request = heartbeat_of(broker_id=broker_id, epoch=broker_id)
                 controller.submit("heartbeat", handle_broker_heartbeat, request)
             await world.sleep(2)
             driver.commit()
@@ -650,7 +588,7 @@ def test_a_heartbeat_is_not_answered_from_what_may_be_lost() -> None:
         driver.lead()
         controller.submit("write", write, [topic("t")])
         controller.submit("long", deciding_long, slices)
-        request = _heartbeat(broker_id=1, epoch=1)
+        request = heartbeat_of(broker_id=1, epoch=1)
         answer = controller.submit("heartbeat", handle_broker_heartbeat, request, early=answer_between_slices)
         await until(lambda: len(slices) == 10)
         assert not answer.done()
@@ -659,198 +597,6 @@ def test_a_heartbeat_is_not_answered_from_what_may_be_lost() -> None:
         assert len(slices) < 15
 
     run(driver, scenario)
-
-
-# --- timers -----------------------------------------------------------------------------------------------------
-
-
-def registered(broker_id: int, *, fenced: bool = False) -> RegisterBrokerRecord:
-    return RegisterBrokerRecord(
-        broker_id=broker_id,
-        incarnation_id=IncarnationId(Uuid(bytes([broker_id]) * 16)),
-        broker_epoch=broker_id,
-        fenced=fenced,
-        log_dirs=[Uuid(bytes([broker_id]) * 16)],
-    )
-
-
-def partition(replicas: list[int], leader: int, isr: list[int], *, index: int = 0) -> PartitionRecord:
-    return PartitionRecord(
-        partition_id=index,
-        topic_id=TOPIC,
-        replicas=replicas,
-        isr=isr,
-        leader=leader,
-        leader_epoch=0,
-        partition_epoch=0,
-        directories=[Uuid(bytes([broker]) * 16) for broker in replicas],
-    )
-
-
-def test_unfenced_brokers_get_one_full_session_from_a_new_controller() -> None:
-    """No broker is fenced before the session ends. Afterwards all silent brokers are fenced, each in its own batch."""
-    driver = FakeDriver([*FEATURES, registered(1), registered(2), registered(3, fenced=True)])
-
-    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
-        await world.sleep(100)
-        driver.lead()
-        written = len(driver.records)
-        await world.sleep(8.9)
-        assert len(driver.records) == written
-        await world.sleep(0.6)
-        assert driver.records[written:] == [BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=1)]
-        driver.commit()
-        await world.sleep(0.1)
-        assert driver.records[written + 1 :] == [BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=2, fenced=1)]
-
-    run(driver, scenario)
-
-
-def test_heartbeats_keep_a_session() -> None:
-    """A broker whose heartbeats arrive in time stays unfenced."""
-    driver = FakeDriver([*FEATURES, registered(1)])
-
-    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
-        driver.lead()
-        for _ in range(10):
-            await world.sleep(2)
-            assert not (
-                await controller.submit("heartbeat", handle_broker_heartbeat, _heartbeat(broker_id=1, epoch=1))
-            ).is_fenced
-        assert driver.records == [*FEATURES, registered(1)]
-
-    run(driver, scenario)
-
-
-def _heartbeat(*, broker_id: int, epoch: int, offline: list[Uuid] | None = None) -> BrokerHeartbeatRequest:
-    return BrokerHeartbeatRequest(
-        broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=10**6, offline_log_dirs=offline or []
-    )
-
-
-def test_an_idle_log_gets_no_op_records() -> None:
-    """An active controller writes one NoOp record per interval in which nothing else is appended. A standby writes none."""
-    driver = FakeDriver(FEATURES)
-
-    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
-        await world.sleep(2)
-        assert driver.records == FEATURES
-        driver.lead()
-        for _ in range(4):
-            await world.sleep(0.3)
-            controller.submit("write", write, [topic(f"t{len(driver.records)}")])
-            await world.sleep(0.01)
-            driver.commit()
-        assert NoOpRecord() not in driver.records
-        for expected in (1, 2):
-            await world.sleep(0.52)
-            driver.commit()
-            assert driver.records.count(NoOpRecord()) == expected
-
-    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=NS_PER_S // 2))
-
-
-def test_the_no_op_timer_rests_where_it_may_not_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below 3.3-IV1 there are no NoOp records, so the timer only wakes up once per interval and writes nothing."""
-    driver = FakeDriver([FeatureLevelRecord(name=METADATA_VERSION_FEATURE, feature_level=NO_OP_LEVEL - 1)])
-    sleep_until = SimulatedEnvironment.sleep_until
-    sleeps: list[int] = []
-
-    async def counted(env: SimulatedEnvironment, deadline_ns: int) -> None:
-        sleeps.append(deadline_ns)
-        await sleep_until(env, deadline_ns)
-
-    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
-        driver.lead()
-        await world.sleep(2)
-        monkeypatch.setattr(SimulatedEnvironment, "sleep_until", counted)
-        await world.sleep(1)
-        assert len(sleeps) < 20
-        assert NoOpRecord() not in driver.records
-
-    run(driver, scenario, timers=ControllerTimers())
-
-
-def test_the_leaderless_sweep_follows_changes_of_the_metadata() -> None:
-    """A leaderless partition gets an unclean leader soon after its configuration allows one."""
-    driver = FakeDriver(
-        [
-            *FEATURES,
-            registered(1, fenced=True),
-            registered(2),
-            TopicRecord(name="t", topic_id=TOPIC),
-            partition([1, 2], -1, [1]),
-        ]
-    )
-
-    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
-        driver.lead()
-        await world.sleep(3)
-        written = len(driver.records)
-        allow = ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true")
-        controller.submit("write", write, [allow])
-        await world.sleep(1.1)
-        assert driver.records[written + 1 :] == [
-            PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=[2], leader=2, leader_recovery_state=1)
-        ]
-        assert controller.unclean_election_count == 1
-
-    run(driver, scenario)
-
-
-def test_preferred_leaders_are_restored_by_their_timer() -> None:
-    """With auto.leader.rebalance.enable, a timer moves leadership back to the preferred leaders."""
-    driver = FakeDriver(
-        [*FEATURES, registered(1), registered(2), TopicRecord(name="t", topic_id=TOPIC), partition([1, 2], 2, [1, 2])]
-    )
-
-    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
-        driver.lead()
-        await world.sleep(5.1)
-        assert driver.records[-1] == PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=1)
-
-    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=0, preferred_interval_ns=5 * NS_PER_S))
-
-
-def test_an_operation_of_a_timer_that_does_not_fit_the_log_costs_the_term_and_nothing_else() -> None:
-    """The session of the only leader expires, and fencing it changes more partitions than fit. Nobody waits for the response
-    of this operation. The controller resigns, and the daemon goes on."""
-    partitions = [partition([1, 2], 1, [1, 2], index=index) for index in range(3)]
-    driver = FakeDriver(
-        [*FEATURES, registered(1), registered(2), TopicRecord(name="t", topic_id=TOPIC), *partitions], records_max=2
-    )
-
-    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
-        driver.lead()
-        await world.sleep(SESSION_NS / NS_PER_S + 1)
-        assert controller.new_active_count == 2
-        assert controller.is_active
-        assert [event.fields["operation"] for event in world.events_named("operation_too_large")] == ["fence_stale_broker"]
-
-    run(driver, scenario)
-
-
-def test_preferred_leaders_beyond_the_limit_of_a_pass_do_not_wait_for_another_interval(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each pass starts when the one before is committed, and the last one finds nothing left to move."""
-    for module in (preferred, quorum_controller):
-        monkeypatch.setattr(module, "ELECTIONS_PER_PASS_MAX", 2)
-    partitions = [partition([1, 2], 2, [1, 2], index=index) for index in range(5)]
-    driver = FakeDriver([*FEATURES, registered(1), registered(2), TopicRecord(name="t", topic_id=TOPIC), *partitions])
-
-    async def scenario(world: SimulatedWorld, controller: QuorumController) -> None:
-        driver.lead()
-        await world.sleep(5.1)
-        written = len(driver.records)
-        for moved in (2, 4, 5, 5):
-            moves = [record for record in driver.records if isinstance(record, PartitionChangeRecord)]
-            assert moves == [PartitionChangeRecord(partition_id=index, topic_id=TOPIC, leader=1) for index in range(moved)]
-            driver.commit()
-            await world.sleep(0.1)
-        assert len(driver.records) == written + 3
-
-    run(driver, scenario, timers=ControllerTimers(idle_interval_ns=0, preferred_interval_ns=5 * NS_PER_S))
 
 
 # --- the story of a failure -------------------------------------------------------------------------------------
@@ -876,12 +622,12 @@ def test_the_events_of_a_disk_failure_name_the_directory() -> None:
         controller.submit("register", handle_broker_registration, request)
         await world.sleep(0.01)
         epoch = controller.state.brokers[BrokerId(1)].epoch
-        controller.submit("heartbeat", handle_broker_heartbeat, _heartbeat(broker_id=1, epoch=epoch))
+        controller.submit("heartbeat", handle_broker_heartbeat, heartbeat_of(broker_id=1, epoch=epoch))
         made = partition([1], 1, [1])
         made.directories = [A]
         controller.submit("write", write, [TopicRecord(name="t", topic_id=TOPIC)])
         controller.submit("write", lambda *_: ControllerResult([ApiMessageAndVersion(made, 1)], None), None)
-        controller.submit("heartbeat", handle_broker_heartbeat, _heartbeat(broker_id=1, epoch=epoch, offline=[A]))
+        controller.submit("heartbeat", handle_broker_heartbeat, heartbeat_of(broker_id=1, epoch=epoch, offline=[A]))
         await world.sleep(0.01)
         assert world.events_named("log_dir_reported_offline")[0].fields == {"broker_id": 1, "directory_id": A}
         assert not world.events_named("leaders_moved")
