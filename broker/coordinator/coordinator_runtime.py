@@ -7,7 +7,7 @@ changed, so the coordinator never looks for changes by itself.
 
 import asyncio
 from collections.abc import Callable, Container, Sequence
-from typing import Generic
+from typing import ClassVar, Generic
 
 from broker.coordinator.coordinator_partition import CoordinatorPartition, CoordinatorSettings, LoadCounts
 from broker.coordinator.core.key_partitions import KeyPartitions
@@ -23,7 +23,10 @@ from common.protocol.errors import ErrorCode
 
 
 class CoordinatorRuntime(Generic[S]):
-    """See the module docstring. `topic` is the name of the internal topic."""
+    """See the module docstring."""
+
+    # The name of the internal topic.
+    topic: ClassVar[str]
 
     def __init__(
         self,
@@ -31,7 +34,6 @@ class CoordinatorRuntime(Generic[S]):
         state: MetadataState,
         settings: CoordinatorSettings,
         *,
-        topic: str,
         key_partitions: KeyPartitions,
         new_shard: Callable[[], S],
         task_group: asyncio.TaskGroup,
@@ -40,7 +42,6 @@ class CoordinatorRuntime(Generic[S]):
         self._env = env
         self._state = state
         self._settings = settings
-        self._topic = topic
         self._key_partitions = key_partitions
         self._new_shard = new_shard
         self._task_group = task_group
@@ -65,7 +66,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def role_changed(self, partition: Partition) -> None:
         """Loads or unloads a partition whose role may have changed. If it has not, the ISR may have."""
-        if partition.topic != self._topic:
+        if partition.topic != self.topic:
             return
         known = self._partitions.get(partition.key)
         if known is not None:
@@ -92,7 +93,7 @@ class CoordinatorRuntime(Generic[S]):
         """Hook for what goes with a partition that is no longer led."""
 
     def _markers_due(self, owner: CoordinatorPartition[S], due: MarkersDue) -> None:
-        raise AssertionError(f"a shard of {self._topic} ends no transactions")
+        raise AssertionError(f"a shard of {self.topic} ends no transactions")
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -110,14 +111,14 @@ class CoordinatorRuntime(Generic[S]):
         return sorted(self._partitions.values(), key=lambda each: each.partition.index)
 
     def _partition_of(self, key: str) -> CoordinatorPartition[S] | None:
-        found = self._key_partitions.find(self._topic, key)
+        found = self._key_partitions.find(self.topic, key)
         return None if found is None else self._partitions.get(found)
 
     def _refusal_of(self, key: str) -> ErrorCode:
         """Returns the error for a key whose partition is not led here. While the replica of a new leader is still being
         made, NOT_COORDINATOR would send the client away from the right broker (and crashes librdkafka's AdminClient). It is
         right if this broker has led in this very epoch: then its disk is lost, and another leader will be elected."""
-        found = self._key_partitions.find(self._topic, key)
+        found = self._key_partitions.find(self.topic, key)
         partition = None if found is None else self._state.partition(*found)
         if found is None or partition is None:
             return ErrorCode.NOT_COORDINATOR

@@ -4,23 +4,18 @@ Counterpart of Kafka's GroupCoordinatorService. What it has in common with the t
 `coordinator_runtime`.
 """
 
-import asyncio
 from collections.abc import Callable, Collection
 
-from broker.coordinator.coordinator_partition import CoordinatorSettings
 from broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from broker.coordinator.core.group_partition import OFFSETS_TOPIC
 from broker.coordinator.core.group_shard import GroupShard
-from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.result import Caller
 from broker.coordinator.core.transactions.verification import RETRIABLE, Question, offset_commit_error
 from broker.coordinator.transaction_verifier import TransactionVerifier
 from broker.coordinator.waiting_request import WaitingRequest
 from broker.core.verification_guards import VerificationGuard
 from broker.hosting.partition import Partition
-from common.environment.interface import Environment
 from common.metadata.delta import MetadataDelta
-from common.metadata.state import MetadataState
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -33,25 +28,7 @@ from common.storage.producers.state import InvalidProducerEpoch
 class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     """See the module docstring."""
 
-    def __init__(
-        self,
-        env: Environment,
-        state: MetadataState,
-        settings: CoordinatorSettings,
-        *,
-        key_partitions: KeyPartitions,
-        new_shard: Callable[[], GroupShard],
-        task_group: asyncio.TaskGroup,
-    ) -> None:
-        super().__init__(
-            env,
-            state,
-            settings,
-            topic=OFFSETS_TOPIC,
-            key_partitions=key_partitions,
-            new_shard=new_shard,
-            task_group=task_group,
-        )
+    topic = OFFSETS_TOPIC
 
     # --- transactions --------------------------------------------------------------------------------------------
 

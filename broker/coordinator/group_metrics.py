@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroupState
-from broker.coordinator.core.group_partition import OFFSETS_TOPIC
 from broker.coordinator.core.group_state import GroupState
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.load_metrics import load_samples
@@ -37,5 +36,5 @@ def group_samples(coordinator: GroupCoordinator) -> Iterator[Sample]:
             consumer_states[consumer_state],
             state=consumer_state.value.lower(),
         )
-    yield from load_samples(coordinator, _LOADS, OFFSETS_TOPIC)
+    yield from load_samples(coordinator, _LOADS)
     yield counter(f"{_LOADS}_partition_loads", "Partitions whose groups were loaded.", coordinator.load_counts.loaded)

@@ -10,12 +10,12 @@ from broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from common.metrics_exposition import Sample, counter, gauge
 
 
-def load_samples(coordinator: CoordinatorRuntime[Any], name: str, topic: str) -> Iterator[Sample]:
+def load_samples(coordinator: CoordinatorRuntime[Any], name: str) -> Iterator[Sample]:
     """Yields the current values. `name` is what the names of the metrics begin with."""
     partitions = coordinator.loaded_and_loading()
     active = sum(each.is_loaded for each in partitions)
     for state, count in (("active", active), ("loading", len(partitions) - active)):
-        yield gauge(f"{name}_num_partitions", f"Partitions of {topic}, by what they do.", count, state=state)
+        yield gauge(f"{name}_num_partitions", f"Partitions of {coordinator.topic}, by what they do.", count, state=state)
     counts = coordinator.load_counts
     yield gauge(f"{name}_partition_load_time_max", "Longest load since the start, in ms.", counts.load_time_ns_max / 1e6)
     yield gauge(

@@ -4,17 +4,13 @@ Counterpart of Kafka's TransactionCoordinator, as far as it is not core. What it
 in `coordinator_runtime`. The coordinator epoch in a marker is the leader epoch of the transaction's partition.
 """
 
-import asyncio
 from collections.abc import Callable
 
-from broker.coordinator.coordinator_partition import CoordinatorPartition, CoordinatorSettings
+from broker.coordinator.coordinator_partition import CoordinatorPartition
 from broker.coordinator.coordinator_runtime import CoordinatorRuntime
 from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC
-from broker.coordinator.core.key_partitions import KeyPartitions
 from broker.coordinator.core.result import MarkersDue
 from broker.coordinator.core.transactions.shard import TransactionShard
-from common.environment.interface import Environment
-from common.metadata.state import MetadataState
 
 SendMarkers = Callable[[CoordinatorPartition[TransactionShard], MarkersDue], None]
 DropMarkers = Callable[[CoordinatorPartition[TransactionShard]], None]
@@ -23,27 +19,10 @@ DropMarkers = Callable[[CoordinatorPartition[TransactionShard]], None]
 class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
     """See the module docstring. `attach` must be called before the first partition is led."""
 
-    def __init__(
-        self,
-        env: Environment,
-        state: MetadataState,
-        settings: CoordinatorSettings,
-        *,
-        key_partitions: KeyPartitions,
-        new_shard: Callable[[], TransactionShard],
-        task_group: asyncio.TaskGroup,
-    ) -> None:
-        super().__init__(
-            env,
-            state,
-            settings,
-            topic=TRANSACTION_STATE_TOPIC,
-            key_partitions=key_partitions,
-            new_shard=new_shard,
-            task_group=task_group,
-        )
-        self._send_markers: SendMarkers | None = None
-        self._drop_markers: DropMarkers | None = None
+    topic = TRANSACTION_STATE_TOPIC
+    # None until `attach`.
+    _send_markers: SendMarkers | None = None
+    _drop_markers: DropMarkers | None = None
 
     def attach(self, *, send_markers: SendMarkers, drop_markers: DropMarkers) -> None:
         """Connects the coordinator with the sender of its markers, which needs the replicas, which need the coordinator."""

@@ -8,7 +8,6 @@ There is no LogAppendRetryQueueSize: a coordinator whose append fails loads its 
 from collections import Counter
 from collections.abc import Iterator
 
-from broker.coordinator.core.group_partition import TRANSACTION_STATE_TOPIC
 from broker.coordinator.core.transactions.state import TransactionState
 from broker.coordinator.core.transactions.verification import VerificationCounts
 from broker.coordinator.load_metrics import load_samples
@@ -41,7 +40,7 @@ def transaction_samples(
         "How long the oldest ended transaction has lacked markers.",
         sender.oldest_age_ns / 1e9,
     )
-    yield from load_samples(coordinator, _LOADS, TRANSACTION_STATE_TOPIC)
+    yield from load_samples(coordinator, _LOADS)
     yield from _verification_samples(verifications)
 
 

@@ -25,6 +25,7 @@ class Part:
 class Coordinator:
     """Has a loaded partition with three ids, and one that is being loaded."""
 
+    topic = TransactionCoordinator.topic
     load_counts = LoadCounts(loaded=2, failed=1, load_time_ns_sum=30 * MS, load_time_ns_max=20 * MS)
 
     def __init__(self) -> None:
