@@ -113,6 +113,10 @@ def at_once(work: Iterable[None]) -> None:
         pass
 
 
+def _connect(env: SimulatedEnvironment, group: asyncio.TaskGroup) -> Callable[[str, int], NodeChannel]:
+    return lambda host, port: NodeChannel(env, host=host, port=port, client_id=env.name, task_group=group)
+
+
 class TestBroker:
     """One incarnation of a broker. `ready` completes when the broker accepts requests."""
 
@@ -174,34 +178,9 @@ class TestBroker:
                 topic_name=lambda topic_id: self.state.topics[topic_id].name,
             )
             self.key_partitions = KeyPartitions(self.state)
-            self.groups = GroupCoordinator(
-                env,
-                self.state,
-                CoordinatorSettings(
-                    broker_id=self.broker_id,
-                    commit_timeout_ns=self.config.offsets_commit_timeout_ms * NS_PER_MS,
-                    expiry_interval_ns=self.config.offsets_retention_check_interval_ms * NS_PER_MS,
-                ),
-                key_partitions=self.key_partitions,
-                new_shard=self.cluster.new_shard or (lambda: GroupShard(GroupSettings())),
-                task_group=group,
-            )
+            self.groups = self._make_groups(env, group)
             self.verifier = self._make_verifier(env, group)
-            self.replicas = Replicas(
-                env,
-                self.config,
-                configuration=self.configuration,
-                broker_id=self.broker_id,
-                broker_epoch=lambda: self.epoch,
-                state=self.state,
-                directories=self.directories,
-                log_dirs=self.log_dirs,
-                task_group=group,
-                proposals=sender,
-                connect=lambda host, port: NodeChannel(env, host=host, port=port, client_id=env.name, task_group=group),
-                wishes_changed=lambda: None,
-                on_role=self.groups.role_changed,
-            )
+            self.replicas = self._make_replicas(env, group, sender)
             self.groups.watch(self.replicas.suspected)
             light_tasks = LightTasks()
             working = [
@@ -210,36 +189,7 @@ class TestBroker:
             self.configuration.refresh()
             await self.replicas.load(self.previous_directories)
             at_once(self.replicas.apply(delta))
-            self.server = RequestServer(
-                env,
-                listener_name=LISTENER,
-                host="",
-                port=self.port,
-                handlers={
-                    ApiKey.PRODUCE: ProduceHandler(
-                        env,
-                        self.replicas,
-                        is_certain=lambda: True,
-                        verifier=None if self.cluster.marked_offsets is None else self.verifier,
-                    ).handle,
-                    ApiKey.FETCH: FetchHandler(
-                        env,
-                        self.replicas,
-                        response_bytes_max=self.config.fetch_max_bytes,
-                        sessions=fetch_sessions(self.config.max_incremental_fetch_session_cache_slots),
-                        light_tasks=light_tasks,
-                        selector=replica_selector(self.config.replica_selector_class),
-                    ).handle,
-                    ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.replicas).handle,
-                    ApiKey.DELETE_RECORDS: DeleteRecordsHandler(env, self.replicas).handle,
-                    ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.replicas).handle,
-                    ApiKey.DESCRIBE_PRODUCERS: DescribeProducersRequests(self.replicas).handle,
-                    **(self._group_handlers() if self.cluster.new_shard is not None else {}),
-                    **self._marker_handlers(),
-                },
-                max_request_bytes=self.config.socket_request_max_bytes,
-                task_group=group,
-            )
+            self.server = self._make_server(env, group, light_tasks)
             self.server.start()
             self.cluster.brokers[self.broker_id] = self
             self.ready.set_result(None)
@@ -249,16 +199,76 @@ class TestBroker:
             for task in working:
                 task.cancel()
 
-    def _make_verifier(self, env: SimulatedEnvironment, group: asyncio.TaskGroup) -> TransactionVerifier:
-        def connect(host: str, port: int) -> NodeChannel:
-            return NodeChannel(env, host=host, port=port, client_id=env.name, task_group=group)
+    def _make_groups(self, env: SimulatedEnvironment, group: asyncio.TaskGroup) -> GroupCoordinator:
+        return GroupCoordinator(
+            env,
+            self.state,
+            CoordinatorSettings(
+                broker_id=self.broker_id,
+                commit_timeout_ns=self.config.offsets_commit_timeout_ms * NS_PER_MS,
+                expiry_interval_ns=self.config.offsets_retention_check_interval_ms * NS_PER_MS,
+            ),
+            key_partitions=self.key_partitions,
+            new_shard=self.cluster.new_shard or (lambda: GroupShard(GroupSettings())),
+            task_group=group,
+        )
 
+    def _make_replicas(self, env: SimulatedEnvironment, group: asyncio.TaskGroup, sender: AlterPartitionSender) -> Replicas:
+        return Replicas(
+            env,
+            self.config,
+            configuration=self.configuration,
+            broker_id=self.broker_id,
+            broker_epoch=lambda: self.epoch,
+            state=self.state,
+            directories=self.directories,
+            log_dirs=self.log_dirs,
+            task_group=group,
+            proposals=sender,
+            connect=_connect(env, group),
+            wishes_changed=lambda: None,
+            on_role=self.groups.role_changed,
+        )
+
+    def _make_server(self, env: SimulatedEnvironment, group: asyncio.TaskGroup, light_tasks: LightTasks) -> RequestServer:
+        return RequestServer(
+            env,
+            listener_name=LISTENER,
+            host="",
+            port=self.port,
+            handlers={
+                ApiKey.PRODUCE: ProduceHandler(
+                    env,
+                    self.replicas,
+                    is_certain=lambda: True,
+                    verifier=None if self.cluster.marked_offsets is None else self.verifier,
+                ).handle,
+                ApiKey.FETCH: FetchHandler(
+                    env,
+                    self.replicas,
+                    response_bytes_max=self.config.fetch_max_bytes,
+                    sessions=fetch_sessions(self.config.max_incremental_fetch_session_cache_slots),
+                    light_tasks=light_tasks,
+                    selector=replica_selector(self.config.replica_selector_class),
+                ).handle,
+                ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.replicas).handle,
+                ApiKey.DELETE_RECORDS: DeleteRecordsHandler(env, self.replicas).handle,
+                ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.replicas).handle,
+                ApiKey.DESCRIBE_PRODUCERS: DescribeProducersRequests(self.replicas).handle,
+                **(self._group_handlers() if self.cluster.new_shard is not None else {}),
+                **self._marker_handlers(),
+            },
+            max_request_bytes=self.config.socket_request_max_bytes,
+            task_group=group,
+        )
+
+    def _make_verifier(self, env: SimulatedEnvironment, group: asyncio.TaskGroup) -> TransactionVerifier:
         verifier = TransactionVerifier(
             env,
             self.state,
             broker_id=self.broker_id,
             key_partitions=self.key_partitions,
-            channels=BrokerChannels(self.state, listener_name=LISTENER, connect=connect),
+            channels=BrokerChannels(self.state, listener_name=LISTENER, connect=_connect(env, group)),
             is_enabled=lambda: (
                 self.cluster.coordinate is not None and self.configuration.server.transaction_partition_verification_enable
             ),
