@@ -22,6 +22,7 @@ The file names are Kafka's, and so is what a start makes of them:
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from common.environment.interface import LogDir
 from common.records.batch import BatchError
@@ -82,20 +83,52 @@ async def finish_swaps(log_dir: LogDir, folder: str, names: Iterable[str]) -> bo
     """Completes the swaps that an earlier run began, and removes what it wrote for swaps that had not begun. Returns whether
     it changed anything. Raises LogDirError."""
     names = [*names]
+    begun = _begun_swaps(names)
+    await _remove_leftovers(log_dir, folder, names, begun)
+    for base in begun.bases:
+        await _remove_replaced(log_dir, folder, names, begun, base)
+        if base in begun.with_transactions:
+            await _take_name(log_dir, folder, segment_file(base, TRANSACTION_INDEX_SUFFIX))
+        await _take_name(log_dir, folder, segment_file(base))
+    for name in begun.swapped_indexes:
+        await log_dir.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP_SUFFIX)}")
+    return any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class _BegunSwaps:
+    """The swaps whose X.log.swap is ready, by the base offsets of the new segments."""
+
+    bases: Sequence[int]
+    with_transactions: Collection[int]
+    """Those with X.txnindex.swap."""
+    by_kafka: Collection[int]
+    """The segments of which Kafka has written an index (rule 5), ready or not."""
+    swapped_indexes: Sequence[str]
+
+    def files(self) -> set[str]:
+        """Returns the names of the new files."""
+        return {
+            *(segment_file(base) + SWAP_SUFFIX for base in self.bases),
+            *(segment_file(base, TRANSACTION_INDEX_SUFFIX) + SWAP_SUFFIX for base in self.with_transactions),
+            *self.swapped_indexes,
+        }
+
+
+def _begun_swaps(names: Collection[str]) -> _BegunSwaps:
     cleaned = _bases(names, CLEANED_SUFFIX, *_SEGMENT_SUFFIXES)
     by_kafka = {base for suffix in (CLEANED_SUFFIX, SWAP_SUFFIX) for base in _bases(names, suffix, *_INDEX_SUFFIXES)}
     # Rule 5. If Kafka splits a segment that has grown too large, it renames the files of the last new segment first. So a
     # .cleaned file of an earlier one shows as well that the old segment is still there.
-    swaps = [
+    bases = [
         base for base in _bases(names, SWAP_SUFFIX, LOG_SUFFIX) if not (base in by_kafka and cleaned and base >= cleaned[0])
     ]
-    swapped_indexes = [*_swapped_indexes(names, swaps)]
-    new_indexes = {base for base in _bases(names, SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX) if base in swaps}
-    new_files = {
-        *(segment_file(base) + SWAP_SUFFIX for base in swaps),
-        *(segment_file(base, TRANSACTION_INDEX_SUFFIX) + SWAP_SUFFIX for base in new_indexes),
-        *swapped_indexes,
-    }
+    with_transactions = {base for base in _bases(names, SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX) if base in bases}
+    return _BegunSwaps(bases, with_transactions, by_kafka, [*_swapped_indexes(names, bases)])
+
+
+async def _remove_leftovers(log_dir: LogDir, folder: str, names: Iterable[str], begun: _BegunSwaps) -> None:
+    new_files = begun.files()
     # The .cleaned files go last: without them, the next start would complete the swap.
     for suffix in (SWAP_SUFFIX, CLEANED_SUFFIX):
         leftovers = [name for name in names if name.endswith(suffix) and name not in new_files]
@@ -103,27 +136,26 @@ async def finish_swaps(log_dir: LogDir, folder: str, names: Iterable[str]) -> bo
             await log_dir.remove(f"{folder}/{name}")
         if leftovers:
             await log_dir.fsync_dir(folder)
+
+
+async def _remove_replaced(log_dir: LogDir, folder: str, names: Iterable[str], begun: _BegunSwaps, base: int) -> None:
+    """Removes the segments whose place the new segment takes (rule 2)."""
     bases = [parsed[0] for name in names if (parsed := parse_segment_file(name)) and parsed[1] == LOG_SUFFIX]
-    for base in swaps:
-        end_offset = await _end_offset(log_dir, f"{folder}/{segment_file(base)}{SWAP_SUFFIX}", base)
-        for replaced in [base, *(each for each in bases if base < each < end_offset)]:
-            for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES):
-                await log_dir.remove(f"{folder}/{segment_file(replaced, suffix)}")
-            # Rule 4 holds for our segments. Kafka writes no transaction index for a segment without aborted transactions. If
-            # an earlier start crashed here, the new index may already have its name. Removing it does no harm: a compacted
-            # segment has no aborted records.
-            if replaced != base or base in new_indexes or base in by_kafka:
-                await log_dir.remove(f"{folder}/{segment_file(replaced, TRANSACTION_INDEX_SUFFIX)}")
-        await log_dir.fsync_dir(folder)
-        if base in new_indexes:
-            transactions = f"{folder}/{segment_file(base, TRANSACTION_INDEX_SUFFIX)}"
-            await log_dir.rename(transactions + SWAP_SUFFIX, transactions)
-            await log_dir.fsync_dir(folder)
-        await log_dir.rename(f"{folder}/{segment_file(base)}{SWAP_SUFFIX}", f"{folder}/{segment_file(base)}")
-        await log_dir.fsync_dir(folder)
-    for name in swapped_indexes:
-        await log_dir.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP_SUFFIX)}")
-    return any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names)
+    end_offset = await _end_offset(log_dir, f"{folder}/{segment_file(base)}{SWAP_SUFFIX}", base)
+    for replaced in [base, *(each for each in bases if base < each < end_offset)]:
+        for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES):
+            await log_dir.remove(f"{folder}/{segment_file(replaced, suffix)}")
+        # Rule 4 holds for our segments. Kafka writes no transaction index for a segment without aborted transactions. If an
+        # earlier start crashed here, the new index may already have its name. Removing it does no harm: a compacted segment
+        # has no aborted records.
+        if replaced != base or base in begun.with_transactions or base in begun.by_kafka:
+            await log_dir.remove(f"{folder}/{segment_file(replaced, TRANSACTION_INDEX_SUFFIX)}")
+    await log_dir.fsync_dir(folder)
+
+
+async def _take_name(log_dir: LogDir, folder: str, name: str) -> None:
+    await log_dir.rename(f"{folder}/{name}{SWAP_SUFFIX}", f"{folder}/{name}")
+    await log_dir.fsync_dir(folder)
 
 
 def _swapped_indexes(names: Collection[str], swaps: Collection[int]) -> Iterator[str]:
