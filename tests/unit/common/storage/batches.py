@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import pytest
+
+from common import slices
 from common.environment.interface import LogDir
 from common.ids import LeaderEpoch, Offset, TopicId, Uuid
 from common.parts import FileRegion
@@ -138,3 +141,32 @@ def log_files(disk: SimulatedDisk) -> dict[str, bytes]:
 def concatenated(batches: Sequence[tuple[BatchHeader, memoryview]]) -> memoryview:
     """Joins batches into one view, as a follower gets them."""
     return memoryview(b"".join(view for _, view in batches))
+
+
+def crash_after(world: SimulatedWorld, operation: int, ending: str) -> asyncio.Event:
+    """Ends node "a" with a kill or a power cut right after this disk operation, counted from 0. Returns what is set then."""
+    crashed = asyncio.Event()
+    done = 0
+
+    def count(_path: str, _kind: str, _name: str) -> None:
+        nonlocal done
+        if done == operation:
+            (world.crash if ending == "kill" else world.power_cut)("a")
+            crashed.set()
+        done += 1
+
+    world.operation_watchers.append(count)
+    return crashed
+
+
+def watched_pauses(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Returns a list that gets an entry with each pause between two slices of long work."""
+    pauses: list[None] = []
+    pause = slices.pause
+
+    async def counted() -> None:
+        pauses.append(None)
+        await pause()
+
+    monkeypatch.setattr(slices, "pause", counted)
+    return pauses

@@ -18,7 +18,16 @@ from common.storage.log import Log
 from common.storage.transaction_index import AbortedTransaction
 from tests.property.test_transactions import consumed
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.storage.batches import FOLDER, PATH, append_batches, attached, content, created, log_files
+from tests.unit.common.storage.batches import (
+    FOLDER,
+    PATH,
+    append_batches,
+    attached,
+    content,
+    crash_after,
+    created,
+    log_files,
+)
 from tests.unit.common.storage.test_log_compaction import CONFIG, SETTINGS, Pair, compact, latest, put
 
 # The settings of `compact`: delete.retention.ms is 1000, a producer expires after 10000.
@@ -337,17 +346,7 @@ def test_a_crash_at_any_operation_changes_nothing_of_what_is_seen(crash_at: int,
     async def scenario(world: SimulatedWorld) -> None:
         log = await prepared(world, is_second=is_second)
         before, end_offset, recovery_point = await seen(log, log.log_end_offset), log.log_end_offset, log.recovery_point
-        crashed = asyncio.Event()
-        done = 0
-
-        def count(_path: str, _kind: str, _name: str) -> None:
-            nonlocal done
-            if done == crash_at:
-                (world.crash if ending == "kill" else world.power_cut)("a")
-                crashed.set()
-            done += 1
-
-        world.operation_watchers.append(count)
+        crashed = crash_after(world, crash_at, ending)
         now_ms = 20_000 + is_second * RETENTION_MS
         running = asyncio.ensure_future(compact(log, end=log.log_end_offset - 1, now_ms=now_ms))
         waiting = asyncio.ensure_future(crashed.wait())

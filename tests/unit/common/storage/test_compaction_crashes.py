@@ -11,7 +11,7 @@ import pytest
 from common.ids import Offset
 from common.storage.log import Log
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.storage.batches import FOLDER, PATH, attached, created, log_files
+from tests.unit.common.storage.batches import FOLDER, PATH, attached, crash_after, created, log_files
 from tests.unit.common.storage.test_log_compaction import CONFIG, Pair, compact, latest, put, records_of
 
 
@@ -65,17 +65,7 @@ def test_a_crash_at_any_operation_loses_no_latest_record(crash_at: int, is_point
         log = await created(world, CONFIG)
         await history(log)
         before, recovery_point = await records_of(log), log.recovery_point
-        crashed = asyncio.Event()
-        done = 0
-
-        def count(_path: str, _kind: str, _name: str) -> None:
-            nonlocal done
-            if done == crash_at:
-                (world.crash if ending == "kill" else world.power_cut)("a")
-                crashed.set()
-            done += 1
-
-        world.operation_watchers.append(count)
+        crashed = crash_after(world, crash_at, ending)
         running = asyncio.ensure_future(compact(log))
         await crashed.wait()
         running.cancel()

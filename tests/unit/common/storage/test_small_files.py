@@ -2,7 +2,6 @@
 
 import pytest
 
-from common import slices
 from common.ids import BrokerEpoch, DirectoryId, TopicId, Uuid
 from common.slices import ELEMENTS_PER_SLICE
 from common.storage.checkpoints import load_offset_checkpoint, store_offset_checkpoint
@@ -25,7 +24,7 @@ from common.storage.partition_metadata import (
 )
 from common.storage.text_checkpoint import MalformedCheckpoint
 from tests.simulation.environment import SimulatedWorld
-from tests.unit.common.storage.batches import PATH, SMALL, TOPIC_ID, attached
+from tests.unit.common.storage.batches import PATH, SMALL, TOPIC_ID, attached, watched_pauses
 
 
 def test_an_offset_checkpoint_is_stored_and_a_missing_one_is_empty() -> None:
@@ -41,22 +40,14 @@ def test_an_offset_checkpoint_is_stored_and_a_missing_one_is_empty() -> None:
 
 def test_a_large_checkpoint_is_parsed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event loop runs in between when the entries of thousands of partitions are parsed."""
-    pauses = 0
-    pause = slices.pause
-
-    async def counted() -> None:
-        nonlocal pauses
-        pauses += 1
-        await pause()
-
-    monkeypatch.setattr(slices, "pause", counted)
+    pauses = watched_pauses(monkeypatch)
 
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
         offsets = {("t", index): index for index in range(4 * ELEMENTS_PER_SLICE)}
         await store_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, offsets)
         assert await load_offset_checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT_FILE) == offsets
-        assert pauses == 4
+        assert len(pauses) == 4
 
     SimulatedWorld(1).run(scenario)
 
