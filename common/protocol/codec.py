@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from common.parts import FileRegion, Part
+from common.parts import Buffer, FileRegion, Part
 from common.protocol import quick_fetch, quick_produce
 from common.protocol.decoder_source import compile_decoder
 from common.protocol.encoder_source import compile_encoder
@@ -31,7 +31,6 @@ _VERSION_PREFIX = struct.Struct(">h")
 # The exceptions that a generated decoder raises when it reads past the end or finds text that is not UTF-8.
 _DECODING_ERRORS = (IndexError, struct.error, UnicodeDecodeError)
 
-Buffer = bytes | bytearray | memoryview
 _Slices = Generator[None, None, Any]
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-Buffer = bytes | bytearray | memoryview
+from common.parts import Buffer
 
 BATCH_OVERHEAD = 61
 LOG_OVERHEAD = 12  # the size of base offset and batch length, which `batch_length` does not count

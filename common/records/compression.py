@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import cramjam
 
-from common.records.batch import Buffer
+from common.parts import Buffer
 from common.records.decompression import GZIP, LZ4, SNAPPY, ZSTD
 
 # A magic, the version of the framing, and the oldest version whose readers can read it.

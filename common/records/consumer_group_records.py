@@ -10,6 +10,7 @@ As in `group_records`, a key begins with the version that says which record it i
 
 from typing import Final
 
+from common.parts import Buffer
 from common.protocol.codec import decode_with_version, encode_with_version
 from common.protocol.schema import ZERO_UUID, Int8, Int32, Int64, Kind, Struct, Uuid, field, message, struct
 
@@ -180,8 +181,6 @@ _KINDS: Final[dict[int, tuple[type[Struct], type[Struct]]]] = {
 }
 _KEY_VERSIONS: Final = {key: version for version, (key, _) in _KINDS.items()}
 _VALUES: Final = dict(_KINDS.values())
-
-Buffer = bytes | bytearray | memoryview
 
 
 def encode_consumer_key(key: ConsumerGroupKey) -> bytes:

@@ -15,10 +15,11 @@ from types import MappingProxyType
 from typing import Final
 
 from common.ids import ZERO_UUID, Offset, Uuid
+from common.parts import Buffer
 from common.protocol.codec import decode, encode
 from common.protocol.errors import ProtocolError
 from common.protocol.schema import Int16, Int32, Int64, Kind, String, Struct, UInt16, field, message, message_schema, struct
-from common.records.batch import CONTROL_BIT, NO_PARTITION_LEADER_EPOCH, Buffer, InvalidRecordBatch, read_header
+from common.records.batch import CONTROL_BIT, NO_PARTITION_LEADER_EPOCH, InvalidRecordBatch, read_header
 from common.records.record import Record, encode_batch, iterate_records
 
 _KEY = struct_module.Struct(">hh")

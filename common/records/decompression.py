@@ -12,7 +12,8 @@ from functools import partial
 
 import cramjam
 
-from common.records.batch import EXPANSION_MAX, Buffer, InvalidRecordBatch
+from common.parts import Buffer
+from common.records.batch import EXPANSION_MAX, InvalidRecordBatch
 
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4

@@ -13,7 +13,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Buffer, InvalidRecordBatch, read_header
+from common.parts import Buffer
+from common.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, InvalidRecordBatch, read_header
 from common.records.record import Record, encode_batch, iterate_records
 
 _ABORT: Final = 0

@@ -7,6 +7,7 @@ groups of KIP-848 are in `consumer_group_records`; keys of yet other versions be
 
 from typing import Final
 
+from common.parts import Buffer
 from common.protocol.codec import decode_with_version, encode_with_version
 from common.protocol.errors import BufferUnderflow
 from common.protocol.schema import ZERO_UUID, Int32, Int64, Kind, Struct, Uuid, field, message, struct
@@ -67,7 +68,6 @@ class GroupMetadataValue(Struct):
 
 
 GroupKey = OffsetCommitKey | GroupMetadataKey
-Buffer = bytes | bytearray | memoryview
 
 
 def encode_key(key: GroupKey) -> bytes:

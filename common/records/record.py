@@ -8,6 +8,7 @@ The metadata log, the coordinators, compaction and the tools read them.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from common.parts import Buffer
 from common.records.batch import (
     BATCH_OVERHEAD,
     NO_PARTITION_LEADER_EPOCH,
@@ -16,7 +17,6 @@ from common.records.batch import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     BatchHeader,
-    Buffer,
     CompressedBatch,
     InvalidRecordBatch,
     TruncatedBatch,

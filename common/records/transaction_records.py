@@ -6,6 +6,7 @@ expired. Version 1 of the value, the first flexible one, is written from transac
 
 from typing import Final
 
+from common.parts import Buffer
 from common.protocol.codec import decode_with_version, encode_with_version
 from common.protocol.errors import BufferUnderflow
 from common.protocol.schema import Int8, Int16, Int32, Int64, Kind, Struct, field, message, struct
@@ -39,9 +40,6 @@ class TransactionLogValue(Struct):
     transaction_last_update_timestamp_ms: Int64 = 0
     transaction_start_timestamp_ms: Int64 = 0
     client_transaction_version: Int16 = field(default=0, versions="1+", tag=2, ignorable=True)
-
-
-Buffer = bytes | bytearray | memoryview
 
 
 def encode_transaction_key(transactional_id: str) -> bytes:

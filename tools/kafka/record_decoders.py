@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from common.parts import Buffer
 from common.protocol.codec import decode_with_version
 from common.protocol.errors import ProtocolError
 from common.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
@@ -41,7 +42,6 @@ _VERSION_BYTES: Final = 2
 Decoded = tuple[str | None, str | None]
 """The texts of key and payload. None leaves one out."""
 Decoder = Callable[[Record], Decoded]
-_Buffer = bytes | bytearray | memoryview
 
 
 def json_text(value: object) -> str:
@@ -53,7 +53,7 @@ def plain(record: Record) -> Decoded:
     return _text(record.key), _text(record.value)
 
 
-def _text(content: _Buffer | None) -> str | None:
+def _text(content: Buffer | None) -> str | None:
     return None if content is None else bytes(content).decode("utf-8", errors="replace")
 
 
@@ -92,10 +92,10 @@ def transactions(record: Record) -> Decoded:
 
 
 # The key, None if it is of an unknown kind, and the way to decode its value.
-_Parsed = tuple[Struct, Callable[[_Buffer], JsonObject]] | None
+_Parsed = tuple[Struct, Callable[[Buffer], JsonObject]] | None
 
 
-def _coordinator_record(record: Record, topic: str, parse: Callable[[int, _Buffer], _Parsed]) -> Decoded:
+def _coordinator_record(record: Record, topic: str, parse: Callable[[int, Buffer], _Parsed]) -> Decoded:
     if record.key is None:
         raise ToolError(
             f"Failed to decode message at offset {record.offset} using {topic} topic decoder (message had a missing key)"
@@ -114,13 +114,13 @@ def _coordinator_record(record: Record, topic: str, parse: Callable[[int, _Buffe
         return f"Error at offset {record.offset}, skipping. {error}", None
 
 
-def _version(content: _Buffer) -> int:
+def _version(content: Buffer) -> int:
     if len(content) < _VERSION_BYTES:
         raise ProtocolError("the record ends in its version")
     return int.from_bytes(content[:_VERSION_BYTES], "big", signed=True)
 
 
-def _group_record(version: int, key: _Buffer) -> _Parsed:
+def _group_record(version: int, key: Buffer) -> _Parsed:
     if 0 <= version <= GROUP_METADATA_KEY_VERSION:
         decoded = decode_key(key)
         assert decoded is not None
@@ -131,7 +131,7 @@ def _group_record(version: int, key: _Buffer) -> _Parsed:
     return consumer_key, lambda value: to_json(decode_consumer_value(consumer_key, value), _version(value))
 
 
-def _transaction_record(version: int, key: _Buffer) -> _Parsed:
+def _transaction_record(version: int, key: Buffer) -> _Parsed:
     if version != TRANSACTION_KEY_VERSION:
         return None
     transactional_id = decode_transaction_key(key)
@@ -139,15 +139,15 @@ def _transaction_record(version: int, key: _Buffer) -> _Parsed:
     return TransactionLogKey(transactional_id=transactional_id), _transaction_json
 
 
-def _offset_json(value: _Buffer) -> JsonObject:
+def _offset_json(value: Buffer) -> JsonObject:
     return to_json(decode_offset(value), _version(value))
 
 
-def _transaction_json(value: _Buffer) -> JsonObject:
+def _transaction_json(value: Buffer) -> JsonObject:
     return to_json(decode_transaction(value), _version(value))
 
 
-def _group_json(value: _Buffer) -> JsonObject:
+def _group_json(value: Buffer) -> JsonObject:
     """Decodes a classic group. What its consumers hand over to each other is decoded too."""
     group = decode_group(value)
     found = to_json(group, _version(value))
@@ -158,7 +158,7 @@ def _group_json(value: _Buffer) -> JsonObject:
     return found
 
 
-def _embedded(content: _Buffer, kind: type[Struct], otherwise: Any) -> Any:
+def _embedded(content: Buffer, kind: type[Struct], otherwise: Any) -> Any:
     """Decodes a message with its version in front. Bytes that are none stay as they are."""
     try:
         return to_json(decode_with_version(kind, content), _version(content))

@@ -12,10 +12,11 @@ from itertools import chain
 
 from common.ids import LeaderEpoch, Offset
 from common.metadata.record_reader import MetadataRecordReader
+from common.parts import Buffer
 from common.protocol.numbering import Numbering
 from common.raft.core.quorum_records import QuorumRecords
 from common.raft.core.record_batches import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, check_batch, decode_values, encode_batches
-from common.records.batch import BatchError, BatchHeader, Buffer, split_batches
+from common.records.batch import BatchError, BatchHeader, split_batches
 from common.records.control import (
     ControlMessage,
     SnapshotFooterRecord,

@@ -19,7 +19,8 @@ Deciding about many records takes long, so the functions are generators that yie
 
 from collections.abc import Generator
 
-from common.records.batch import DELETE_HORIZON_BIT, BatchHeader, Buffer, assemble_batch
+from common.parts import Buffer
+from common.records.batch import DELETE_HORIZON_BIT, BatchHeader, assemble_batch
 from common.records.compression import compress, compress_in_slices
 from common.records.record import timestamp_sum
 from common.storage.compaction.offset_map import OffsetMap

@@ -26,7 +26,8 @@ from typing import TypeVar
 
 from common.environment.interface import LogDirError
 from common.ids import Offset
-from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, Buffer, CorruptBatch, read_header
+from common.parts import Buffer
+from common.records.batch import NO_PRODUCER_ID, BatchError, BatchHeader, CorruptBatch, read_header
 from common.records.end_transaction import decode_end_transaction
 from common.slices import result_in_slices
 from common.storage.batch_scan import BatchScan, HeaderScan

@@ -6,7 +6,7 @@ size. Two keys with the same digest would lose records, but 128 bits make that a
 
 from hashlib import blake2b
 
-from common.records.batch import Buffer
+from common.parts import Buffer
 
 _DIGEST_BYTES = 16
 # What one entry takes: the key or its digest, the offset, and the entry's share of the dictionary. Kafka takes 24.

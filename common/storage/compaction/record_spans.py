@@ -7,7 +7,8 @@ not encoded again. Produce requests to compacted topics are checked in the same 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from common.records.batch import BATCH_OVERHEAD, BatchHeader, Buffer, InvalidRecordBatch
+from common.parts import Buffer
+from common.records.batch import BATCH_OVERHEAD, BatchHeader, InvalidRecordBatch
 from common.records.decompression import decompress
 from common.records.record import append_varint, read_varint
 

@@ -10,6 +10,7 @@ import pytest
 from broker.requests import produced_batch, produced_records
 from broker.requests.produce import ProduceHandler
 from common.ids import TopicId, Uuid
+from common.parts import Buffer
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -17,7 +18,6 @@ from common.records.batch import (
     CONTROL_BIT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
-    Buffer,
     assemble_batch,
     read_header,
     split_batches,

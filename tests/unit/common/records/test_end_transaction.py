@@ -2,10 +2,10 @@
 
 import pytest
 
+from common.parts import Buffer
 from common.records.batch import (
     CONTROL_BIT,
     TRANSACTIONAL_BIT,
-    Buffer,
     InvalidRecordBatch,
     assemble_batch,
     read_header,

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from common.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, Buffer, InvalidRecordBatch, read_header, validate_integrity
+from common.parts import Buffer
+from common.records.batch import CONTROL_BIT, TIMESTAMP_TYPE_BIT, InvalidRecordBatch, read_header, validate_integrity
 from common.records.compression import compress
 from common.records.decompression import decompress
 from common.records.record import Record, encode_batch, iterate_records
