@@ -1,5 +1,6 @@
 """Cuts a stream of bytes into frames, for the tests. Nodes do it with `common/net/frame_reader.py`, which copies less."""
 
+from common.parts import Buffer
 from common.protocol.framing import LENGTH_SIZE
 
 
@@ -10,7 +11,7 @@ class Frames:
         # What has arrived of the next frame.
         self._rest = bytearray()
 
-    def receive(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
+    def receive(self, data: Buffer) -> list[memoryview]:
         """Adds received bytes. Returns the frames that are complete now, without their lengths."""
         self._rest += data
         found = []

@@ -14,6 +14,7 @@ from broker.coordinator.shard import Shard
 from broker.hosting.partition import Partition
 from common.environment.interface import LogDirError
 from common.ids import Offset
+from common.parts import Buffer
 from common.protocol.errors import ProtocolError
 from common.records.batch import BatchError, BatchHeader, TruncatedBatch, read_header, validate_integrity
 from common.records.decompression import NotDecompressed, decompress
@@ -111,5 +112,5 @@ def _records(view: memoryview) -> Iterator[Record]:
     return iterate_records(view, decompress=partial(decompress, size_max=_OPENED_BYTES_MAX))
 
 
-def _bytes(field: bytes | bytearray | memoryview | None) -> bytes | None:
+def _bytes(field: Buffer | None) -> bytes | None:
     return None if field is None else bytes(field)

@@ -19,6 +19,7 @@ from typing import Final
 
 from common.environment.interface import DirectoryEntry, FileStat, LogDirLocked, NewFolder, SpaceStat
 from common.environment.process import ProcessResources
+from common.parts import Buffer
 from common.time_units import NS_PER_MS
 
 LOCK_FILE: Final = ".lock"
@@ -338,7 +339,7 @@ class HeldDirectory:
 def write_all(
     fd: int,
     position: int,
-    buffers: Sequence[bytes | bytearray | memoryview],
+    buffers: Sequence[Buffer],
     size: int,
     on_progress: Callable[[], None] | None = None,
 ) -> None:
@@ -367,7 +368,7 @@ def write_all(
         raise
 
 
-def _after(buffers: Sequence[bytes | bytearray | memoryview], size: int) -> list[bytes | bytearray | memoryview]:
+def _after(buffers: Sequence[Buffer], size: int) -> list[Buffer]:
     """Returns the buffers without the first `size` bytes."""
     for number, buffer in enumerate(buffers):
         view = memoryview(buffer).cast("B")
@@ -377,9 +378,9 @@ def _after(buffers: Sequence[bytes | bytearray | memoryview], size: int) -> list
     return []
 
 
-def _first_part(buffers: Sequence[bytes | bytearray | memoryview]) -> list[bytes | bytearray | memoryview]:
+def _first_part(buffers: Sequence[Buffer]) -> list[Buffer]:
     """Returns the first WRITE_BYTES_MAX of the buffers, or all if they are not as large."""
-    part: list[bytes | bytearray | memoryview] = []
+    part: list[Buffer] = []
     room = WRITE_BYTES_MAX
     for buffer in buffers:
         view = memoryview(buffer)

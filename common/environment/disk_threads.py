@@ -25,6 +25,7 @@ from common.environment import disk_operations
 from common.environment.disk_operations import BUFFERS_PER_WRITE_MAX, WRITE_BYTES_MAX, HeldDirectory
 from common.environment.interface import LogDirLocked
 from common.environment.pending_write import Settled
+from common.parts import Buffer
 from common.time_units import NS_PER_MS
 
 GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -198,7 +199,7 @@ class Append:
         self,
         file: OpenFile,
         position: int,
-        buffers: Sequence[bytes | bytearray | memoryview],
+        buffers: Sequence[Buffer],
         size: int,
         future: Settled,
         queued_ns: int,

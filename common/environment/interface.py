@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from common.environment.pending_write import PendingWrite
 from common.ids import Uuid
-from common.parts import FileRegion, Part
+from common.parts import Buffer, FileRegion, Part
 from common.time_units import NS_PER_S
 
 T = TypeVar("T")
@@ -182,7 +182,7 @@ class LogDir(ABC):
         """Closes the file after the operations queued for it. Regions that are still being sent keep it open."""
 
     @abstractmethod
-    def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
+    def append(self, file: LogFile, position: int, buffers: Sequence[Buffer]) -> Awaitable[None]:
         """Writes all of `buffers` at `position` with pwritev. Completes when the kernel has the data, without an fsync.
 
         The caller must not change the buffers before the append completes. Consecutive queued appends to one file are joined
@@ -190,9 +190,7 @@ class LogDir(ABC):
         """
 
     @abstractmethod
-    def start_append(
-        self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview], write: PendingWrite
-    ) -> None:
+    def start_append(self, file: LogFile, position: int, buffers: Sequence[Buffer], write: PendingWrite) -> None:
         """Like `append`, but calls `write` instead of completing a future."""
 
     @abstractmethod

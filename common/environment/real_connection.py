@@ -19,7 +19,7 @@ from typing import Final, cast
 from common.environment.interface import Connection, LogDirError, Receiver
 from common.environment.process import ProcessResources, close_socket
 from common.environment.real_log_dir import RealFileRegion
-from common.parts import FileRegion, Part
+from common.parts import Buffer, FileRegion, Part
 
 RECEIVE_BUFFER_MIN: Final = 64 * 1024
 RECEIVE_BUFFER_MAX: Final = 1024 * 1024
@@ -238,7 +238,7 @@ class RealConnection(Connection):
         # Small parts that follow each other are joined. To queue and to send a part takes longer than to copy it.
         joined = bytearray()
         for part in parts:
-            small: bytes | bytearray | memoryview | None
+            small: Buffer | None
             if isinstance(part, bytes):
                 part_size = len(part)
                 small = part if part_size <= COPY_MAX else None
@@ -318,14 +318,14 @@ class RealConnection(Connection):
         Returns None if the connection was lost, 0 if the socket takes nothing now.
         """
         queue = self._queue
-        parts: list[bytes | bytearray | memoryview] = []
+        parts: list[Buffer] = []
         flags = 0
         for part in islice(queue, _PARTS_PER_SEND_MAX):
             if isinstance(part, RealFileRegion):
                 # Let the response header share a TCP segment with the records after it.
                 flags = socket.MSG_MORE
                 break
-            assert isinstance(part, bytes | bytearray | memoryview)
+            assert isinstance(part, Buffer)
             parts.append(part)
         try:
             sent = cast(socket.socket, self._sock).sendmsg(parts, (), flags)

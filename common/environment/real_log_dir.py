@@ -49,7 +49,7 @@ from common.environment.page_cache import PageCache
 from common.environment.pending_write import Settled
 from common.environment.process import ProcessResources
 from common.environment.real_timers import Timer
-from common.parts import FileRegion
+from common.parts import Buffer, FileRegion
 from common.time_units import NS_PER_MS, NS_PER_S
 
 T = TypeVar("T")
@@ -245,14 +245,12 @@ class RealLogDir(LogDir):
         # descriptor.
         file.open_file = None
 
-    def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
+    def append(self, file: LogFile, position: int, buffers: Sequence[Buffer]) -> Awaitable[None]:
         future: asyncio.Future[None] = self._loop.create_future()
         self.start_append(file, position, buffers, future)
         return future
 
-    def start_append(
-        self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview], write: Settled
-    ) -> None:
+    def start_append(self, file: LogFile, position: int, buffers: Sequence[Buffer], write: Settled) -> None:
         assert isinstance(file, RealLogFile)
         size = 0
         for buffer in buffers:

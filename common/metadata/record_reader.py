@@ -6,6 +6,7 @@ transaction is aborted, the numbering is again what it was before the transactio
 """
 
 from common.metadata.metadata_version import DIRECTORY_NUMBERING_FEATURE, numbering_of_level
+from common.parts import Buffer
 from common.protocol.numbering import Numbering
 from common.records.metadata_frame import FRAME_VERSION, decode_record
 from common.records.metadata_records import (
@@ -28,7 +29,7 @@ class MetadataRecordReader:
         self._numbering_before: Numbering | None = None
         self._layouts = PartitionLayouts()
 
-    def decode(self, frame: bytes | bytearray | memoryview) -> KnownRecord:
+    def decode(self, frame: Buffer) -> KnownRecord:
         """Decodes the next record. Raises ProtocolError, or UnknownMetadataVersion for an unknown numbering."""
         if len(frame) > 3 and frame[0] == FRAME_VERSION and frame[1] == RECORD_TYPE and frame[2] == VERSION:
             partition = self._layouts.decode(bytes(frame[3:]), self.numbering)

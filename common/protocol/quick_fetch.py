@@ -7,7 +7,7 @@ usual form if its version is flexible, it has one topic with one partition, no a
 import struct
 from typing import Final
 
-from common.parts import Part
+from common.parts import Buffer, Part
 from common.protocol.messages.fetch import FetchResponse, PartitionData
 from common.protocol.quick_produce import Encoder
 from common.protocol.schema import Struct, message_schema
@@ -48,7 +48,7 @@ def quick_encoder(message_class: type[Struct], version: int, general: Encoder) -
         aborted, records = data.aborted_transactions, data.records
         if aborted or records is None or _has_tagged_fields(data):
             return general(message)
-        pieces: list[Part] = [records] if isinstance(records, bytes | bytearray | memoryview) else [*records]
+        pieces: list[Part] = [records] if isinstance(records, Buffer) else [*records]
         size = 1 + sum(map(len, pieces))
         start = _START(message.throttle_time_ms, message.error_code, message.session_id, _ONE)
         partition = _PARTITION(

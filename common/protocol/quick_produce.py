@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from common.ids import ZERO_UUID
-from common.parts import Part
+from common.parts import Buffer, Part
 from common.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -22,7 +22,7 @@ from common.protocol.messages.produce import (
 from common.protocol.schema import NO_TAGGED_FIELDS, Struct, message_schema
 
 Encoder = Callable[[Any], list[Part]]
-Decoder = Callable[[bytes | bytearray | memoryview], tuple[Any, int, int]]
+Decoder = Callable[[Buffer], tuple[Any, int, int]]
 
 # The length plus one of a name or an array whose length takes a single byte.
 _SHORT_MAX: Final = 127
@@ -61,7 +61,7 @@ def quick_decoder(message_class: type[Struct], version: int, general: Decoder) -
 
     has_ids = version >= _TOPIC_IDS_FIRST_VERSION
 
-    def decode(buffer: bytes | bytearray | memoryview) -> tuple[Any, int, int]:
+    def decode(buffer: Buffer) -> tuple[Any, int, int]:
         data = memoryview(buffer)
         try:
             name, topic_id = "", ZERO_UUID

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import Annotated, Any, ClassVar, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 from common.ids import ZERO_UUID, Uuid
-from common.parts import Part
+from common.parts import Buffer, Part
 
 _METADATA_KEY = "wire"
 
@@ -53,7 +53,7 @@ String = str
 Bytes = bytes
 # Record batches, which are passed through without being copied. Decoding returns a memoryview of the input; encoding accepts
 # any of these types.
-Records = Annotated[bytes | bytearray | memoryview | Sequence[Part], Primitive.RECORDS]
+Records = Annotated[Buffer | Sequence[Part], Primitive.RECORDS]
 # A uuid with three reserved values, which KIP-858 and Apache Kafka number differently (see `numbering`).
 AssignedDirectoryId = Annotated[Uuid, Primitive.ASSIGNED_DIRECTORY_ID]
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from common.environment.interface import Environment
 from common.ids import Offset
 from common.net.node_channel import ChannelError
+from common.parts import Buffer
 from common.protocol.errors import ErrorCode, error_name
 from common.protocol.messages.fetch import FetchResponse, PartitionData
 from common.protocol.messages.fetch_snapshot import FetchSnapshotResponse
@@ -229,7 +230,7 @@ class Follower:
         self._works()
         if batches:
             # The complete batches are contiguous at the start of the response, so append them as one view.
-            assert isinstance(partition.records, bytes | bytearray | memoryview)
+            assert isinstance(partition.records, Buffer)
             size = sum(header.size for header, _ in batches)
             await self._log.append_as_follower(batches, memoryview(partition.records)[:size])
             for header, view in batches:
@@ -248,7 +249,7 @@ class Follower:
     def _fetched_batches(self, partition: PartitionData) -> list[tuple[BatchHeader, memoryview]] | None:
         """Returns the whole batches of a response, or None if they are damaged or do not continue the log."""
         records = partition.records
-        if not isinstance(records, bytes | bytearray | memoryview) or len(records) == 0:
+        if not isinstance(records, Buffer) or len(records) == 0:
             return []
         next_offset = self._log.end.offset
         try:
@@ -325,11 +326,11 @@ class Follower:
             if self._learn(snapshot_leader_news(partition, response)):
                 return False
             piece = partition.unaligned_records
-            whole = isinstance(piece, bytes | bytearray | memoryview) and len(piece) > 0
+            whole = isinstance(piece, Buffer) and len(piece) > 0
             if partition.error_code != ErrorCode.NONE or partition.position != file.size or not whole:
                 await self._pause(error_name(partition.error_code))
                 return False
-            assert isinstance(piece, bytes | bytearray | memoryview)
+            assert isinstance(piece, Buffer)
             await file.append([piece])
             self._works()
             if file.size >= partition.size:

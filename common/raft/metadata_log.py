@@ -18,7 +18,7 @@ from common.ids import METADATA_TOPIC_ID, BrokerId, LeaderEpoch, Offset
 from common.metadata.metadata_version import numbering_of
 from common.metadata.record_reader import MetadataRecordReader
 from common.metadata.transactions import TransactionBuffer, TransactionError
-from common.parts import Part
+from common.parts import Buffer, Part
 from common.protocol.numbering import Numbering
 from common.raft.bootstrap import read_bootstrap_checkpoint
 from common.raft.core.election_state import ElectionState, InvalidQuorumState, decode_quorum_state, encode_quorum_state
@@ -348,7 +348,7 @@ class SnapshotFile:
         self._path = path
         self._file = file
 
-    async def append(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+    async def append(self, buffers: Sequence[Buffer]) -> None:
         """Appends the buffers. Returns when the kernel has the bytes; only `publish` makes them durable."""
         position = self.size
         self.size += sum(len(buffer) for buffer in buffers)

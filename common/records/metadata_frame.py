@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from common.parts import Buffer
 from common.protocol.codec import decode, encode
 from common.protocol.errors import ProtocolError
 from common.protocol.numbering import Numbering
@@ -67,7 +68,7 @@ def encode_record(record: KnownRecord, version: int, numbering: Numbering) -> by
     return bytes(head) + encode(record, version, numbering=numbering)
 
 
-def decode_record(frame: bytes | bytearray | memoryview, numbering: Numbering) -> KnownRecord:
+def decode_record(frame: Buffer, numbering: Numbering) -> KnownRecord:
     """Decodes a record. Raises UnknownRecordType, or another ProtocolError for malformed bytes."""
     record = decode_any_record(frame, numbering)
     if isinstance(record, UnknownRecord):
@@ -77,7 +78,7 @@ def decode_record(frame: bytes | bytearray | memoryview, numbering: Numbering) -
     return record
 
 
-def decode_any_record(frame: bytes | bytearray | memoryview, numbering: Numbering) -> MetadataRecord:
+def decode_any_record(frame: Buffer, numbering: Numbering) -> MetadataRecord:
     """Decodes a record, or returns an UnknownRecord if its type or version is unknown. Raises ProtocolError."""
     record_type, version, position = read_frame_head(frame)
     body = memoryview(frame)[position:]
@@ -87,7 +88,7 @@ def decode_any_record(frame: bytes | bytearray | memoryview, numbering: Numberin
     return decode(record_class, body, version, numbering=numbering)
 
 
-def read_frame_head(frame: bytes | bytearray | memoryview) -> tuple[int, int, int]:
+def read_frame_head(frame: Buffer) -> tuple[int, int, int]:
     """Reads the frame version, and returns the record type, the record version and the position of the body. Raises
     MalformedRecord."""
     # For nearly every record, all three varints are single bytes.
@@ -110,7 +111,7 @@ def _append_uvarint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def _read_uvarint(frame: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+def _read_uvarint(frame: Buffer, position: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 35, 7):
         if position >= len(frame):

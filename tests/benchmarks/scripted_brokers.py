@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from common.ids import METADATA_TOPIC_ID, DirectoryId, IncarnationId, TopicId, Uuid
+from common.parts import Buffer
 from common.protocol.api_keys import ApiKey
 from common.protocol.errors import ErrorCode
 from common.protocol.framing import LENGTH_SIZE
@@ -328,7 +329,7 @@ class _LogPosition:
             time.sleep(RETRY_SECONDS)
             return 0
         records = partition.records or b""
-        assert isinstance(records, bytes | bytearray | memoryview)
+        assert isinstance(records, Buffer)
         position = 0
         while position < len(records):
             header = read_header(records, position)

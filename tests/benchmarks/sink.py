@@ -17,6 +17,7 @@ import uvloop
 
 from common.ids import Uuid
 from common.net.api_versions import advertised_versions, api_versions_response, unsupported_version_response
+from common.parts import Buffer
 from common.protocol.api_keys import ApiKey
 from common.protocol.codec import decode_prefix
 from common.protocol.framing import UnsupportedRequest, encode_response_frame, parse_request
@@ -205,11 +206,7 @@ class Served:
             )
 
     def _send(self, correlation_id: int, response: Struct, version: int) -> None:
-        parts = [
-            part
-            for part in encode_response_frame(correlation_id, response, version)
-            if isinstance(part, bytes | bytearray | memoryview)
-        ]
+        parts = [part for part in encode_response_frame(correlation_id, response, version) if isinstance(part, Buffer)]
         if self._unsent:
             self._unsent += b"".join(parts)
             return

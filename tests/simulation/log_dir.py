@@ -38,7 +38,7 @@ from common.environment.interface import (
     SpaceStat,
 )
 from common.environment.pending_write import PendingWrite
-from common.parts import FileRegion
+from common.parts import Buffer, FileRegion
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.disk_store import DiskStore, FileNode, FolderNode, fail
 from tests.simulation.loop import SimulatedLoop
@@ -642,7 +642,7 @@ class SimulatedLogDir(LogDir):
         assert isinstance(file, SimulatedLogFile)
         file.is_closed = True
 
-    def append(self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview]) -> Awaitable[None]:
+    def append(self, file: LogFile, position: int, buffers: Sequence[Buffer]) -> Awaitable[None]:
         promised = b"".join(buffers)
 
         assert isinstance(file, SimulatedLogFile)
@@ -670,9 +670,7 @@ class SimulatedLogDir(LogDir):
 
         return self._queue_on_file("append", file, effect, cut_short=cut_short, failed=failed)
 
-    def start_append(
-        self, file: LogFile, position: int, buffers: Sequence[bytes | bytearray | memoryview], write: PendingWrite
-    ) -> None:
+    def start_append(self, file: LogFile, position: int, buffers: Sequence[Buffer], write: PendingWrite) -> None:
         def done(future: asyncio.Future[None]) -> None:
             if future.cancelled():
                 write.cancel()

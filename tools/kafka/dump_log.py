@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from common.parts import Buffer
 from common.raft.core.offsets import BOOTSTRAP_CHECKPOINT
 from common.records.batch import BATCH_OVERHEAD, DELETE_HORIZON_BIT, BatchError, BatchHeader, read_header, validate_integrity
 from common.records.control import (
@@ -314,7 +315,7 @@ class _RecordPrinter:
         return found if payload is None else [*found, f"payload: {payload}"]
 
 
-def _size(content: bytes | bytearray | memoryview | None) -> int:
+def _size(content: Buffer | None) -> int:
     return -1 if content is None else len(content)
 
 

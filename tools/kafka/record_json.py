@@ -8,6 +8,7 @@ import base64
 from typing import Any
 
 from common.ids import uuid_text
+from common.parts import Buffer
 from common.protocol.schema import ArrayOf, Struct, WireType
 from common.protocol.source import UUIDS
 
@@ -35,6 +36,6 @@ def _value(value: Any, wire_type: WireType, version: int) -> Any:
         return to_json(value, version)
     if wire_type in UUIDS:
         return uuid_text(value)
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, Buffer):
         return base64.b64encode(value).decode("ascii")
     return value

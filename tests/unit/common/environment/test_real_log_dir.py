@@ -23,6 +23,7 @@ from common.environment.pending_write import PendingWrite
 from common.environment.process import PROCESS
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir
+from common.parts import Buffer
 from tests.unit.common.environment.conftest import MakeLogDir, Reports
 
 MIB = 1 << 20
@@ -368,7 +369,7 @@ async def test_each_mib_of_a_large_append_counts_as_progress(log_dir: RealLogDir
     the current piece takes. The pieces cross the borders of the buffers."""
     content = os.urandom(3 * MIB + 5)
     file = await log_dir.open("a", create=True)
-    buffers: list[bytes | bytearray | memoryview] = [content[:7], memoryview(content)[7 : 2 * MIB], content[2 * MIB :]]
+    buffers: list[Buffer] = [content[:7], memoryview(content)[7 : 2 * MIB], content[2 * MIB :]]
     append = asyncio.ensure_future(log_dir.append(file, 0, buffers))
     await one_by_one.next_begun()
     for _ in range(3):

@@ -16,7 +16,7 @@ from common.ids import Uuid
 from common.net.node_channel import NodeChannel
 from common.net.request_context import Handler, RequestContext
 from common.net.request_server import RequestServer
-from common.parts import Part
+from common.parts import Buffer, Part
 from common.protocol.api_keys import ApiKey
 from common.protocol.framing import encode_response_frame
 from common.protocol.messages.api_versions import ApiVersionsResponse
@@ -233,7 +233,7 @@ def request_bytes(request: Struct, version: int, *, correlation_id: int = 0, cli
         client_id=client_id,
     )
     parts: list[Part] = encode_request_frame(header, request, version)
-    return b"".join(part for part in parts if isinstance(part, bytes | bytearray | memoryview))
+    return b"".join(part for part in parts if isinstance(part, Buffer))
 
 
 METADATA_VERSION = 12
