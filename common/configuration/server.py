@@ -35,11 +35,10 @@ from common.configuration.settings import (
     text,
     words,
 )
-from common.time_units import MS_PER_MINUTE
+from common.time_units import MS_PER_HOUR, MS_PER_MINUTE
 
 BROKER = "broker"
 CONTROLLER = "controller"
-HOUR_MS = 3_600_000
 DEFAULT_LOG_DIR = "/tmp/kafka-logs"
 CORDONED_LOG_DIRS = "cordoned.log.dirs"
 # The value of cordoned.log.dirs that cordons every directory.
@@ -267,12 +266,12 @@ class ServerConfig:
 
     # Metadata.
     metadata_log_segment_bytes: int = integer(1024**3, at_least=12, at_most=INT_MAX)
-    metadata_log_segment_ms: int = integer(7 * 24 * HOUR_MS)
+    metadata_log_segment_ms: int = integer(7 * 24 * MS_PER_HOUR)
     metadata_log_max_record_bytes_between_snapshots: int = integer(20 * 1024 * 1024, at_least=1)
-    metadata_log_max_snapshot_interval_ms: int = integer(HOUR_MS, at_least=0)
+    metadata_log_max_snapshot_interval_ms: int = integer(MS_PER_HOUR, at_least=0)
     metadata_max_idle_interval_ms: int = integer(500, at_least=0, at_most=INT_MAX)
     metadata_max_retention_bytes: int = integer(100 * 1024 * 1024)
-    metadata_max_retention_ms: int = integer(7 * 24 * HOUR_MS)
+    metadata_max_retention_ms: int = integer(7 * 24 * MS_PER_HOUR)
 
     # Topics.
     auto_create_topics_enable: bool = boolean(True)
@@ -288,7 +287,7 @@ class ServerConfig:
     # Logs.
     log_cleaner_backoff_ms: int = integer(15_000, at_least=0)
     log_cleaner_dedupe_buffer_size: int = integer(128 * 1024 * 1024, at_least=1)
-    log_cleaner_delete_retention_ms: int = integer(24 * HOUR_MS, at_least=0)
+    log_cleaner_delete_retention_ms: int = integer(24 * MS_PER_HOUR, at_least=0)
     log_cleaner_enable: bool = boolean(True)
     log_cleaner_io_buffer_load_factor: float = decimal(0.9, at_least=0.01, at_most=1)
     log_cleaner_io_buffer_size: int = integer(512 * 1024, at_least=1, at_most=INT_MAX)
@@ -304,7 +303,7 @@ class ServerConfig:
     log_cleanup_policy: tuple[str, ...] = words(("delete",), among=CLEANUP_POLICIES)
     log_index_interval_bytes: int = integer(4_096, at_least=0, at_most=INT_MAX)
     log_index_size_max_bytes: int = integer(10 * 1024 * 1024, at_least=4, at_most=INT_MAX)
-    log_message_timestamp_after_max_ms: int = integer(HOUR_MS, at_least=0)
+    log_message_timestamp_after_max_ms: int = integer(MS_PER_HOUR, at_least=0)
     log_message_timestamp_before_max_ms: int = integer(LONG_MAX, at_least=0)
     log_message_timestamp_type: str = choice(CREATE_TIME, among=TIMESTAMP_TYPES)
     log_retention_bytes: int = integer(-1)
@@ -427,7 +426,7 @@ class ServerConfig:
             return self.log_retention_ms
         if self.log_retention_minutes is not None:
             return self.log_retention_minutes * MS_PER_MINUTE if self.log_retention_minutes >= 0 else -1
-        return self.log_retention_hours * HOUR_MS if self.log_retention_hours >= 0 else -1
+        return self.log_retention_hours * MS_PER_HOUR if self.log_retention_hours >= 0 else -1
 
     @property
     def replica_alter_log_dirs_threads(self) -> int:

@@ -44,6 +44,7 @@ from common.configuration.settings import (
     settings_of,
     words,
 )
+from common.time_units import MS_PER_HOUR
 
 _THROTTLED_REPLICA = re.compile("[0-9]+:[0-9]+")
 
@@ -210,7 +211,7 @@ def default_topic_config(server: ServerConfig) -> TopicConfig:
         retention_ms=server.retention_ms,
         segment_bytes=server.log_segment_bytes,
         segment_index_bytes=server.log_index_size_max_bytes,
-        segment_ms=server.log_roll_ms if server.log_roll_ms is not None else server.log_roll_hours * 3_600_000,
+        segment_ms=server.log_roll_ms if server.log_roll_ms is not None else server.log_roll_hours * MS_PER_HOUR,
         unclean_leader_election_enable=server.unclean_leader_election_enable,
     )
 

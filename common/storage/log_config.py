@@ -7,6 +7,8 @@ A `TopicConfig` has the attributes of `LogSettings` and can be passed directly. 
 from dataclasses import dataclass
 from typing import Protocol
 
+from common.time_units import MS_PER_HOUR
+
 
 class LogSettings(Protocol):
     """Kafka's segment.bytes, segment.ms (`roll_ms`), segment.index.bytes and index.interval.bytes."""
@@ -29,6 +31,6 @@ class LogConfig:
     """The settings of a log that has no topic, with Kafka's defaults."""
 
     segment_bytes: int = 1024**3
-    roll_ms: int = 7 * 24 * 3_600_000
+    roll_ms: int = 7 * 24 * MS_PER_HOUR
     segment_index_bytes: int = 10 * 1024**2
     index_interval_bytes: int = 4096

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from common.configuration.server import ServerConfig
-from common.time_units import MS_PER_MINUTE
+from common.time_units import MS_PER_HOUR, MS_PER_MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class GroupSettings:
     group_consumer_migration_policy: str = "bidirectional"
     """In which direction groups with members change their protocol: disabled, upgrade, downgrade or bidirectional."""
     offset_metadata_max_bytes: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 60 * MS_PER_MINUTE
+    offsets_retention_ms: int = 7 * 24 * MS_PER_HOUR
     """From `offsets.retention.minutes`."""
     batch_bytes_max: int = 1_048_588
     """From `max.message.bytes` of `__consumer_offsets`: what the records of one step may come to as a batch."""
