@@ -53,6 +53,8 @@ MAX_WAIT_MS = 500
 # How much of the log to fetch at once. Kept small, because the records of one response may be committed, and then they are
 # decoded in one step of the event loop. These are up to about 12,000 partition changes, and 50 ms.
 FETCH_BYTES_MAX = 512 * 1024
+# How much may wait for the disk before the next answer does.
+UNWRITTEN_BYTES_MAX = 8 * FETCH_BYTES_MAX
 SNAPSHOT_PIECE_BYTES = 1024 * 1024
 
 
@@ -223,6 +225,9 @@ class Follower:
 
     # --- carrying out --------------------------------------------------------------------------------------------
     async def _append(self, partition: PartitionData, high_watermark: Offset, *, asked_ns: int) -> None:
+        """Appends what was fetched, and commits it without waiting for the disk: it is the leader's log that counts. While
+        the disk of this log hangs, the broker goes on following the changes of leaders and ISRs."""
+        await self._log.limit_unwritten(UNWRITTEN_BYTES_MAX)
         batches = self._fetched_batches(partition)
         if batches is None:
             await self._pause("a batch that is damaged or does not continue the log")
@@ -232,7 +237,7 @@ class Follower:
             # The complete batches are contiguous at the start of the response, so append them as one view.
             assert isinstance(partition.records, Buffer)
             size = sum(header.size for header, _ in batches)
-            await self._log.append_as_follower(batches, memoryview(partition.records)[:size])
+            self._log.append_as_follower(batches, memoryview(partition.records)[:size])
             for header, view in batches:
                 self._queue.push_fetched(header, view)
         self._quorum.leader_reported(high_watermark, log_end_offset=self._log.end.offset)
@@ -265,6 +270,7 @@ class Follower:
 
     async def _truncate(self, offset: Offset) -> None:
         self._works()
+        await self._log.limit_unwritten(0)
         self._env.log.info("metadata_log_truncated", offset=offset, log_end_offset=self._log.end.offset)
         end = await self._log.log.truncate_to(offset)
         if end < self._quorum.high_watermark:
@@ -284,6 +290,7 @@ class Follower:
         # This node may already have the snapshot: it may have written it itself, or downloaded it before a crash.
         if self._log.stored_snapshot(snapshot_id) is None and not await self._download(snapshot_id):
             return
+        await self._log.limit_unwritten(0)
         await self._log.start_at_snapshot(snapshot_id)
         self._quorum.snapshot_installed(snapshot_id.offset)
         self._queue.start_at_snapshot(snapshot_id)

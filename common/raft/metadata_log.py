@@ -9,7 +9,9 @@ The log must satisfy two rules. A crash can break either rule, and then `load` r
 2. The log reaches at least the end offset of the newest snapshot. The loss of an unsynced tail breaks this.
 """
 
+import asyncio
 import itertools
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -90,6 +92,8 @@ class MetadataLog:
         self.snapshots = snapshots
         # The content of the quorum-state file. Changes in `store_election`, after the file is durable.
         self.election = election
+        # What a follower has appended and nobody has seen written yet, each with its size. In the order of the offsets.
+        self._unwritten: deque[tuple[AwaitedAppend, int]] = deque()
         # Numbers the partial files of snapshots.
         self._attempts = itertools.count()
 
@@ -239,12 +243,29 @@ class MetadataLog:
         batches = [(read_header(buffer), memoryview(buffer)) for buffer in buffers]
         return self.log.append_as_leader(batches, leader_epoch=epoch, on_written=append.written, on_failed=append.failed)
 
-    async def append_as_follower(self, batches: Sequence[tuple[BatchHeader, memoryview]], view: memoryview) -> None:
-        """Appends whole batches fetched from the leader, which `view` holds one after the other. Returns once the kernel has
-        them."""
+    def append_as_follower(self, batches: Sequence[tuple[BatchHeader, memoryview]], view: memoryview) -> None:
+        """Appends whole batches fetched from the leader, which `view` holds one after the other. They are part of the log at
+        once, but can be read only when the kernel has them."""
         append = AwaitedAppend()
         self.log.append_as_follower(batches, view, on_written=append.written, on_failed=append.failed)
-        await append.ended
+        self._unwritten.append((append, len(view)))
+
+    async def limit_unwritten(self, bytes_max: int) -> None:
+        """Waits until at most this much of what `append_as_follower` has taken is unwritten. Raises the LogDirError of an
+        append that has failed."""
+        while self._unwritten:
+            append, _ = self._unwritten[0]
+            if not append.ended.done() and sum(size for _, size in self._unwritten) <= bytes_max:
+                return
+            await self._wait_until_written(append)
+            if self._unwritten and self._unwritten[0][0] is append:
+                self._unwritten.popleft()
+
+    async def _wait_until_written(self, append: AwaitedAppend) -> None:
+        # Not awaited directly: if the log is closed meanwhile, the append is cancelled, but not the task that waits for it.
+        await asyncio.wait([append.ended])
+        if not append.ended.cancelled():
+            append.ended.result()
 
     async def read_parts(self, offset: Offset, *, max_bytes: int) -> list[Part]:
         """Returns whole batches from `offset` on, to be sent to another node. They may include uncommitted records."""
@@ -255,6 +276,9 @@ class MetadataLog:
     ) -> list[tuple[BatchHeader, memoryview]]:
         """Reads whole batches from `offset` on, all before `upper_offset`. Raises OffsetOutOfRange, and QuorumFailure
         if the log is damaged."""
+        if self.log.written_offset < upper_offset:
+            for append, _ in list(self._unwritten):
+                await self._wait_until_written(append)
         try:
             return split_batches(await self.log.read_bytes(offset, max_bytes=max_bytes, upper_offset=upper_offset))
         except BatchError as error:

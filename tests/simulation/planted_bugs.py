@@ -51,6 +51,7 @@ from common.metadata.state import MetadataState
 from common.net.request_memory import RequestMemory
 from common.raft.commit_queue import CommitQueue
 from common.raft.driver import QuorumDriver
+from common.raft.follower import Follower
 from common.records import batch
 from common.storage import clean_shutdown, new_log
 from common.storage.compaction import swap
@@ -1038,6 +1039,11 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
     *_UPGRADES,
     *_CHECKPOINTS,
     *_RARE,
+    _bug(
+        "an observer waits for its disk",
+        "What it has applied it should have.",
+        Edit(Follower._append, "UNWRITTEN_BYTES_MAX", "0"),
+    ),
     _bug(
         "a suspected directory gets new replicas",
         "It is online.",

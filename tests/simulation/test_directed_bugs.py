@@ -13,6 +13,7 @@ from tests.simulation import (
     test_checkers_groups,
     test_cordons,
     test_hung_creations,
+    test_hung_metadata,
     test_hung_moves,
     test_hung_shutdowns,
     test_move_double_faults,
@@ -132,6 +133,10 @@ def hung_shutdown(_: pytest.MonkeyPatch) -> None:
     test_hung_shutdowns.test_a_move_that_waits_for_a_hung_disk_does_not_hold_up_the_other_directories(1)
 
 
+def hung_metadata(_: pytest.MonkeyPatch) -> None:
+    test_hung_metadata.test_a_broker_whose_metadata_disk_hangs_takes_leaderships_over()
+
+
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a classic group that becomes a consumer group forgets what its members own": changing_group,
     "a directory may fill the memory for requests": slow_disk,
@@ -151,6 +156,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "retry after a failed fsync": failed_fsync,
     "a marker that a leader refused is not sent again": refused_marker,
     "what is held back by a swap waits for its target": hung_move,
+    "an observer waits for its disk": hung_metadata,
     "a suspected directory gets new replicas": hung_creation,
     "a directory is closed when all moves have ended": hung_shutdown,
     "an epoch that the leader does not know is no divergence": unknown_epoch,

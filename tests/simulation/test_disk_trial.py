@@ -16,7 +16,7 @@ from tests.simulation.violations import InvariantViolated
 from tests.simulation.workload import WorkloadClient
 
 # Some transactions are about to be committed when the disk hangs.
-SEED = 3
+SEED = 4
 PARTITIONS = 18
 PARTITIONS_OF_COORDINATORS = {"offsets.topic.num.partitions": "9", "transaction.state.log.num.partitions": "9"}
 HANG = Fault(at_ns=0, kind="disk hangs", node=1, disk="d1", duration_ns=round(HANG_SECONDS * NS_PER_S))

@@ -186,8 +186,10 @@ class QuorumNode:
         )
 
     async def has(self, *topics: str) -> None:
-        """Waits until the listener has exactly these topics, in this order."""
-        await self.world.until(lambda: self.listener.topics == list(topics))
+        """Waits until the listener has exactly these topics, in this order, and the log what the listener has."""
+        await self.world.until(
+            lambda: self.listener.topics == list(topics) and self.driver._log.log.written_offset >= self.listener.next_offset
+        )
 
     async def add(self, *topics: str) -> int:
         """Appends the topics as one batch and waits for the commit. Returns the last offset."""

@@ -453,7 +453,7 @@ def test_observer_fetches_a_snapshot_when_the_leaders_log_was_cut() -> None:
 
 
 def test_a_live_observer_loads_a_snapshot_that_replaces_its_log() -> None:
-    """While the observer's disk hung, the leader deleted the old part of its own log. The observer therefore fetches a
+    """While the observer was cut off, the leader deleted the old part of its own log. The observer therefore fetches a
     snapshot. The observer's listener loads the snapshot and continues."""
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -461,13 +461,13 @@ def test_a_live_observer_loads_a_snapshot_that_replaces_its_log() -> None:
         await one.add("a")
         other = await observer(world)
         await other.has("a")
-        other.disk.hang({"append"})
+        world.network.cut(one.name, other.name)
         await one.add("b")
         for name in ("c", "d"):
             await one.add(name)
             await one.driver.write_snapshot()
         await one.add("e")
-        other.disk.thaw()
+        world.network.mend()
         await other.has("a", "b", "c", "d", "e")
         assert len(other.listener.snapshots) == 1
 
@@ -784,5 +784,48 @@ def test_an_observer_takes_over_as_the_only_voter() -> None:
         assert two.driver.leader_and_epoch.epoch == epoch + 1
         await two.add("b")
         assert two.listener.topics == ["a", "b"]
+
+    run(scenario)
+
+
+def test_an_observer_whose_disk_hangs_delivers_what_is_committed() -> None:
+    """Its log is only a copy. The records reach the disk, in order, when it goes on."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a")
+        other = await observer(world)
+        await other.has("a")
+        other.disk.hang()
+        for name in ("b", "c"):
+            await one.add(name)
+        await world.until(lambda: other.listener.topics == ["a", "b", "c"], within_seconds=1)
+        assert content_of(other, SEGMENT) != content_of(one, SEGMENT)
+        other.disk.thaw()
+        await other.has("a", "b", "c")
+        assert content_of(other, SEGMENT) == content_of(one, SEGMENT)
+
+    run(scenario)
+
+
+def test_an_observer_whose_disk_hangs_takes_so_much_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for the disk is in memory, so the next answer waits too when that is too much. An append that fails ends
+    the node."""
+    monkeypatch.setattr("common.raft.follower.UNWRITTEN_BYTES_MAX", 100)
+
+    async def scenario(world: SimulatedWorld) -> None:
+        one = await leader(world)
+        await one.add("a")
+        other = await observer(world)
+        await other.has("a")
+        other.disk.hang({"append"})
+        for name in ("b", "c", "d", "e", "f"):
+            await one.add(name)
+            await world.sleep(0.1)
+        assert other.listener.topics[-1] in ("b", "c", "d")
+        other.disk.fail_with(errno.EIO)
+        other.disk.thaw()
+        await world.until(lambda: other.failure is not None)
+        assert isinstance(other.failure, LogDirError)
 
     run(scenario)
