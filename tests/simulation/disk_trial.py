@@ -236,6 +236,8 @@ class DiskTrial:
             transactional_id=id_, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, committed=True
         )
         for sequence in count():
+            # If the trial is over by now, the client ends like one whose transaction is refused.
+            error: int = ErrorCode.CONCURRENT_TRANSACTIONS
             while not self._is_over:
                 added = await self._ask_coordinator(client, index, add, version=CLIENTS_VERSION)
                 error = added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
