@@ -3,13 +3,15 @@
 Counterpart of Kafka's ReplicaAlterLogDirsManager and ReplicaAlterLogDirsThread. The core (`ReplicaMovement`) knows the state
 of each move, and `ReplicaCopy` copies and swaps. This module schedules the *turns* in which the moves make progress.
 
-1. At most `threads()` moves have a turn at the same time. The others wait in a queue.
+1. At most `threads()` moves have a turn at the same time, apart from rule 6. The others wait in a queue.
 2. A turn lasts until the copy has caught up. While a move waits for the controller or for more records, it has no turn, so
    an unreachable controller does not hold up the other moves.
 3. A move ends if its target directory runs out of room. Otherwise the next append would take the whole directory offline.
 4. While records flow through the broker, copying gives way to them: a move copies smaller chunks, and rests after each for
    twice as long as the chunk took.
 5. If the copy's log fails because the process ran out of file descriptors or memory, the copy is deleted and made again.
+6. A move from or to a directory that is suspected of hanging gets no turn, and a turn that it has counts no longer, so that
+   moves between other directories go on.
 """
 
 import asyncio
@@ -29,6 +31,7 @@ from broker.hosting.replica_copy import CHUNK_BYTES_BUSY, CHUNK_BYTES_MAX, CHUNK
 from broker.hosting.traffic import Traffic
 from common.environment.interface import Environment, LogDirError, SpaceStat
 from common.ids import DirectoryId, TopicIdPartition, uuid_text
+from common.log_dirs.suspected_directories import SuspectedDirectories
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
 from common.storage.errors import LogClosed, LogExists, UnexpectedOffset
@@ -103,6 +106,7 @@ class Moves:
         *,
         known: HostedReplicas,
         hosted: Hosted,
+        suspected: SuspectedDirectories,
         deletion: LogDeletion,
         timers: NamedTimers,
         task_group: asyncio.TaskGroup,
@@ -117,6 +121,8 @@ class Moves:
         self._settings = settings
         self._known = known
         self._hosted = hosted
+        self._suspected = suspected
+        suspected.subscribe(self._suspicion_changed, self._suspicion_changed)
         self._deletion = deletion
         self._timers = timers
         self._task_group = task_group
@@ -134,8 +140,9 @@ class Moves:
         self._moves: dict[TopicIdPartition, _Move] = {}
         # The moves that are waiting for a turn, in the order in which they will get one.
         self._queue: deque[_Move] = deque()
-        # The number of turns under way. Invariant: at most `threads()`, unless `threads()` was lowered meanwhile.
-        self._turns = 0
+        # The moves that have a turn, ended ones included. Invariant: at most `threads()` of them are not held up (rule 6),
+        # unless `threads()` was lowered or a directory was trusted again meanwhile.
+        self._turns: set[_Move] = set()
         self._totals = MoveTotals()
         self._is_stopped = False
         self.uses = DirectoryUses()
@@ -322,12 +329,22 @@ class Moves:
             self._start_turns()
 
     def _start_turns(self) -> None:
-        while self._queue and self._turns < self._settings.threads():
-            move = self._queue.popleft()
+        while self._queue and sum(not self._is_held_up(move) for move in self._turns) < self._settings.threads():
+            move = next((move for move in self._queue if not self._is_held_up(move)), None)
+            if move is None:
+                return
+            self._queue.remove(move)
             move.is_waiting = False
             move.is_active = True
-            self._turns += 1
+            self._turns.add(move)
             self._task_group.create_task(self._turn(move), name=f"move-{move.copy.partition.name}")
+
+    def _is_held_up(self, move: _Move) -> bool:
+        """Whether the move waits for a directory that is suspected of hanging (rule 6)."""
+        return move.copy.source.directory_id in self._suspected or move.copy.target.directory_id in self._suspected
+
+    def _suspicion_changed(self, _directory_id: DirectoryId) -> None:
+        self._start_turns()
 
     async def _turn(self, move: _Move) -> None:
         move.is_changed = False
@@ -343,7 +360,7 @@ class Moves:
             self._give_up(move, f"the current log is damaged: {error}")
         finally:
             move.is_active = False
-            self._turns -= 1
+            self._turns.remove(move)
         # Not after a cancellation: then the daemon is ending, and its task group takes no more tasks.
         self._start_turns()
         if move.is_changed and self._is_live(move):

@@ -441,6 +441,7 @@ class Replicas:
             _move_settings(self._config, self._configuration),
             known=self._known,
             hosted=self._hosted,
+            suspected=self.suspected,
             deletion=self._deletion,
             timers=self._timers,
             task_group=self._task_group,

@@ -1070,6 +1070,11 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         Edit(Partition.waits_for_any, "self.is_swapping and", "False and"),
     ),
     _bug(
+        "a move keeps its turn while its source hangs",
+        "It is still under way.",
+        Edit(Moves._is_held_up, "return ", "return False and "),
+    ),
+    _bug(
         "a downgrade leaves its directories lost",
         "The registration does not list them any more.",
         Edit(MetadataState._replay_register_broker, " and self._knows_directories(record)", ""),

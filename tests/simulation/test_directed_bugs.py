@@ -17,6 +17,7 @@ from tests.simulation import (
     test_hung_moves,
     test_hung_shutdowns,
     test_move_double_faults,
+    test_moves_beside_hung_disk,
     test_rules,
 )
 from tests.simulation.planted_bugs import DIRECTED_BUGS
@@ -117,6 +118,10 @@ def hung_move(_: pytest.MonkeyPatch) -> None:
     test_hung_moves.test_a_producer_does_not_wait_for_the_hung_target_of_a_move()
 
 
+def hung_source(_: pytest.MonkeyPatch) -> None:
+    test_moves_beside_hung_disk.test_a_move_between_healthy_disks_gets_a_turn("source")
+
+
 def refused_marker(_: pytest.MonkeyPatch) -> None:
     test_marker_sender.test_what_may_pass_is_repeated_until_it_has()
 
@@ -159,6 +164,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "an observer waits for its disk": hung_metadata,
     "a suspected directory gets new replicas": hung_creation,
     "a directory is closed when all moves have ended": hung_shutdown,
+    "a move keeps its turn while its source hangs": hung_source,
     "an epoch that the leader does not know is no divergence": unknown_epoch,
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,

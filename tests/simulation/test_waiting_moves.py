@@ -33,7 +33,7 @@ def test_a_turn_that_ends_with_its_broker_starts_no_other() -> None:
             broker = cluster.nodes[BROKER].broker
             assert broker is not None
             moves = broker.replicas.moves
-            await world.until(lambda: (moves._turns, len(moves._queue)) == (1, PARTITIONS - 1))
+            await world.until(lambda: (len(moves._turns), len(moves._queue)) == (1, PARTITIONS - 1))
             cluster.crash(BROKER)
             client.close()
 
