@@ -30,7 +30,7 @@ from broker.hosting.partition import Partition, PlacedLog
 from broker.hosting.replica_copy import CHUNK_BYTES_BUSY, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, MoveEnded, ReplicaCopy
 from broker.hosting.traffic import Traffic
 from common.environment.interface import Environment, LogDirError, SpaceStat
-from common.ids import DirectoryId, TopicIdPartition, uuid_text
+from common.ids import DirectoryId, Offset, TopicIdPartition, uuid_text
 from common.log_dirs.suspected_directories import SuspectedDirectories
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
@@ -158,7 +158,7 @@ class Moves:
         self.cancel(partition.key)
         move = self._add(partition, source, target, self._env.uuid())
         self._log("move_started", move, size_bytes=partition.log.size_bytes)
-        target.work.submit(lambda: self._create(move))
+        self._submit_creation(move)
 
     def resume(self, partition: Partition, source: HostedDirectory, target: HostedDirectory, unique: bytes) -> None:
         """Continues a move whose copy was found at startup."""
@@ -466,18 +466,35 @@ class Moves:
 
     # --- creating and swapping -----------------------------------------------------------------------------------
 
-    async def _create(self, move: _Move) -> None:
-        """Creates the future log. Runs as a job in the target's work lane."""
+    def _submit_creation(self, move: _Move) -> None:
+        """Creates the future log in two jobs, one in the work lane of each directory. A single job would block the target's
+        lane, in which the logs of new topics are created, while the source hangs."""
+        move.copy.source.work.submit(lambda: self._find_start(move))
+
+    async def _find_start(self, move: _Move) -> None:
         if not self._is_live(move):
             return
         copy = move.copy
         try:
-            log = await copy.create()
-        except LogExists:
-            raise AssertionError("the folder's name is unique") from None
+            start_offset = await copy.start_offset()
         except BatchError as error:
             self._give_up(move, f"the current log is damaged: {error}")
             return
+        except LogDirError:
+            if self._hosted.online_directory(copy.source.directory_id) is not None:
+                # The process lacks file descriptors or memory.
+                self._create_later(move)
+            return
+        copy.target.work.submit(lambda: self._create(move, start_offset))
+
+    async def _create(self, move: _Move, start_offset: Offset) -> None:
+        if not self._is_live(move):
+            return
+        copy = move.copy
+        try:
+            log = await copy.create(start_offset)
+        except LogExists:
+            raise AssertionError("the folder's name is unique") from None
         except LogDirError:
             if self._hosted.online_directory(copy.target.directory_id) is not None:
                 # The process lacks file descriptors or memory. A folder left behind is empty; a later startup removes it.
@@ -496,7 +513,7 @@ class Moves:
         self._timers.after(
             f"create future {key.topic_id.hex()}-{key.partition}",
             _RETRY_NS,
-            lambda: move.copy.target.work.submit(lambda: self._create(move)),
+            lambda: self._submit_creation(move),
         )
 
     async def _swap(self, move: _Move) -> None:

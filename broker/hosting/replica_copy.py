@@ -110,11 +110,14 @@ class ReplicaCopy:
 
     # --- creating ------------------------------------------------------------------------------------------------
 
-    async def create(self) -> Log:
-        """Creates an empty future log that starts where the current log starts. Raises LogDirError and LogClosed."""
+    async def start_offset(self) -> Offset:
+        """Returns where the current log starts. Reads from the source. Raises LogDirError, LogClosed and BatchError."""
+        return await _first_batch_offset(self.partition.log)
+
+    async def create(self, start_offset: Offset) -> Log:
+        """Creates an empty future log that starts there. Does not touch the source. Raises LogDirError and LogClosed."""
         partition = self.partition
         name = marked_partition_folder(partition.topic, partition.index, FolderKind.FUTURE, self.unique)
-        start_offset = await _first_batch_offset(partition.log)
         return await Log.create(self.target.log_dir, name, partition.config, partition.topic_id, start_offset=start_offset)
 
     # --- copying -------------------------------------------------------------------------------------------------

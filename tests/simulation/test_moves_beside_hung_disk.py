@@ -1,4 +1,4 @@
-"""Moves between directories while another disk of the broker hangs. What does not need it goes on."""
+"""Moves between directories, and new topics, while another disk of the broker hangs. What does not need it goes on."""
 
 import asyncio
 
@@ -6,6 +6,7 @@ import pytest
 
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
+from common.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster, run
 from tests.simulation.disk import SimulatedDisk
@@ -49,6 +50,42 @@ def test_a_move_between_healthy_disks_gets_a_turn(hung: str) -> None:
         brokers=1,
         disks=4,
         num_replica_alter_log_dirs_threads="1",
+        diskraft_log_dir_suspect_ms=SUSPECT_MS,
+        diskraft_log_dir_operation_timeout_ms=TIMEOUT_MS,
+    )
+
+
+@pytest.mark.slow
+def test_a_new_topic_does_not_wait_for_the_hung_source_of_a_move() -> None:
+    """A move begins from a disk that hangs. The logs of new topics are created in its target at once."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        world = cluster.world
+        await create(client, partitions=2)
+        source, target = (cluster.disk_of_replica(BROKER, "t", index) for index in range(2))
+        for _ in range(9):
+            await client.produce("t", 0, bytes(5_000))
+        # Afterwards the broker has to read where the log's first batch begins.
+        cluster.ask_to_stop(1)
+        await world.until(lambda: cluster.env(1).is_dead)
+        cluster.start_node(1)
+        await cluster.until_registered_again(1)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+        source.hang()
+        began_ns = world.now_ns()
+        await client.move(BROKER, "t", 0, target)
+        topic = CreatableTopic(name="new", num_partitions=4, replication_factor=1)
+        await client.ask(1, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+        await world.until(lambda: any(folder.startswith("new-") for folder in folders(cluster, target)))
+        assert world.now_ns() - began_ns < PATIENCE_SECONDS * NS_PER_S
+        source.thaw()
+        await world.until(lambda: has_moved(cluster, 0, target))
+
+    run(
+        scenario,
+        brokers=1,
+        disks=2,
         diskraft_log_dir_suspect_ms=SUSPECT_MS,
         diskraft_log_dir_operation_timeout_ms=TIMEOUT_MS,
     )

@@ -479,7 +479,7 @@ class Lives:
                 # An earlier life did not finish the move.
                 await self.abandon(partition)
             copy = ReplicaCopy(self.env, partition, source, target, self.env.uuid())
-            partition.future = PlacedLog(target.directory_id, await copy.create())
+            partition.future = PlacedLog(target.directory_id, await copy.create(await copy.start_offset()))
             await copy.align()
             while await copy.copy_chunk(10_000, no_pace):
                 pass
