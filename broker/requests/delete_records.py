@@ -8,6 +8,8 @@ Counterpart of KafkaApis.handleDeleteRecordsRequest and DelayedDeleteRecords.
 2. No record at or beyond the high watermark can be deleted: a replica that never had it could become leader.
 3. A topic that is only compacted refuses, as in Kafka: its records go when later ones have their keys.
 4. The segments below the new start are removed by the next check of retention.
+5. Nothing waits for a directory that is suspected of hanging, as in Produce: a follower in the ISR that has such a directory
+   does not report its log start, and a move that takes over holds the deletion back. The answer is REQUEST_TIMED_OUT.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from collections.abc import Awaitable, Callable, Generator
 from broker.hosting.partition import Partition
 from broker.hosting.replicas import Replicas
 from common.environment.interface import Environment
-from common.ids import Offset
+from common.ids import DirectoryId, Offset
 from common.metadata.topic_names import is_internal_topic
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
@@ -40,11 +42,18 @@ class DeleteRecordsHandler:
     def __init__(self, env: Environment, replicas: Replicas) -> None:
         self._env = env
         self._replicas = replicas
+        # The requests that wait for a partition. A dict used as an ordered set.
+        self._waiting: dict[_DeleteRecords, None] = {}
+        replicas.suspected.subscribe(self._directory_suspected)
+
+    def _directory_suspected(self, _directory_id: DirectoryId) -> None:
+        for deletion in [*self._waiting]:
+            deletion.look_again()
 
     def handle(self, _context: RequestContext, request: DeleteRecordsRequest) -> Awaitable[DeleteRecordsResponse]:
         """Raises the log starts and returns a future of the response. For many partitions, returns a coroutine that does so
         in slices."""
-        deletion = _DeleteRecords(self._env, self._replicas, request)
+        deletion = _DeleteRecords(self._env, self._replicas, request, self._waiting)
         if sum(1 + len(topic.partitions) for topic in request.topics) > ELEMENTS_PER_SLICE:
             return deletion.carry_out_in_slices()
         return deletion.carry_out_at_once()
@@ -53,13 +62,21 @@ class DeleteRecordsHandler:
 class _DeleteRecords:
     """The state of one request, until it is answered."""
 
-    def __init__(self, env: Environment, replicas: Replicas, request: DeleteRecordsRequest) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        replicas: Replicas,
+        request: DeleteRecordsRequest,
+        all_waiting: dict["_DeleteRecords", None],
+    ) -> None:
         self._env = env
         self._replicas = replicas
         self._request = request
         self._response = DeleteRecordsResponse()
-        # The partitions that wait for their followers: the result and the function that ends the wait.
-        self._waiting: dict[int, tuple[DeleteRecordsPartitionResult, Callable[[], None]]] = {}
+        self._all_waiting = all_waiting
+        # The partitions that wait for their followers: the result, and the functions that look at it and that end the wait.
+        # Invariant: unless it is empty, the request is in `_all_waiting`.
+        self._waiting: dict[int, tuple[DeleteRecordsPartitionResult, Callable[[], None], Callable[[], None]]] = {}
         self._next_number = 0
         # Whether every partition has begun. Until then the response is not complete even if none waits.
         self._has_begun = False
@@ -97,7 +114,10 @@ class _DeleteRecords:
                     partition_index=wanted.partition_index, low_watermark=_NO_LOW_WATERMARK
                 )
                 results.partitions.append(result)
-                result.error_code = self._begin(topic.name, wanted, result)
+                error = self._begin(topic.name, wanted, result)
+                # If it waits, or has waited, the result has its own error.
+                if error is not ErrorCode.NONE:
+                    result.error_code = error
                 yield
 
     def _begin(self, topic: str, wanted: DeleteRecordsPartition, result: DeleteRecordsPartitionResult) -> ErrorCode:
@@ -127,10 +147,13 @@ class _DeleteRecords:
             result.error_code = partition.leader_error()
             if result.error_code == ErrorCode.NONE:
                 low_watermark = partition.replica.low_watermark
-                if low_watermark < offset:
+                if low_watermark >= offset:
+                    result.low_watermark = low_watermark
+                elif self._waits_for_a_hung_disk(partition):
+                    result.error_code = ErrorCode.REQUEST_TIMED_OUT
+                else:
                     return
-                result.low_watermark = low_watermark
-            self._waiting.pop(number)[1]()
+            self._end_wait(number)
             self._maybe_complete()
 
         def begin() -> None:
@@ -139,17 +162,36 @@ class _DeleteRecords:
                 partition.raise_log_start(offset)
             look()
 
-        self._waiting[number] = result, partition.watch_low_watermark(look)
+        self._waiting[number] = result, look, partition.watch_low_watermark(look)
+        self._all_waiting[self] = None
         # A swap copies the log start as well, so it must not change in the middle.
         partition.when_appendable(begin)
+        if partition.is_swapping:
+            look()
+
+    def _waits_for_a_hung_disk(self, partition: Partition) -> bool:
+        """Whether the partition waits for a directory that is suspected of hanging (rule 5)."""
+        is_held_back = partition.is_swapping and partition.waits_for_any(self._replicas.suspected)
+        return is_held_back or partition.replica.is_held_up
+
+    def look_again(self) -> None:
+        """Looks at every partition that waits, because a directory is suspected."""
+        for _, look, _ in [*self._waiting.values()]:
+            look()
+
+    def _end_wait(self, number: int) -> None:
+        _, _, end = self._waiting.pop(number)
+        if not self._waiting:
+            self._all_waiting.pop(self, None)
+        end()
 
     def _time_out(self) -> Generator[None, None, None]:
         """Yields after each partition."""
-        for number, (result, end) in list(self._waiting.items()):
+        for number, (result, _, _) in list(self._waiting.items()):
             # Its wait may have ended meanwhile.
-            if self._waiting.pop(number, None) is not None:
+            if number in self._waiting:
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
-                end()
+                self._end_wait(number)
             yield
         self._maybe_complete()
 

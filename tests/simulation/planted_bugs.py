@@ -39,7 +39,7 @@ from broker.hosting.replica_copy import ReplicaCopy
 from broker.hosting.replica_creation import ReplicaCreation
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
-from broker.requests import fetched_partitions, metadata, produce
+from broker.requests import delete_records, fetched_partitions, metadata, produce
 from broker.requests.groups import GroupRequests
 from broker.requests.write_txn_markers import WriteTxnMarkersRequests
 from common.configuration import description
@@ -1073,6 +1073,11 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         "a move keeps its turn while its source hangs",
         "It is still under way.",
         Edit(Moves._is_held_up, "return ", "return False and "),
+    ),
+    _bug(
+        "a deletion waits for a follower with a silent disk",
+        "The client has set the timeout itself.",
+        Edit(delete_records._DeleteRecords._waits_for_a_hung_disk, "or partition.replica.is_held_up", ""),
     ),
     _bug(
         "a downgrade leaves its directories lost",

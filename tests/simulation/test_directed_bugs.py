@@ -13,6 +13,7 @@ from tests.simulation import (
     test_checkers_groups,
     test_cordons,
     test_hung_creations,
+    test_hung_deletions,
     test_hung_metadata,
     test_hung_moves,
     test_hung_shutdowns,
@@ -122,6 +123,10 @@ def hung_source(_: pytest.MonkeyPatch) -> None:
     test_moves_beside_hung_disk.test_a_move_between_healthy_disks_gets_a_turn("source")
 
 
+def hung_deletion(_: pytest.MonkeyPatch) -> None:
+    test_hung_deletions.test_a_deletion_does_not_wait_for_a_follower_whose_disk_hangs()
+
+
 def refused_marker(_: pytest.MonkeyPatch) -> None:
     test_marker_sender.test_what_may_pass_is_repeated_until_it_has()
 
@@ -165,6 +170,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a suspected directory gets new replicas": hung_creation,
     "a directory is closed when all moves have ended": hung_shutdown,
     "a move keeps its turn while its source hangs": hung_source,
+    "a deletion waits for a follower with a silent disk": hung_deletion,
     "an epoch that the leader does not know is no divergence": unknown_epoch,
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,
