@@ -366,6 +366,12 @@ class PartitionReplica:
         expansion = [] if is_halted else self._maybe_expand_isr(broker_id, follower, now_ns)
         return expansion + self._maybe_advance_high_watermark(now_ns)
 
+    def follower_halted(self, broker_id: BrokerId) -> None:
+        """Notes that a follower asked for no bytes (rule 6) and that its log differs from the leader's, so nothing is known
+        of what it has. Its next fetch from where the logs agree ends that."""
+        if self.role is Role.LEADER and broker_id in self.followers:
+            self.halted_followers.add(broker_id)
+
     def left_session(self, clock: SessionClock) -> None:
         """Notes that the partition is no longer part of the session with this clock, so its later fetches do not count."""
         for follower in self.followers.values():

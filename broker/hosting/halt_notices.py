@@ -2,7 +2,9 @@
 
 The leader then does not keep its producers waiting for this follower (`PartitionReplica.is_held_up`). A notice is a Fetch
 request outside the session that asks for 0 bytes of each partition. Apache Kafka's brokers treat it as an ordinary fetch.
-A leader that has not confirmed a partition is notified again, because it may not know yet that it leads.
+A leader that has not confirmed a partition is notified again, because it may not know yet that it leads. It confirms also
+where the follower's log differs from its own. A log that is being cut or emptied has no position to promise, so its notice
+has an offset that no log has.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,6 +24,8 @@ from common.time_units import NS_PER_MS
 # Partitions are added in bursts. One notice names all that are added within this time.
 _DELAY_NS = 5 * NS_PER_MS
 _RETRY_NS = 100 * NS_PER_MS
+# What a notice says of a log that is being cut or emptied.
+NO_OFFSET = -1
 
 
 class HaltNotices:
@@ -94,10 +98,10 @@ class HaltNotices:
 
 
 def _unconfirmed(response: FetchResponse) -> list[TopicIdPartition]:
-    """Returns the partitions in which the leader has not taken note of the follower's position."""
+    """Returns the partitions in which the leader has not taken note that the follower is halted."""
     return [
         TopicIdPartition(TopicId(topic.topic_id), data.partition_index)
         for topic in response.responses
         for data in topic.partitions
-        if data.error_code != ErrorCode.NONE or data.diverging_epoch.epoch >= 0
+        if data.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)
     ]

@@ -650,11 +650,22 @@ class Partition:
             )
         )
         if self.replica.is_held_up and not was_held_up:
-            self._replication_waiters.complete_impatient(ErrorCode.REQUEST_TIMED_OUT)
-            # A coordinator answers what waits for its records.
-            self._on_role(self)
+            self._held_up()
         if self._low_watermark_watchers:
             self._note_low_watermark()
+
+    def follower_halted(self, broker_id: BrokerId) -> None:
+        """Notes that a follower takes nothing, because its disk may hang, and that its log differs from this one."""
+        was_held_up = self.replica.is_held_up
+        self.replica.follower_halted(broker_id)
+        if self.replica.is_held_up and not was_held_up:
+            self._held_up()
+            self._note_low_watermark()
+
+    def _held_up(self) -> None:
+        self._replication_waiters.complete_impatient(ErrorCode.REQUEST_TIMED_OUT)
+        # A coordinator answers what waits for its records.
+        self._on_role(self)
 
     def leader_high_watermark(self, high_watermark: Offset) -> None:
         """On a follower: adopts the leader's high watermark."""

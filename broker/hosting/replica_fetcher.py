@@ -37,7 +37,7 @@ from broker.core.fetcher_session import FetcherSession, SessionRequest
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.follower_truncation import FollowerTruncation
-from broker.hosting.halt_notices import HaltNotices
+from broker.hosting.halt_notices import NO_OFFSET, HaltNotices
 from broker.hosting.leader_connection import PARTITIONS_ADDED_MAX, FetcherSettings, LeaderConnection
 from broker.hosting.partition import Partition
 from broker.hosting.traffic import Traffic
@@ -344,7 +344,12 @@ class ReplicaFetcher:
 
     def _halted_at(self, key: TopicIdPartition) -> FetchPartition | None:
         followed = self._followed.get(key)
-        return self._wanted(followed, bytes_max=0) if followed is not None and self._is_current(followed) else None
+        if followed is None or not self._is_follower(followed):
+            return None
+        if followed.is_truncating or followed.partition.is_restructuring:
+            epoch = followed.leader_epoch
+            return FetchPartition(partition=key.partition, current_leader_epoch=epoch, fetch_offset=NO_OFFSET)
+        return self._wanted(followed, bytes_max=0)
 
     def _wanted(self, followed: _Followed, *, bytes_max: int) -> FetchPartition:
         partition, log = followed.partition, followed.partition.log
@@ -447,13 +452,16 @@ class ReplicaFetcher:
         )
 
     def _is_current(self, followed: _Followed) -> bool:
+        return self._is_follower(followed) and not followed.partition.is_restructuring
+
+    def _is_follower(self, followed: _Followed) -> bool:
+        """Whether the partition still follows this leader in this leader epoch."""
         partition = followed.partition
         return (
             self._followed.get(partition.key) is followed
             and partition.gone is ErrorCode.NONE
             and partition.replica.role is Role.FOLLOWER
             and partition.replica.leader_epoch == followed.leader_epoch
-            and not partition.is_restructuring
         )
 
     def _process_one(self, followed: _Followed, data: PartitionData) -> None:

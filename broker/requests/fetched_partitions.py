@@ -267,6 +267,10 @@ class Fetch:
             return
         diverging_epoch = _diverging_epoch(found, wanted)
         error = self._error_of(found, wanted, diverging_epoch)
+        is_other_log = error is ErrorCode.OFFSET_OUT_OF_RANGE or diverging_epoch.epoch >= 0
+        if confirms and is_other_log and self._is_halt_notice(wanted):
+            # The follower cannot cut its log while its disk hangs, and the producers must not wait for it.
+            found.follower_halted(self._replica_id)
         if error is not ErrorCode.NONE:
             self._fail(item, error)
             return

@@ -1075,6 +1075,15 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         Edit(Moves._is_held_up, "return ", "return False and "),
     ),
     _bug(
+        "a follower that cuts its log keeps its silent disk to itself",
+        "It has nothing to say of its log until it is cut.",
+        Edit(
+            ReplicaFetcher._halted_at,
+            "if followed is None or not self._is_follower(followed):",
+            "if followed is None or not self._is_current(followed):",
+        ),
+    ),
+    _bug(
         "a deletion waits for a follower with a silent disk",
         "The client has set the timeout itself.",
         Edit(delete_records._DeleteRecords._waits_for_a_hung_disk, "or partition.replica.is_held_up", ""),

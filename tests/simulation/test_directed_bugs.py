@@ -14,6 +14,7 @@ from tests.simulation import (
     test_cordons,
     test_hung_creations,
     test_hung_deletions,
+    test_hung_followers,
     test_hung_metadata,
     test_hung_moves,
     test_hung_shutdowns,
@@ -127,6 +128,10 @@ def hung_deletion(_: pytest.MonkeyPatch) -> None:
     test_hung_deletions.test_a_deletion_does_not_wait_for_a_follower_whose_disk_hangs()
 
 
+def hung_cut(_: pytest.MonkeyPatch) -> None:
+    test_hung_followers.test_a_producer_does_not_wait_for_a_follower_whose_disk_hangs_before_its_log_is_cut(is_cut=True)
+
+
 def refused_marker(_: pytest.MonkeyPatch) -> None:
     test_marker_sender.test_what_may_pass_is_repeated_until_it_has()
 
@@ -171,6 +176,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a directory is closed when all moves have ended": hung_shutdown,
     "a move keeps its turn while its source hangs": hung_source,
     "a deletion waits for a follower with a silent disk": hung_deletion,
+    "a follower that cuts its log keeps its silent disk to itself": hung_cut,
     "an epoch that the leader does not know is no divergence": unknown_epoch,
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,

@@ -1,0 +1,73 @@
+"""Followers whose directory hangs at a bad moment notify their leaders all the same, so no client waits for the disk."""
+
+import pytest
+
+from broker.hosting.partition import Partition
+from common.ids import BrokerId
+from common.time_units import NS_PER_S
+from tests.simulation.cluster import NotAcknowledged, SimulatedClient, SimulatedCluster, run
+from tests.simulation.disk import SimulatedDisk
+
+# The directory is suspected after 0.5 s.
+PATIENCE_SECONDS = 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_producer_does_not_wait_for_a_follower_whose_disk_hangs_before_its_log_is_cut(is_cut: bool) -> None:
+    """The follower has a record that its new leader lacks. Its disk hangs when it is about to cut that, or before it knows
+    of it."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        world = cluster.world
+        await client.create_topic("t", partitions=1)
+        await client.produce("t", 0, b"before")
+        former, leader, follower = cluster.partition("t", 0).replicas
+        disk = disk_of(cluster, follower)
+        world.network.cut(cluster.name(former), cluster.name(leader))
+        lost = await client.produce_once("t", 0, b"lost", acks=1)
+        client.acknowledged["t", 0].pop(lost)
+        replica = hosted(cluster, follower)
+        await world.until(lambda: replica.log.written_offset == lost + 1)
+        if is_cut:
+            disk.hang({"truncate"})
+        else:
+            disk.hang()
+        cluster.fail_disk(former, cluster.partition("t", 0).directory(former))
+        await world.until(lambda: cluster.partition("t", 0).leader == leader)
+        if is_cut:
+            await world.until(lambda: replica.is_restructuring)
+            disk.hang()
+        began_ns = world.now_ns()
+        assert await refusal(client) == "REQUEST_TIMED_OUT"
+        assert world.now_ns() - began_ns < PATIENCE_SECONDS * NS_PER_S
+        assert await refusal(client) == "NOT_ENOUGH_REPLICAS"
+        assert cluster.partition("t", 0).isr == (leader, follower)
+        disk.thaw()
+        world.network.mend()
+        await client.produce("t", 0, b"after", within_seconds=3)
+        assert replica.log.written_offset == hosted(cluster, leader).log.written_offset
+
+    # The disk is still online when it goes on.
+    run(scenario, diskraft_log_dir_operation_timeout_ms="8000")
+
+
+def hosted(cluster: SimulatedCluster, broker_id: BrokerId) -> Partition:
+    broker = cluster.nodes[broker_id].broker
+    assert broker is not None
+    partition = broker.replicas.find_named("t", 0)
+    assert isinstance(partition, Partition)
+    return partition
+
+
+def disk_of(cluster: SimulatedCluster, broker_id: BrokerId) -> SimulatedDisk:
+    return cluster.disk_of(broker_id, cluster.partition("t", 0).directory(broker_id))
+
+
+async def refusal(client: SimulatedClient) -> str:
+    """Writes a record. Returns why it is not acknowledged, or an empty string if it is."""
+    try:
+        await client.produce_once("t", 0, b"held")
+    except NotAcknowledged as refused:
+        return str(refused)
+    return ""
