@@ -12,6 +12,8 @@ of each move, and `ReplicaCopy` copies and swaps. This module schedules the *tur
 5. If the copy's log fails because the process ran out of file descriptors or memory, the copy is deleted and made again.
 6. A move from or to a directory that is suspected of hanging gets no turn, and a turn that it has counts no longer, so that
    moves between other directories go on.
+7. No client waits for a swap beyond diskraft.log.dir.suspect.ms. A directory is not suspected if only the rename or the sync
+   of a swap hangs there, because in other cases no client waits for these.
 """
 
 import asyncio
@@ -63,6 +65,9 @@ class MoveSettings:
     free_bytes_min: int
     """diskraft.log.dir.free.bytes.floor"""
 
+    hold_max_ns: int
+    """diskraft.log.dir.suspect.ms"""
+
 
 @dataclass(slots=True)
 class MoveCounts:
@@ -97,7 +102,7 @@ class _Move:
 
 class Moves:
     """See the module docstring. `reconcile` is called when the directory to report for a replica may have changed, `follow`
-    after a replica has moved to another directory."""
+    after a replica has moved to another directory, and `held_back` when clients no longer wait for a swap (rule 7)."""
 
     def __init__(
         self,
@@ -114,6 +119,7 @@ class Moves:
         traffic: Traffic,
         reconcile: Callable[[TopicIdPartition], None],
         follow: Callable[[Partition], None],
+        held_back: Callable[[], None],
     ) -> None:
         # The counters by target directory.
         self.counts: dict[DirectoryId, MoveCounts] = defaultdict(MoveCounts)
@@ -135,6 +141,7 @@ class Moves:
         self._busy_until_ns = 0
         self._reconcile = reconcile
         self._follow = follow
+        self._held_back = held_back
         self._limit = RateLimit()
         # The moves by replica. Invariant: the same replicas as in `ReplicaMovement`.
         self._moves: dict[TopicIdPartition, _Move] = {}
@@ -526,6 +533,7 @@ class Moves:
         old = partition.log
         began_ns = self._env.now_ns()
         partition.begin_swap()
+        end_hold = self._env.call_at(began_ns + self._settings.hold_max_ns, lambda: self._swap_overdue(partition))
         try:
             is_complete = await copy.complete(log_changed=lambda: self._wait_for_change(move))
             if not is_complete or not self._is_live(move):
@@ -535,10 +543,15 @@ class Moves:
             if self._is_live(move):
                 self._swapped(move, old, folder, self._env.now_ns() - began_ns)
         finally:
+            end_hold()
             partition.end_swap()
         if partition.gone is ErrorCode.NONE:
             self._follow(partition)
             self._reconcile(partition.key)
+
+    def _swap_overdue(self, partition: Partition) -> None:
+        partition.is_swap_overdue = True
+        self._held_back()
 
     async def _wait_for_change(self, move: _Move) -> None:
         move.changed.clear()

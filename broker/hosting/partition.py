@@ -118,6 +118,8 @@ class Partition:
         self.log_generation = 0
         # Rule 4: whether a swap is under way. Invariant: implies `is_restructuring`.
         self.is_swapping = False
+        # Whether the swap has lasted so long that no client waits for it any more. Invariant: False unless `is_swapping`.
+        self.is_swap_overdue = False
         # Rule 4: the appends held back, in the order of their arrival. Invariant: empty unless `is_swapping`.
         self._held_appends: list[Callable[[], None]] = []
         # The core of this replica: its role, ISR and high watermark. Every effect that it returns goes through `_carry_out`.
@@ -246,7 +248,7 @@ class Partition:
     def end_swap(self) -> None:
         """Carries out the appends that were held back. If this replica no longer leads, they fail as they would have without
         a swap."""
-        self.is_swapping = False
+        self.is_swapping = self.is_swap_overdue = False
         self.end_restructuring()
         held, self._held_appends = self._held_appends, []
         for append in held:
@@ -260,10 +262,9 @@ class Partition:
             append()
 
     def waits_for_any(self, directories: Container[DirectoryId]) -> bool:
-        """Whether an append has to wait for one of these directories: the one of the log or, during a swap, of the copy."""
-        return self.directory_id in directories or (
-            self.is_swapping and self.future is not None and self.future.directory_id in directories
-        )
+        """Whether an append has to wait for one of these directories. An overdue swap, which may wait for a directory that
+        is not suspected, counts as a wait for any of them."""
+        return self.directory_id in directories or self.is_swap_overdue
 
     def _note_fetch_changed(self) -> None:
         if self.on_fetch_changed is not None:

@@ -449,6 +449,7 @@ class Replicas:
             traffic=self.traffic,
             reconcile=self.reconcile,
             follow=self._fetchers.follow,
+            held_back=self.suspected.held_back,
         )
 
     def _make_creation(self) -> ReplicaCreation:
@@ -512,6 +513,7 @@ def _move_settings(config: ServerConfig, configuration: CurrentConfiguration) ->
         threads=lambda: configuration.server.replica_alter_log_dirs_threads,
         bytes_per_s=lambda: configuration.server.replica_alter_log_dirs_io_max_bytes_per_second,
         free_bytes_min=config.diskraft_log_dir_free_bytes_floor,
+        hold_max_ns=config.diskraft_log_dir_suspect_ms * NS_PER_MS,
     )
 
 

@@ -15,9 +15,9 @@ Counterpart of KafkaApis.handleProduceRequest and ReplicaManager.appendRecords.
    12 on, has added the partition to it (KIP-890).
 6. A batch of an idempotent producer that comes after a refused one is refused with the same error (`RefusedSequences`).
 7. While a directory is suspected of hanging (`common/log_dirs/directory_suspicion.py`), nothing waits for it: what already
-   does is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused. What is
-   held back while a partition changes its directory waits for both directories. With acks=all, the same is true while a
-   follower in the ISR has such a directory (`PartitionReplica.is_held_up`).
+   does is answered with REQUEST_TIMED_OUT, although its records may still be written, and new batches are refused. The
+   same is true of what a swap holds back for too long (`Partition.is_swap_overdue`) and, with acks=all, while a follower in
+   the ISR has such a directory (`PartitionReplica.is_held_up`).
 8. A request counts as memory of the directories that it waits for. A directory with too much of it takes no further batches
    (`common/net/request_memory.py`, rule 6), so requests for a slow disk leave memory for those of the others.
 """

@@ -9,6 +9,7 @@ from common.environment.interface import Environment, LogDir
 from common.ids import DirectoryId
 from common.log_dirs.directory_suspicion import DirectorySuspicion
 from common.log_dirs.log_directories import LogDirectories
+from common.metadata.directory_ids import UNASSIGNED
 from common.time_units import NS_PER_MS
 
 
@@ -36,11 +37,16 @@ class SuspectedDirectories:
     def subscribe(
         self, on_suspected: Callable[[DirectoryId], None], on_trusted: Callable[[DirectoryId], None] | None = None
     ) -> None:
-        """Calls `on_suspected` with each directory that becomes suspected, and `on_trusted` with each that no longer is: it
-        has finished something, or it went offline."""
+        """Calls `on_suspected` with each directory that becomes suspected, or with UNASSIGNED after `held_back`, and
+        `on_trusted` with each that no longer is suspected: it has finished something, or it went offline."""
         self._on_suspected.append(on_suspected)
         if on_trusted is not None:
             self._on_trusted.append(on_trusted)
+
+    def held_back(self) -> None:
+        """Notifies the subscribers that requests wait for too long, although no directory is suspected."""
+        for on_suspected in self._on_suspected:
+            on_suspected(UNASSIGNED)
 
     @property
     def look_interval_ns(self) -> int:

@@ -1067,7 +1067,7 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
     _bug(
         "what is held back by a swap waits for its target",
         "The partition is in its old directory until the swap has ended.",
-        Edit(Partition.waits_for_any, "self.is_swapping and", "False and"),
+        Edit(Partition.waits_for_any, "or self.is_swap_overdue", ""),
     ),
     _bug(
         "a move keeps its turn while its source hangs",

@@ -52,6 +52,36 @@ def test_a_producer_does_not_wait_for_the_hung_target_of_a_move() -> None:
     run(scenario, brokers=1, disks=3)
 
 
+@pytest.mark.slow
+def test_a_producer_does_not_wait_for_the_target_of_a_move_that_hangs_unnoticed() -> None:
+    """Nothing is written to the target but the name of the copy, so it is not suspected."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        world = cluster.world
+        await client.create_topic("t", partitions=3, replication_factor=1)
+        for index in range(3):
+            await client.produce("t", index, b"before")
+        target = cluster.disk_of_replica(BROKER, "t", 1)
+        broker = cluster.nodes[BROKER].broker
+        assert broker is not None
+        partition = broker.replicas.find_named("t", 0)
+        assert isinstance(partition, Partition)
+        target.hang({"rename"})
+        await client.move(BROKER, "t", 0, target)
+        await world.until(lambda: partition.is_swapping)
+        began_ns = world.now_ns()
+        assert await refusal(client, 0) == "REQUEST_TIMED_OUT"
+        assert world.now_ns() - began_ns < PATIENCE_SECONDS * NS_PER_S
+        assert partition.is_swapping
+        assert not world.events_named("log_dir_suspected")
+        assert await refusal(client, 0) == "KAFKA_STORAGE_ERROR"
+        target.thaw()
+        await world.until(lambda: not partition.is_swapping)
+        await client.produce("t", 0, b"after")
+
+    run(scenario, brokers=1, disks=3)
+
+
 async def refusal(client: SimulatedClient, index: int) -> str:
     """Writes a record. Returns why it is not acknowledged, or an empty string if it is."""
     try:
