@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.blocking_admin import BlockingAdmin
 from tests.integration.cluster import until
@@ -23,6 +23,7 @@ from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, logging_option
 from tests.interop.java_programs import JavaProgram, need_jars
 from tests.interop.loop_cluster import disk_with_a_leader, loop_cluster
 from tests.interop.our_tools import run_tool
+from tests.interop.records import committed_records, write
 from tests.interop.topics import create_topic
 from tools.lab.disk_lab import kill_disk
 from tools.lab.local_cluster import LocalCluster, free_ports
@@ -107,35 +108,14 @@ class Worker:
         return until(look, f"{name} runs", seconds=STORY_SECONDS)
 
 
-def read_all(bootstrap: str, topic: str) -> Iterator[str]:
-    """Returns the committed records of the topic's only partition, in order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        while True:
-            message = consumer.poll(STORY_SECONDS)
-            assert message is not None, f"{topic} cannot be read to its end"
-            if (error := message.error()) is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                return
-            value = message.value()
-            assert value is not None
-            yield value.decode()
-    finally:
-        consumer.close()
+def read_all(bootstrap: str, topic: str) -> list[str]:
+    values = [message.value() for message in committed_records(bootstrap, topic)]
+    return [value.decode() for value in values if value is not None]
 
 
 def until_read(bootstrap: str, topic: str, count: int) -> list[str]:
     def look() -> list[str] | None:
-        found = [*read_all(bootstrap, topic)]
+        found = read_all(bootstrap, topic)
         return found if len(found) >= count else None
 
     return until(look, f"{topic} has {count} records", seconds=STORY_SECONDS)
@@ -167,8 +147,8 @@ def growing(path: Path) -> Iterator[Callable[[], int]]:
         end()
 
 
-def lines(count: int) -> list[str]:
-    return [f"line {number}" for number in range(count)]
+def lines(count: int, *, start: int = 0) -> list[str]:
+    return [f"line {number}" for number in range(start, start + count)]
 
 
 def test_a_file_is_copied_exactly_once(java: list[str], tmp_path: Path) -> None:
@@ -189,7 +169,7 @@ def test_a_file_is_copied_exactly_once(java: list[str], tmp_path: Path) -> None:
             victim = next(worker for worker in workers if worker.address == owner)
             victim.program.kill()
             kill_disk(disk_with_a_leader(cluster, LINES))
-            seen = len([*read_all(cluster.bootstrap, LINES)])
+            seen = len(read_all(cluster.bootstrap, LINES))
             until_read(cluster.bootstrap, LINES, seen + 1)
             victim.start()
             count = end_of_file()
@@ -203,17 +183,6 @@ def test_a_file_is_copied_exactly_once(java: list[str], tmp_path: Path) -> None:
             for worker in workers:
                 worker.program.kill()
     assert found == lines(count)
-
-
-def write(bootstrap: str, topic: str, numbers: range) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    failures: list[str] = []
-    for number in numbers:
-        producer.produce(
-            topic, f"line {number}", on_delivery=lambda error, _: failures.append(str(error)) if error else None
-        )
-    assert producer.flush(STORY_SECONDS) == 0
-    assert failures == []
 
 
 def commit_offset(bootstrap: str, group: str, topic: str, offset: int) -> None:
@@ -271,17 +240,17 @@ def test_a_topic_is_mirrored_exactly_once(java: list[str], tmp_path: Path) -> No
         try:
             target.start()
             create_topic(source.bootstrap, LINES, partitions=1, replication_factor=3, configs={"retention.ms": "987654321"})
-            write(source.bootstrap, LINES, range(COUNT))
+            write(source.bootstrap, LINES, lines(COUNT))
             program = mirror(java, source.bootstrap, target.bootstrap, tmp_path)
             try:
                 program.start()
                 until(lambda: has_topic(target, mirrored), "the mirrored topic is there", seconds=STORY_SECONDS)
-                write(source.bootstrap, LINES, range(COUNT, 2 * COUNT))
+                write(source.bootstrap, LINES, lines(COUNT, start=COUNT))
                 until_read(target.bootstrap, mirrored, 1)
                 program.kill()
                 kill_disk(disk_with_a_leader(source, LINES))
                 program.start()
-                write(source.bootstrap, LINES, range(2 * COUNT, 3 * COUNT))
+                write(source.bootstrap, LINES, lines(COUNT, start=2 * COUNT))
                 found = until_read(target.bootstrap, mirrored, 3 * COUNT)
                 commit_offset(source.bootstrap, "readers", LINES, 3 * COUNT)
                 until(

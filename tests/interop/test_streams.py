@@ -11,12 +11,12 @@ import struct
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.integration.cluster import until
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, logging_option
 from tests.interop.java_programs import JavaProgram, need_jars
 from tests.interop.loop_cluster import disk_with_a_leader, loop_cluster
+from tests.interop.records import committed_records, write
 from tests.interop.topics import create_topic
 from tools.lab.disk_lab import kill_disk
 
@@ -43,53 +43,27 @@ def word_count(tmp_path: Path) -> list[str]:
     return [java, "-Xmx256m", temporary, logging_option(tmp_path), "-cp", f"{jars}/*", str(SOURCE)]
 
 
-def write(bootstrap: str, numbers: range) -> None:
+def lines(numbers: range) -> list[str]:
     """Each line has the same two words and one of WORDS others."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    failures: list[str] = []
-    for number in numbers:
-        line = f"each every w{number % WORDS}"
-        producer.produce(LINES, line.encode(), on_delivery=lambda error, _: failures.append(str(error)) if error else None)
-    assert producer.flush(STORY_SECONDS) == 0
-    assert failures == []
+    return [f"each every w{number % WORDS}" for number in numbers]
 
 
 def counted(bootstrap: str) -> dict[str, list[int]]:
     """Returns the committed counts of each word, in order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
     found: dict[str, list[int]] = {}
-    try:
-        consumer.assign([TopicPartition(COUNTS, index, 0) for index in range(PARTITIONS)])
-        ended: set[int | None] = set()
-        while len(ended) < PARTITIONS:
-            message = consumer.poll(STORY_SECONDS)
-            assert message is not None, f"{COUNTS} cannot be read to its end"
-            if (error := message.error()) is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                ended.add(message.partition())
-            else:
-                word, count = message.key(), message.value()
-                assert word is not None and count is not None
-                found.setdefault(word.decode(), []).extend(struct.unpack(">q", count))
-    finally:
-        consumer.close()
+    for message in committed_records(bootstrap, COUNTS, partitions=PARTITIONS):
+        word, count = message.key(), message.value()
+        assert word is not None and count is not None
+        found.setdefault(word.decode(), []).extend(struct.unpack(">q", count))
     return found
 
 
-def until_all_counted(bootstrap: str, lines: int) -> dict[str, list[int]]:
+def until_all_counted(bootstrap: str, count: int) -> dict[str, list[int]]:
     def look() -> dict[str, list[int]] | None:
         found = counted(bootstrap)
-        return found if sum(map(len, found.values())) >= 3 * lines else None
+        return found if sum(map(len, found.values())) >= 3 * count else None
 
-    return until(look, f"{lines} lines are counted", seconds=STORY_SECONDS)
+    return until(look, f"{count} lines are counted", seconds=STORY_SECONDS)
 
 
 def test_each_word_is_counted_exactly_once(word_count: list[str], tmp_path: Path) -> None:
@@ -105,20 +79,20 @@ def test_each_word_is_counted_exactly_once(word_count: list[str], tmp_path: Path
                 instance.start()
             for instance in instances:
                 instance.until_says("STATE RUNNING", seconds=STORY_SECONDS)
-            write(cluster.bootstrap, range(LINES_EACH))
+            write(cluster.bootstrap, LINES, lines(range(LINES_EACH)))
             # In the middle of its work.
             instances[0].kill()
             kill_disk(disk_with_a_leader(cluster, CHANGELOG, VICTIM))
-            write(cluster.bootstrap, range(LINES_EACH, 2 * LINES_EACH))
+            write(cluster.bootstrap, LINES, lines(range(LINES_EACH, 2 * LINES_EACH)))
             instances[0].start()
             instances[0].until_says("STATE RUNNING", seconds=STORY_SECONDS)
-            write(cluster.bootstrap, range(2 * LINES_EACH, 3 * LINES_EACH))
+            write(cluster.bootstrap, LINES, lines(range(2 * LINES_EACH, 3 * LINES_EACH)))
             found = until_all_counted(cluster.bootstrap, 3 * LINES_EACH)
         finally:
             for instance in instances:
                 instance.kill()
-    lines = 3 * LINES_EACH
+    count = 3 * LINES_EACH
     assert found == {
-        **{word: [*range(1, lines + 1)] for word in ("each", "every")},
-        **{f"w{number}": [*range(1, lines // WORDS + 1)] for number in range(WORDS)},
+        **{word: [*range(1, count + 1)] for word in ("each", "every")},
+        **{f"w{number}": [*range(1, count // WORDS + 1)] for number in range(WORDS)},
     }

@@ -3,6 +3,8 @@ package main
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"diskraft/interop/goclient/story"
@@ -23,13 +25,7 @@ func main() { story.Main(franz{}) }
 
 type franz struct{}
 
-func (franz) Compressions() []string {
-	names := make([]string, 0, len(compressions))
-	for name := range compressions {
-		names = append(names, name)
-	}
-	return names
-}
+func (franz) Compressions() []string { return slices.Collect(maps.Keys(compressions)) }
 
 func (franz) Create(ctx context.Context, servers []string, topic string, partitions int) error {
 	return withAdmin(servers, func(admin *kadm.Client) error {

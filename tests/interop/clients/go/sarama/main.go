@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"diskraft/interop/goclient/story"
 
@@ -23,13 +25,7 @@ func main() { story.Main(client{}) }
 
 type client struct{}
 
-func (client) Compressions() []string {
-	names := make([]string, 0, len(compressions))
-	for name := range compressions {
-		names = append(names, name)
-	}
-	return names
-}
+func (client) Compressions() []string { return slices.Collect(maps.Keys(compressions)) }
 
 func (client) Create(_ context.Context, servers []string, topic string, partitions int) error {
 	return withAdmin(servers, func(admin sarama.ClusterAdmin) error {

@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"diskraft/interop/goclient/story"
@@ -23,13 +25,7 @@ func main() { story.Main(client{}) }
 
 type client struct{}
 
-func (client) Compressions() []string {
-	names := make([]string, 0, len(compressions))
-	for name := range compressions {
-		names = append(names, name)
-	}
-	return names
-}
+func (client) Compressions() []string { return slices.Collect(maps.Keys(compressions)) }
 
 func (client) Create(ctx context.Context, servers []string, topic string, partitions int) error {
 	asked := kafka.TopicConfig{Topic: topic, NumPartitions: partitions, ReplicationFactor: story.ReplicationFactor}
