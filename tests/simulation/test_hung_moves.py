@@ -8,6 +8,7 @@ from broker.hosting.partition import Partition
 from common.ids import BrokerId
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import NotAcknowledged, SimulatedClient, SimulatedCluster, run
+from tests.simulation.disk import SimulatedDisk
 
 BROKER = BrokerId(1)
 # The directory is suspected after 0.5 s and offline after 2 s.
@@ -22,17 +23,8 @@ def test_a_producer_does_not_wait_for_the_hung_target_of_a_move() -> None:
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         world = cluster.world
-        await client.create_topic("t", partitions=3, replication_factor=1)
-        for index in range(3):
-            await client.produce("t", index, b"before")
-        target, other = (cluster.disk_of_replica(BROKER, "t", index) for index in (1, 2))
-        broker = cluster.nodes[BROKER].broker
-        assert broker is not None
-        partition = broker.replicas.find_named("t", 0)
-        assert isinstance(partition, Partition)
-        target.hang({"rename"})
-        await client.move(BROKER, "t", 0, target)
-        await world.until(lambda: partition.is_swapping)
+        partition, target = await swapping(cluster, client)
+        other = cluster.disk_of_replica(BROKER, "t", 2)
         target.hang()
         began_ns = world.now_ns()
         async with asyncio.TaskGroup() as group:
@@ -58,17 +50,7 @@ def test_a_producer_does_not_wait_for_the_target_of_a_move_that_hangs_unnoticed(
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         world = cluster.world
-        await client.create_topic("t", partitions=3, replication_factor=1)
-        for index in range(3):
-            await client.produce("t", index, b"before")
-        target = cluster.disk_of_replica(BROKER, "t", 1)
-        broker = cluster.nodes[BROKER].broker
-        assert broker is not None
-        partition = broker.replicas.find_named("t", 0)
-        assert isinstance(partition, Partition)
-        target.hang({"rename"})
-        await client.move(BROKER, "t", 0, target)
-        await world.until(lambda: partition.is_swapping)
+        partition, target = await swapping(cluster, client)
         began_ns = world.now_ns()
         assert await refusal(client, 0) == "REQUEST_TIMED_OUT"
         assert world.now_ns() - began_ns < PATIENCE_SECONDS * NS_PER_S
@@ -80,6 +62,23 @@ def test_a_producer_does_not_wait_for_the_target_of_a_move_that_hangs_unnoticed(
         await client.produce("t", 0, b"after")
 
     run(scenario, brokers=1, disks=3)
+
+
+async def swapping(cluster: SimulatedCluster, client: SimulatedClient) -> tuple[Partition, SimulatedDisk]:
+    """Returns a partition whose move is about to rename the copy, on a disk that hangs in renames. The disk has another
+    partition, and a third one is elsewhere."""
+    await client.create_topic("t", partitions=3, replication_factor=1)
+    for index in range(3):
+        await client.produce("t", index, b"before")
+    target = cluster.disk_of_replica(BROKER, "t", 1)
+    broker = cluster.nodes[BROKER].broker
+    assert broker is not None
+    partition = broker.replicas.find_named("t", 0)
+    assert isinstance(partition, Partition)
+    target.hang({"rename"})
+    await client.move(BROKER, "t", 0, target)
+    await cluster.world.until(lambda: partition.is_swapping)
+    return partition, target
 
 
 async def refusal(client: SimulatedClient, index: int) -> str:
