@@ -22,7 +22,7 @@ queues of their own and never look here. The life of one operation:
    So a thousand queued syncs on a slow disk may together take longer than the timeout.
 4. What the syncer and the sweeper run has the long sync timeout, because a healthy hard disk may need most of a minute for
    a full segment. What the writer and the reader run has the operation timeout, and so have a probe and the creation of
-   folders, which write little, and `close`, for which nobody has anything left to write.
+   folders, which write little, and `close`, which writes nothing.
 5. A busy disk is not dead. So the operation timeout counts from the last progress of the disk, too, but not beyond the sync
    timeout: even an append may wait for seconds, for a block of the journal that is queued at the device. Progress is what
    the kernel counts: a write that the device has finished, of any file and any process. A finished append of ours proves

@@ -92,7 +92,7 @@ class MetadataLog:
         self.snapshots = snapshots
         # The content of the quorum-state file. Changes in `store_election`, after the file is durable.
         self.election = election
-        # What a follower has appended and nobody has seen written yet, each with its size. In the order of the offsets.
+        # A follower's appends that are not known to be written, each with its size in bytes. In the order of the offsets.
         self._unwritten: deque[tuple[AwaitedAppend, int]] = deque()
         # Numbers the partial files of snapshots.
         self._attempts = itertools.count()

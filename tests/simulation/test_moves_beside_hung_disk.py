@@ -34,7 +34,7 @@ def test_a_move_between_healthy_disks_gets_a_turn(hung: str) -> None:
         disk.hang()
         began_ns = world.now_ns()
         async with asyncio.TaskGroup() as group:
-            # Without a client that waits for it, nobody suspects the disk.
+            # A disk is suspected only while a client waits for it.
             group.create_task(client.produce("t", index, b"another"))
             await client.move(BROKER, "t", 2, other)
             await world.until(lambda: has_moved(cluster, 2, other))

@@ -152,8 +152,8 @@ def test_preferred_leaders_are_restored_by_their_timer() -> None:
 
 
 def test_an_operation_of_a_timer_that_does_not_fit_the_log_costs_the_term_and_nothing_else() -> None:
-    """The session of the only leader expires, and fencing it changes more partitions than fit. Nobody waits for the response
-    of this operation. The controller resigns, and the daemon goes on."""
+    """The session of the only leader expires, and fencing it changes more partitions than fit. No request waits for the
+    response of this operation. The controller resigns, and the daemon goes on."""
     partitions = [partition([1, 2], 1, [1, 2], index=index) for index in range(3)]
     driver = FakeDriver(
         [*FEATURES, registered(1), registered(2), TopicRecord(name="t", topic_id=TOPIC), *partitions], records_max=2
