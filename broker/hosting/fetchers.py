@@ -64,7 +64,7 @@ class Fetchers:
         self._suspected = suspected
         suspected.subscribe(self._directory_suspected, self._directory_trusted)
         # The running fetchers and the addresses they connect to. Invariant: between calls, every fetcher has at least one
-        # partition.
+        # partition, or had none when a notice was still unanswered.
         self._fetchers: dict[_FetcherKey, tuple[Address, ReplicaFetcher]] = {}
         # The fetcher of each followed partition. Invariant: each of these fetchers is in `_fetchers`.
         self._placed: dict[TopicIdPartition, ReplicaFetcher] = {}
@@ -146,5 +146,5 @@ class Fetchers:
         fetcher.stop()
 
     def _stop_empty(self) -> None:
-        for key in [key for key, (_, fetcher) in self._fetchers.items() if not len(fetcher)]:
+        for key in [key for key, (_, fetcher) in self._fetchers.items() if not len(fetcher) and not fetcher.awaits_answers]:
             self._stop(key)

@@ -14,8 +14,9 @@ from itertools import islice
 from broker.core.fetch_session_cache import FINAL_EPOCH
 from broker.core.fetcher_session import SessionRequest
 from broker.hosting.leader_connection import PARTITIONS_ADDED_MAX, LeaderConnection
+from broker.hosting.partition import Partition
 from common.environment.interface import Environment
-from common.ids import TopicId, TopicIdPartition
+from common.ids import LeaderEpoch, TopicId, TopicIdPartition
 from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchResponse, FetchTopic
@@ -29,37 +30,30 @@ NO_OFFSET = -1
 
 
 class HaltNotices:
-    """The notices of one fetcher. `position` returns what a notice says of a partition, or None if the fetcher no longer
-    follows the leader in it. `on_answered` is called after every answer."""
+    """The notices of one fetcher. `notice_of` returns a partition and what a notice says of it, or None if there is
+    nothing to notify the leader of. `on_answered` is called after every answer."""
 
     def __init__(
         self,
         env: Environment,
         leader: LeaderConnection,
         *,
-        position: Callable[[TopicIdPartition], FetchPartition | None],
+        notice_of: Callable[[TopicIdPartition], tuple[Partition, FetchPartition] | None],
         on_answered: Callable[[], None],
     ) -> None:
         self._env = env
         self._leader = leader
-        self._position = position
+        self._notice_of = notice_of
         self._on_answered = on_answered
         # The notices sent and not answered.
         self.unanswered = 0
-        self._is_halted = False
         # The partitions for the next notices. Invariant: empty unless a notice is scheduled.
         self._waiting: dict[TopicIdPartition, None] = {}
         self._is_scheduled = False
 
     def notify(self, keys: Iterable[TopicIdPartition]) -> None:
-        """Notifies the leader of these partitions, again and again until it has confirmed them."""
-        self._is_halted = True
+        """Notifies the leader of these partitions, again and again until it has confirmed them or need not know."""
         self._schedule(keys, _DELAY_NS)
-
-    def withdraw(self) -> None:
-        """Sends no more notices until the next `notify`."""
-        self._is_halted = False
-        self._waiting.clear()
 
     def _schedule(self, keys: Iterable[TopicIdPartition], delay_ns: int) -> None:
         self._waiting.update(dict.fromkeys(keys))
@@ -72,28 +66,35 @@ class HaltNotices:
         self._is_scheduled = False
         keys = [*islice(self._waiting, PARTITIONS_ADDED_MAX)]
         topics: dict[TopicId, FetchTopic] = {}
+        named: list[tuple[Partition, LeaderEpoch]] = []
         for key in keys:
             del self._waiting[key]
-            position = self._position(key)
-            if position is not None:
+            notice = self._notice_of(key)
+            if notice is not None:
+                partition, position = notice
+                named.append((partition, partition.replica.leader_epoch))
                 topics.setdefault(key.topic_id, FetchTopic(topic_id=key.topic_id)).partitions.append(position)
         if topics:
             request = SessionRequest(
                 number=-1, session_id=0, session_epoch=FINAL_EPOCH, topics=[*topics.values()], forgotten_topics=[]
             )
             self.unanswered += 1
-            self._leader.post_fetch(request, max_wait_ms=0, on_answer=partial(self._answered, keys))
+            for partition, leader_epoch in named:
+                partition.unanswered_notices.append(leader_epoch)
+            self._leader.post_fetch(request, max_wait_ms=0, on_answer=partial(self._answered, named))
         if self._waiting:
             self._schedule((), _DELAY_NS)
 
-    def _answered(self, keys: list[TopicIdPartition], answer: FetchResponse | ChannelError) -> None:
+    def _answered(self, named: list[tuple[Partition, LeaderEpoch]], answer: FetchResponse | ChannelError) -> None:
         self.unanswered -= 1
         self._on_answered()
+        for partition, leader_epoch in named:
+            partition.notice_answered(leader_epoch)
         if isinstance(answer, ChannelError) or answer.error_code != ErrorCode.NONE:
-            unconfirmed = keys
+            unconfirmed = [partition.key for partition, _ in named]
         else:
             unconfirmed = _unconfirmed(answer)
-        if unconfirmed and self._is_halted:
+        if unconfirmed:
             self._schedule(unconfirmed, _RETRY_NS)
 
 

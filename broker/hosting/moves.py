@@ -550,7 +550,7 @@ class Moves:
             self._reconcile(partition.key)
 
     def _swap_overdue(self, partition: Partition) -> None:
-        partition.is_swap_overdue = True
+        partition.swap_overdue()
         self._held_back()
 
     async def _wait_for_change(self, move: _Move) -> None:

@@ -120,6 +120,8 @@ class Partition:
         self.is_swapping = False
         # Whether the swap has lasted so long that no client waits for it any more. Invariant: False unless `is_swapping`.
         self.is_swap_overdue = False
+        # The leader epochs of the notices about this partition that the leader has not answered (`halt_notices.py`).
+        self.unanswered_notices: list[LeaderEpoch] = []
         # Rule 4: the appends held back, in the order of their arrival. Invariant: empty unless `is_swapping`.
         self._held_appends: list[Callable[[], None]] = []
         # The core of this replica: its role, ISR and high watermark. Every effect that it returns goes through `_carry_out`.
@@ -244,6 +246,17 @@ class Partition:
         """Holds appends back until `end_swap` (rule 4)."""
         self.begin_restructuring()
         self.is_swapping = True
+
+    def swap_overdue(self) -> None:
+        """Notes that no client waits for the swap any more."""
+        self.is_swap_overdue = True
+        self._note_fetch_changed()
+
+    def notice_answered(self, leader_epoch: LeaderEpoch) -> None:
+        """Notes that the leader has answered a notice, or that its connection has ended."""
+        self.unanswered_notices.remove(leader_epoch)
+        if not self.is_swap_overdue:
+            self._note_fetch_changed()
 
     def end_swap(self) -> None:
         """Carries out the appends that were held back. If this replica no longer leads, they fail as they would have without

@@ -25,6 +25,8 @@ connection, so a hung disk stalls only the replicas on it.
 9. While the directory is suspected of hanging, the fetcher fetches nothing and notifies the leader instead
    (`broker/hosting/halt_notices.py`). When the disk responds again, a new session names all partitions. It waits until the
    leader has answered every notice: if the leader handled a notice last, it would take the follower for halted from then on.
+10. The leader is also notified of a partition whose swap is overdue (rule 7 in `broker/hosting/moves.py`). No fetcher asks
+   for a partition before the notices of its leader epoch are answered, so this fetcher goes on until they are.
 """
 
 import asyncio
@@ -135,7 +137,7 @@ class ReplicaFetcher:
         # Whether the directory is suspected (rule 9).
         self._is_halted = False
         self._wake = asyncio.Event()
-        self._notices = HaltNotices(env, leader, position=self._halted_at, on_answered=self._wake.set)
+        self._notices = HaltNotices(env, leader, notice_of=self._notice_of, on_answered=self._wake.set)
         self._leader_backoff_ns = _FIRST_BACKOFF_NS
         # The failures that were logged, so that retries do not repeat them. Empty when the leader has answered.
         self._failures: set[str] = set()
@@ -144,6 +146,11 @@ class ReplicaFetcher:
         return len(self._followed)
 
     # --- partitions ----------------------------------------------------------------------------------------------
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether a notice is unanswered. Until it is answered, nobody else may ask for its partitions (rule 10)."""
+        return self._notices.unanswered > 0
 
     def add(self, partition: Partition) -> None:
         """Starts following the leader in the partition's current leader epoch."""
@@ -182,7 +189,6 @@ class ReplicaFetcher:
     def resume(self) -> None:
         """Goes on after `halt`."""
         self._is_halted = False
-        self._notices.withdraw()
         self._session.failed()
         self._changed.update(dict.fromkeys(self._followed))
         self._end_rounds("")
@@ -194,7 +200,6 @@ class ReplicaFetcher:
         for followed in self._followed.values():
             followed.partition.on_fetch_changed = None
         self._followed.clear()
-        self._notices.withdraw()
         if self._cancel_overtaking is not None:
             self._cancel_overtaking()
         self._wake.set()
@@ -206,6 +211,12 @@ class ReplicaFetcher:
         cannot wait until the poll ends (rule 3)."""
         self._changed[key] = None
         self._wake.set()
+        followed = self._followed.get(key)
+        if followed is not None and followed.partition.is_swap_overdue:
+            # The session must name it again after the notice.
+            self._session.forget(key)
+            self._notices.notify([key])
+            return
         if self._is_polling and key not in self._session:
             self._overtake_soon()
 
@@ -321,6 +332,7 @@ class ReplicaFetcher:
             and not followed.is_appending
             and not followed.is_truncating
             and not partition.is_restructuring
+            and followed.leader_epoch not in partition.unanswered_notices
             and partition.log.written_offset == partition.log.log_end_offset
         )
 
@@ -342,13 +354,18 @@ class ReplicaFetcher:
         bytes_max = self._settings.partition_max_bytes
         return min(bytes_max, self._quota.allowed_bytes(now_ns)) if followed.partition.replica.is_paced else bytes_max
 
-    def _halted_at(self, key: TopicIdPartition) -> FetchPartition | None:
+    def _notice_of(self, key: TopicIdPartition) -> tuple[Partition, FetchPartition] | None:
         followed = self._followed.get(key)
         if followed is None or not self._is_follower(followed):
             return None
+        if not self._is_halted and not followed.partition.is_swap_overdue:
+            return None
+        return followed.partition, self._halted_at(followed)
+
+    def _halted_at(self, followed: _Followed) -> FetchPartition:
         if followed.is_truncating or followed.partition.is_restructuring:
-            epoch = followed.leader_epoch
-            return FetchPartition(partition=key.partition, current_leader_epoch=epoch, fetch_offset=NO_OFFSET)
+            index, epoch = followed.partition.index, followed.leader_epoch
+            return FetchPartition(partition=index, current_leader_epoch=epoch, fetch_offset=NO_OFFSET)
         return self._wanted(followed, bytes_max=0)
 
     def _wanted(self, followed: _Followed, *, bytes_max: int) -> FetchPartition:

@@ -1078,10 +1078,20 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         "a follower that cuts its log keeps its silent disk to itself",
         "It has nothing to say of its log until it is cut.",
         Edit(
-            ReplicaFetcher._halted_at,
+            ReplicaFetcher._notice_of,
             "if followed is None or not self._is_follower(followed):",
             "if followed is None or not self._is_current(followed):",
         ),
+    ),
+    _bug(
+        "a follower keeps it to itself that its swap hangs",
+        "Its disk is not suspected.",
+        Edit(ReplicaFetcher._notice_of, "not followed.partition.is_swap_overdue", "True"),
+    ),
+    _bug(
+        "a follower fetches before its notice is answered",
+        "The fetch is sent after the notice.",
+        Edit(ReplicaFetcher._is_ready, "and followed.leader_epoch not in partition.unanswered_notices", ""),
     ),
     _bug(
         "a deletion waits for a follower with a silent disk",

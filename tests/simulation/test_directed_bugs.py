@@ -132,6 +132,14 @@ def hung_cut(_: pytest.MonkeyPatch) -> None:
     test_hung_followers.test_a_producer_does_not_wait_for_a_follower_whose_disk_hangs_before_its_log_is_cut(is_cut=True)
 
 
+def hung_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    test_hung_followers.test_a_producer_does_not_wait_for_a_follower_with_the_hung_target_of_a_move(False, monkeypatch)
+
+
+def late_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    test_hung_followers.test_a_producer_does_not_wait_for_a_follower_with_the_hung_target_of_a_move(True, monkeypatch)
+
+
 def refused_marker(_: pytest.MonkeyPatch) -> None:
     test_marker_sender.test_what_may_pass_is_repeated_until_it_has()
 
@@ -177,6 +185,8 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a move keeps its turn while its source hangs": hung_source,
     "a deletion waits for a follower with a silent disk": hung_deletion,
     "a follower that cuts its log keeps its silent disk to itself": hung_cut,
+    "a follower keeps it to itself that its swap hangs": hung_swap,
+    "a follower fetches before its notice is answered": late_notice,
     "an epoch that the leader does not know is no divergence": unknown_epoch,
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,
