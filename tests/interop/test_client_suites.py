@@ -1,8 +1,9 @@
-"""The test suites of kafka-python and aiokafka against a cluster of ours, compared with what is expected of each test.
+"""The test suites of kafka-python, aiokafka and franz-go against clusters of ours, compared with what is expected of each.
 
 `make client-suites` runs them whole. Here runs what CI has time for.
 """
 
+import json
 import warnings
 from functools import partial
 from pathlib import Path
@@ -21,9 +22,11 @@ from tests.interop.client_suites.expectations import (
     renewed,
     summary,
 )
-from tests.interop.client_suites.running import Outcome, run_suite
-from tests.interop.client_suites.sources import NoSource
-from tests.interop.client_suites.suites import KAFKA_VERSION, SUITES
+from tests.interop.client_suites.go_runner import read_events
+from tests.interop.client_suites.pytest_runner import KAFKA_VERSION
+from tests.interop.client_suites.runner import NoSource, Outcome
+from tests.interop.client_suites.running import run_suite
+from tests.interop.client_suites.suites import SUITES
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas with a function that Python 3.11 deprecates.
@@ -131,3 +134,23 @@ def test_reasons_outlive_a_renewal() -> None:
 def test_a_file_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"section|reason"):
         parse_expected(text)
+
+
+def test_what_gos_tool_says_of_the_tests() -> None:
+    events = [
+        {"Action": "run", "Test": "TestA"},
+        {"Action": "output", "Test": "TestA/b", "Output": "    group_test.go:46: a record came twice\n"},
+        {"Action": "output", "Test": "TestA/b", "Output": "    --- FAIL: TestA/b (0.00s)\n"},
+        {"Action": "fail", "Test": "TestA/b"},
+        {"Action": "fail", "Test": "TestA"},
+        {"Action": "pass", "Test": "TestC"},
+        {"Action": "output", "Test": "TestD", "Output": "    share_test.go:7: no share groups\n"},
+        {"Action": "skip", "Test": "TestD"},
+        {"Action": "fail"},
+    ]
+    assert read_events(map(json.dumps, events)) == {
+        "TestA/b": Outcome("failed", "a record came twice"),
+        "TestA": Outcome("failed", "it said nothing"),
+        "TestC": Outcome("passed", ""),
+        "TestD": Outcome("skipped", "no share groups"),
+    }

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from tests.interop.client_suites import expectations
-from tests.interop.client_suites.running import SuiteFailed, run_suite
-from tests.interop.client_suites.sources import NoSource
+from tests.interop.client_suites.runner import NoSource, SuiteFailed
+from tests.interop.client_suites.running import run_suite
 from tests.interop.client_suites.suites import SUITES, Suite
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.client_suites.running import Outcome
+from tests.interop.client_suites.runner import Outcome
 
 FOLDER = Path(__file__).with_name("expected")
 SECTIONS = ("passes", "skipped", "security", "unsteady", "fails")

@@ -11,15 +11,12 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.interop.client_suites.runner import NoSource
 from tests.interop.downloads import alone_with
 from tests.interop.our_tools import ROOT
 
 FOLDER = ROOT / "build" / "client-suites"
 DOWNLOAD_SECONDS_MAX = 120
-
-
-class NoSource(Exception):
-    """The source of a suite is missing. The message gives the reason."""
 
 
 def kafka_python() -> Path:

@@ -1,13 +1,12 @@
-"""How each suite is run: its tests, the cluster that it wants, and the plugin that gives it our brokers."""
+"""How each suite is run: its tests, the cluster that it wants, and what runs it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tests.interop.client_suites import sources
-
-# The newest Kafka whose requests Diskraft knows in full. The suites choose and skip their tests by it.
-KAFKA_VERSION = "4.3.0"
+from tests.interop.client_suites.go_runner import GoRunner
+from tests.interop.client_suites.pytest_runner import KAFKA_VERSION, PytestRunner
+from tests.interop.client_suites.runner import Runner
 
 # What the suites' own brokers are configured with. Their members have sessions of seconds, and wait for no others to join.
 BROKER = {
@@ -19,37 +18,35 @@ BROKER = {
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A client's suite. `tests` are below the folder that `find_source` returns, `in_ci` are those that CI has time for.
-    `seconds_max` is for all of them."""
+    """A client's suite. `in_ci` are the tests that CI has time for. `seconds_max` is for all of them."""
 
     name: str
-    find_source: Callable[[], Path]
-    plugin: str
+    runner: Runner
     tests: tuple[str, ...]
     in_ci: tuple[str, ...]
     seconds_max: float
     broker: Mapping[str, str]
     brokers: int = 3
-    options: tuple[str, ...] = ()
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """The suite's own settings of pytest."""
 
 
 KAFKA_PYTHON = Suite(
     name="kafka-python",
-    find_source=sources.kafka_python,
-    plugin="kafka_python_broker",
+    runner=PytestRunner(sources.kafka_python, "test", plugin="kafka_python_broker", options=("-p", "no:asyncio")),
     tests=("test/integration",),
     in_ci=("test/integration",),
     seconds_max=600,
     broker=BROKER | {"num.partitions": "4", "default.replication.factor": "3"},
-    options=("-p", "no:asyncio"),
 )
 
 AIOKAFKA = Suite(
     name="aiokafka",
-    find_source=sources.aiokafka,
-    plugin="aiokafka_broker",
+    runner=PytestRunner(
+        sources.aiokafka,
+        "tests",
+        plugin="aiokafka_broker",
+        options=("--docker-image", f"diskraft:2.13_{KAFKA_VERSION}"),
+        settings={"asyncio_mode": "auto", "markers": "ssl: needs certificates"},
+    ),
     tests=tuple(
         f"tests/test_{name}.py"
         for name in (
@@ -78,8 +75,57 @@ AIOKAFKA = Suite(
     # when a test reads the end of the log at once.
     broker=BROKER | {"num.partitions": "2"},
     brokers=1,
-    options=("--docker-image", f"diskraft:2.13_{KAFKA_VERSION}"),
-    settings={"asyncio_mode": "auto", "markers": "ssl: needs certificates"},
 )
 
-SUITES = {suite.name: suite for suite in (KAFKA_PYTHON, AIOKAFKA)}
+# Those that need a broker. Each test within TestGroupETL and TestTxnEtl copies the records from topic to topic with groups
+# whose members come and go: with every assignor, in both protocols, with static members, and exactly once.
+FRANZ_GO_TESTS = (
+    "Test848RegexBrokerResolves",
+    "TestAddRemovePartitions",
+    "TestClient_Produce",
+    "TestClient_ProduceLargeMessages",
+    "TestConsumeMaxDecompressBatchBytes",
+    "TestConsumeRegex",
+    "TestConsumeTopicRetrieval",
+    "TestConsumeTopicRetrieval_Many",
+    "TestDirectPartitionPurge",
+    "TestGroupETL",
+    "TestGroupSimple",
+    "TestHookPollStart",
+    "TestIssue1034",
+    "TestIssue325",
+    "TestIssue337",
+    "TestIssue434",
+    "TestIssue523",
+    "TestIssue648",
+    "TestIssue769",
+    "TestIssue810",
+    "TestIssue831",
+    "TestIssue865",
+    "TestIssueFetchLargerThanBrokerMaxReadBytes",
+    "TestIssueProduceBrokerTooOldFailsRecords",
+    "TestIssueProduceSyncManualPartitionNegativeDoesNotPanic",
+    "TestPauseIssue489",
+    "TestPauseIssueOct2023",
+    "TestPing",
+    "TestPooling",
+    "TestShareGroup",
+    "TestTxnEtl",
+    "TestUnknownGroupOffsetFetchPinned",
+)
+
+FRANZ_GO = Suite(
+    name="franz-go",
+    runner=GoRunner(
+        "github.com/twmb/franz-go/pkg/kgo",
+        addresses_variable="KGO_SEEDS",
+        # Most of their time goes into rebalances, so a hundredth of the records that they write by default will do.
+        environment={"KGO_TEST_RECORDS": "5000"},
+    ),
+    tests=FRANZ_GO_TESTS,
+    in_ci=("TestGroupETL", "TestTxnEtl"),
+    seconds_max=900,
+    broker=BROKER,
+)
+
+SUITES = {suite.name: suite for suite in (KAFKA_PYTHON, AIOKAFKA, FRANZ_GO)}

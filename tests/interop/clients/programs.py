@@ -200,6 +200,16 @@ def _build(command: Sequence[str], folder: Path, environment: dict[str, str] | N
         raise NotHere(f"{' '.join(command)} failed: {(done.stdout + done.stderr).strip()[-500:]}")
 
 
+def find_go() -> str:
+    """Returns the path of Go's tool. Raises NotHere."""
+    return _find("go", "see https://go.dev/doc/install", "/usr/local/go/bin/go")
+
+
+def build_with_go(*arguments: str) -> None:
+    """Runs Go's tool in the module of our programs. Raises NotHere."""
+    _build([find_go(), *arguments], SOURCES / "go", {"GOTOOLCHAIN": "local"})
+
+
 class NodeClient(Program):
     """A client for Node.js. Both of them are in one package."""
 
@@ -231,9 +241,8 @@ class GoClient(Program):
         self._folder = folder
 
     def prepare(self) -> None:
-        go = _find("go", "see https://go.dev/doc/install", "/usr/local/go/bin/go")
         (BUILD / "go").mkdir(parents=True, exist_ok=True)
-        _build([go, "build", "-o", str(BUILD / "go"), f"./{self._folder}"], SOURCES / "go", {"GOTOOLCHAIN": "local"})
+        build_with_go("build", "-o", str(BUILD / "go"), f"./{self._folder}")
 
     def command(self) -> list[str]:
         return [str(BUILD / "go" / self._folder)]

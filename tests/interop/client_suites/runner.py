@@ -1,0 +1,35 @@
+"""What runs the tests of a client's suite: a pytest of their own or Go's tool, whatever their authors run them with."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class NoSource(Exception):
+    """The suite cannot run here, because its source or its tools are missing. The message gives the reason."""
+
+
+class SuiteFailed(Exception):
+    """The suite did not run to its end. The message gives the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one test: "passed", "failed" or "skipped", and the reason if it did not pass."""
+
+    outcome: str
+    reason: str
+
+
+class Runner(ABC):
+    @abstractmethod
+    def prepare(self, home: Path) -> None:
+        """Finds the source, and copies to `home` what has to be beside the tests. Raises NoSource."""
+
+    @abstractmethod
+    def run(
+        self, home: Path, tests: Sequence[str], *, bootstrap: str, folder: Path, seconds_max: float
+    ) -> dict[str, Outcome]:
+        """Runs the tests against the cluster and returns the outcome of each by its id. Leaves their output in `folder`.
+        Raises SuiteFailed."""
