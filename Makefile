@@ -28,7 +28,7 @@ help:
 	@echo "make fault-lab    every fault of a disk, a process or a network under load (root, a machine to itself)"
 	@echo "make history      MINUTES=n of clients under disk kills, process kills and pauses, judged by their history (root)"
 	@echo "make interop      real Kafka clients and tools, clusters with nodes of Apache Kafka (root, Java, Maven)"
-	@echo "make client-stories  every client at once, and Kafka Connect, while a disk is lost (root, a machine to itself)"
+	@echo "make client-stories  every client at once, Kafka Connect and Flink, while a disk is lost (root, a machine to itself)"
 	@echo "make client-suites  the test suites of kafka-python, aiokafka and franz-go; SUITES=franz-go runs one, REWRITE=1 records the results anew"
 	@echo "make scenarios    the recorded scenarios; REWRITE=1 records them anew, SEED=n plays them with another seed"
 	@echo "make simulate     SEED=n replays one seed on the simulator (FAULTS=0,3 some of its faults), SEEDS=n runs n of them"
