@@ -261,8 +261,14 @@ async def _listed(parts: Parts[WaitingRequest], unknown: list[str], pattern: Reg
     for answer in answers:
         # A partition that moved away meanwhile is listed by its new coordinator.
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
-            return ListTransactionsResponse(error_code=answer.error_code, unknown_state_filters=unknown)
+            return ListTransactionsResponse(error_code=_ask_again(answer.error_code), unknown_state_filters=unknown)
     found = [each for answer in answers for each in answer.transaction_states]
     if pattern is not None:
         found = await result_in_slices(matching_pattern(pattern, found), items=1)
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
+
+
+def _ask_again(error: int) -> int:
+    """Java's admin client gives up after COORDINATOR_NOT_AVAILABLE, as if the broker shut down. Here it is the answer of a
+    partition whose records cannot be replicated for now."""
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error == ErrorCode.COORDINATOR_NOT_AVAILABLE else error

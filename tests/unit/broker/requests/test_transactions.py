@@ -603,12 +603,15 @@ def test_an_unknown_state_is_reported(version: int) -> None:
 
 
 def test_a_list_is_complete_or_an_error() -> None:
-    """A partition that is being loaded may hold ids. One that has moved away is listed by its new coordinator."""
+    """A partition that is being loaded may hold ids, and so may one that waits for a disk: Java's admin client asks again
+    after the error of the former only. A partition that has moved away is listed by its new coordinator."""
     broker = with_producer()
     other = Part()
     broker.coordinator.parts.append(other)
     assert broker.list_ids() == (OK, ["t"], [])
     other.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert broker.list_ids() == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], [])
+    other.error = ErrorCode.REQUEST_TIMED_OUT
     assert broker.list_ids() == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], [])
     other.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert broker.list_ids() == (OK, ["t"], [])
