@@ -547,11 +547,12 @@ class PartitionReplica:
 
     def readable_followers(self, fetch_offset: Offset) -> Iterator[tuple[BrokerId, FollowerState]]:
         """On a leader: yields the followers from which a consumer may read at `fetch_offset`. A follower whose removal from
-        the ISR was proposed is left out at once."""
+        the ISR was proposed is left out at once, and so is one whose disk may hang."""
         for broker_id, follower in self.followers.items():
             is_in_sync = broker_id in self.committed_isr and (self.proposal is None or broker_id in self.proposal.isr)
             has_offset = follower.log_start_offset <= fetch_offset <= follower.log_end_offset
-            if is_in_sync and has_offset and self._is_eligible(broker_id, follower):
+            is_readable = is_in_sync and has_offset and broker_id not in self.halted_followers
+            if is_readable and self._is_eligible(broker_id, follower):
                 yield broker_id, follower
 
     def owes_high_watermark(self, broker_id: BrokerId, high_watermark: Offset) -> bool:

@@ -5,8 +5,8 @@ chooses for each fetch of a consumer that names its rack. If the choice is a fol
 id instead of records, and the consumer fetches there until its metadata expires or that follower answers with an error.
 
 1. Only a follower that the leader would keep in the ISR is named: an unfenced broker that is not shutting down, with the
-   replica in an online directory (`PartitionReplica.readable_followers`). Otherwise the consumer would be sent to a replica
-   that cannot serve it, come back to the leader, and be sent there again.
+   replica in an online directory that is not suspected of hanging (`PartitionReplica.readable_followers`). Otherwise the
+   consumer would be sent to a replica that cannot serve it, come back to the leader, and be sent there again.
 2. The leader itself wins if it is in the consumer's rack.
 3. Among the followers in the rack the one that has most of the log wins, then the one that was caught up last.
 """

@@ -128,6 +128,7 @@ class Replicas:
         self._timers = NamedTimers(env)
         # The parts, each after those that it needs.
         self.suspected = self._make_suspected()
+        self.suspected.subscribe(self._directory_suspected)
         self.client_reads = ClientReads(self.suspected)
         self._upkeep = self._make_upkeep()
         self.cleaner = self._make_cleaner()
@@ -335,6 +336,16 @@ class Replicas:
         """Handles a directory that went offline. Ends at once what is under way there, and returns the rest of the work,
         which grows with the number of replicas and yields after each."""
         return self._reconciliation.handle_directory_offline(directory_id)
+
+    def _directory_suspected(self, directory_id: DirectoryId) -> None:
+        self._task_group.create_task(in_slices(self._send_readers_away(directory_id)))
+
+    def _send_readers_away(self, directory_id: DirectoryId) -> Iterator[None]:
+        """Ends the waits of consumers at followers whose directory may hang: their leaders serve them (KIP-392)."""
+        for partition in self._hosted.in_directory(directory_id):
+            if not partition.is_leader:
+                partition.fetch_watchers.end_waits()
+            yield
 
     # --- hosting -------------------------------------------------------------------------------------------------
 

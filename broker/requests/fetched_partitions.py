@@ -9,7 +9,8 @@ at those that have changed (`Partition.fetch_watchers`). All others would be ans
    the session, even if nothing changes: the client may ask for the same once more. Those that got nothing come first then.
 3. A consumer that names its rack may be sent to a follower (KIP-392, `broker/core/replica_selector.py`). The follower serves
    it up to the high watermark that the follower knows, so with such a selector followers must learn it soon: the leader
-   answers the fetch of an ISR member as soon as the high watermark is above the one it sent before (KAFKA-9731).
+   answers the fetch of an ISR member as soon as the high watermark is above the one it sent before (KAFKA-9731). A follower
+   whose directory is suspected of hanging sends its consumers back to the leader.
 4. A read may wait for its disk, and thousands of partitions are looked up, read and answered in slices. Leaders may change
    meanwhile. What was looked up before counts only while the partition is what it was then: a deposed leader must not answer
    with records that it has since got from its successor.
@@ -332,7 +333,10 @@ class Fetch:
     def _role_error(self, partition: Partition, wanted: FetchPartition) -> ErrorCode:
         if self.is_follower or self._context.api_version < _FOLLOWER_READS_FIRST_VERSION:
             return partition.leader_error(wanted.current_leader_epoch)
-        return partition.read_error(wanted.current_leader_epoch)
+        error = partition.read_error(wanted.current_leader_epoch)
+        if error is ErrorCode.NONE and not partition.is_leader and partition.directory_id in self._replicas.suspected:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return error
 
     def _preferred_read_replica(self, partition: Partition, wanted: FetchPartition, selector: ReplicaSelector) -> int:
         """Returns the follower from which the client should read, or -1."""

@@ -1094,6 +1094,16 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         Edit(ReplicaFetcher._is_ready, "and followed.leader_epoch not in partition.unanswered_notices", ""),
     ),
     _bug(
+        "a follower with a silent disk keeps its consumers",
+        "Its records come as soon as the disk goes on.",
+        Edit(fetched_partitions.Fetch._role_error, "partition.directory_id in self._replicas.suspected", "False"),
+    ),
+    _bug(
+        "a leader sends consumers to a follower with a silent disk",
+        "It is in the ISR.",
+        Edit(PartitionReplica.readable_followers, " and broker_id not in self.halted_followers", ""),
+    ),
+    _bug(
         "a deletion waits for a follower with a silent disk",
         "The client has set the timeout itself.",
         Edit(delete_records._DeleteRecords._waits_for_a_hung_disk, "or partition.replica.is_held_up", ""),

@@ -23,7 +23,7 @@ from tests.simulation import (
     test_rules,
 )
 from tests.simulation.planted_bugs import DIRECTED_BUGS
-from tests.unit.broker import test_process_trouble, test_slow_disks
+from tests.unit.broker import test_follower_reads, test_process_trouble, test_slow_disks
 from tests.unit.broker.coordinator import test_marker_sender
 from tests.unit.broker.hosting import test_replicas
 from tests.unit.broker.requests import test_describe_configs, test_fetch, test_metadata
@@ -128,6 +128,10 @@ def hung_deletion(_: pytest.MonkeyPatch) -> None:
     test_hung_deletions.test_a_deletion_does_not_wait_for_a_follower_whose_disk_hangs()
 
 
+def hung_reader(_: pytest.MonkeyPatch) -> None:
+    test_follower_reads.test_the_disk_of_the_preferred_follower_hangs()
+
+
 def hung_cut(_: pytest.MonkeyPatch) -> None:
     test_hung_followers.test_a_producer_does_not_wait_for_a_follower_whose_disk_hangs_before_its_log_is_cut(is_cut=True)
 
@@ -184,6 +188,8 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a directory is closed when all moves have ended": hung_shutdown,
     "a move keeps its turn while its source hangs": hung_source,
     "a deletion waits for a follower with a silent disk": hung_deletion,
+    "a follower with a silent disk keeps its consumers": hung_reader,
+    "a leader sends consumers to a follower with a silent disk": hung_reader,
     "a follower that cuts its log keeps its silent disk to itself": hung_cut,
     "a follower keeps it to itself that its swap hangs": hung_swap,
     "a follower fetches before its notice is answered": late_notice,

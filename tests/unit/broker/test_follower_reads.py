@@ -264,3 +264,32 @@ def test_the_disk_of_the_preferred_follower_dies() -> None:
         assert (data.preferred_read_replica, values(data.records)[:1]) == (-1, ["a"])
 
     run(scenario, **RACK_AWARE)
+
+
+def test_the_disk_of_the_preferred_follower_hangs() -> None:
+    """It sends its consumers back once the directory is suspected, also one that waits, and the leader serves them. When the
+    disk goes on, they read there again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        world = cluster.world
+        await start(cluster)
+        await cluster.produce(1, "a")
+        assert (await fetch(cluster, 1)).preferred_read_replica == 2
+        waiting = asyncio.ensure_future(fetch(cluster, 2, 1, max_wait_ms=20_000))
+        await world.sleep(0.1)
+        disk = world.disk(path(2, "a"))
+        disk.hang()
+        begun_ns = world.now_ns()
+        await cluster.produce(1, "b", acks=1)
+        assert (await waiting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert world.now_ns() - begun_ns < 1500 * NS_PER_MS
+        assert (await fetch(cluster, 2)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await cluster.until(lambda: cluster[1].partition().replica.is_held_up, within_seconds=1)
+        data = await fetch(cluster, 1)
+        assert (data.preferred_read_replica, values(data.records)[:1]) == (-1, ["a"])
+        disk.thaw()
+        await cluster.until(lambda: cluster[2].partition().high_watermark == 2)
+        assert (await fetch(cluster, 1)).preferred_read_replica == 2
+        assert values((await fetch(cluster, 2)).records) == ["a", "b"]
+
+    run(scenario, **RACK_AWARE, diskraft_log_dir_operation_timeout_ms="10000")
