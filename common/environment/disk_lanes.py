@@ -27,7 +27,8 @@ queues of their own and never look here. The life of one operation:
    timeout: even an append may wait for seconds, for a block of the journal that is queued at the device. Progress is what
    the kernel counts: a write that the device has finished, of any file and any process. A finished append of ours proves
    nothing, because the page cache takes appends while the disk hangs. Only where the kernel does not count (btrfs, ZFS, NFS,
-   FUSE), any finished operation of the directory speaks for the disk while one of these two waits.
+   FUSE), any finished operation of the directory speaks for the disk while one of these two waits. The silence of a disk
+   that a read waits for is judged in the same way (`silence_ns`).
 6. A process that was stalled (SIGSTOP, a paused machine) finds every deadline passed at once. So if the timer fires very
    late, all operations get a grace period before any of them expires.
 7. `take_offline` empties the lanes, and the threads drop what they have not started. `close` refuses new operations and lets
@@ -144,14 +145,22 @@ class DiskLanes:
 
     @property
     def silence_ns(self) -> int:
-        """How long no thread has finished anything, nor the writer a part of a large write, although an operation waits for
-        the writer or the reader."""
-        waiting = [lane[0].queued_ns for lane in self._client_lanes() if lane]
-        if not waiting:
-            return 0
+        """How long the disk has given no sign of life although an operation waits for the writer or the reader."""
+        signs_ns = [self._sign_of_life_ns(lane[0]) for lane in self._client_lanes() if lane]
         # The time is taken last, or progress that the writer makes meanwhile would give a negative result.
-        progress_ns = max(min(waiting), *self._progress_ns, self._write_progress_ns())
-        return time.monotonic_ns() - progress_ns
+        return time.monotonic_ns() - min(signs_ns) if signs_ns else 0
+
+    def _sign_of_life_ns(self, front: Queued) -> int:
+        """Returns when the disk last did something while the first operation of the writer's or the reader's lane waited: a
+        thread finished an operation, or the writer a part of a large write. If a read waits, only another read proves that,
+        or what the kernel counts (rule 5)."""
+        sign_ns = max(front.queued_ns, *self._progress_ns, self._write_progress_ns())
+        if front.lane is Lane.READER and not front.held_back:
+            self._count_writes_of_device()
+            if self._device_writes is not None:
+                read_ns = max(front.queued_ns, front.freed_ns, self._progress_ns[Lane.READER])
+                sign_ns = min(sign_ns, max(read_ns, self._device_progress_ns))
+        return sign_ns
 
     def _client_lanes(self) -> tuple[deque[Queued], deque[Queued]]:
         return self._for_writer, self._lanes[Lane.READER]
@@ -284,10 +293,11 @@ class DiskLanes:
         return max(writer_ns, self._progress_ns[Lane.READER] if front.held_back else front.freed_ns)
 
     def _look_at_device(self) -> None:
-        now_ns = time.monotonic_ns()
-        if now_ns - self._looked_ns < self._look_ns:
-            return
-        self._looked_ns = now_ns
+        if time.monotonic_ns() - self._looked_ns >= self._look_ns:
+            self._count_writes_of_device()
+
+    def _count_writes_of_device(self) -> None:
+        now_ns = self._looked_ns = time.monotonic_ns()
         before, self._device_writes = self._device_writes, self._count_device_writes()
         if before is not None and before != self._device_writes:
             self._device_progress_ns = now_ns

@@ -133,7 +133,8 @@ class LogDir(ABC):
     def silence_ns(self) -> int:
         """How long nothing has finished although an operation that clients may wait for is not, 0 if none waits. A slow disk
         is not silent: it finishes one operation after the other, or one MiB after the other of a large append. No client
-        waits for a sync, a removal or a probe."""
+        waits for a sync, a removal or a probe. While a read waits, finished appends do not count, because the page cache
+        takes them even if the disk hangs."""
 
     # --- the directory itself ------------------------------------------------------------------------------------
     @abstractmethod

@@ -48,6 +48,7 @@ T = TypeVar("T")
 OPERATIONS_THAT_ARE_AN_FSYNC = frozenset({"fsync", "fsync_dir", "fsync_folders", "sync_and_forget", "write_back"})
 OPERATIONS_WITH_AN_FSYNC_INSIDE = frozenset({"sync_and_forget", "replace_file", "probe"})
 SYNCS = frozenset({"fsync", "sync_and_forget", "rename", "fsync_dir", "replace_file", "create_folders", "fsync_folders"})
+READS = frozenset({"read", "region"})
 SWEEPS = frozenset({"remove", "write_back", "probe"})
 BARRIERS = frozenset({"attach", "lock", "mkdir", "list"})
 # These may take as long as a sync. The real probe and the real creation of folders have the deadline of other operations.
@@ -239,8 +240,9 @@ class SimulatedLogDir(LogDir):
         self._region_reads: dict[asyncio.Future[bytes], None] = {}
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._deadline_timer_at_ns = 0
-        # When an operation was finished last.
+        # When an operation was finished last, and one that is no append. The page cache takes appends while the disk hangs.
         self._progress_ns = 0
+        self._device_progress_ns = 0
         # When the last write of each name ends, and the last of all.
         self._lane_ends: dict[str, int] = {}
         self._writes_end = 0
@@ -258,8 +260,13 @@ class SimulatedLogDir(LogDir):
 
     @property
     def silence_ns(self) -> int:
-        waiting = next((each.queued_ns for each in self._unfinished() if each.lane is Lane.WRITE), None)
-        return 0 if waiting is None else self._loop.now_ns - max(waiting, self._progress_ns)
+        silence_ns = 0
+        for progress_ns, is_read in ((self._progress_ns, False), (self._device_progress_ns, True)):
+            waiting = (each for each in self._unfinished() if each.lane is Lane.WRITE and (each.kind in READS) is is_read)
+            first = next(waiting, None)
+            if first is not None:
+                silence_ns = max(silence_ns, self._loop.now_ns - max(first.queued_ns, progress_ns))
+        return silence_ns
 
     def _unfinished(self) -> Iterator[Operation]:
         return (operation for operation in self._pending if not operation.future.done())
@@ -392,6 +399,8 @@ class SimulatedLogDir(LogDir):
 
     def _finish(self, operation: Operation) -> None:
         self._progress_ns = self._loop.now_ns
+        if operation.kind != "append":
+            self._device_progress_ns = self._loop.now_ns
         self._pending.pop(operation, None)
         operation.start()
         try:

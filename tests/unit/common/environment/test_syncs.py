@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count, repeat
 from typing import Any
 
 import pytest
@@ -52,6 +53,11 @@ def held_sync(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
 @pytest.fixture
 def held_write(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     yield from held(monkeypatch, "_pwritev")
+
+
+@pytest.fixture
+def held_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    yield from held(monkeypatch, "_pread")
 
 
 @pytest.fixture
@@ -303,6 +309,31 @@ async def test_a_device_that_writes_nothing_is_dead_although_the_page_cache_take
         await probe
     assert reports.codes == [("probe", errno.ETIMEDOUT)]
     held_probe.release.set()
+
+
+@pytest.mark.parametrize("stands_still", [True, False])
+async def test_a_hung_disk_is_silent_although_the_page_cache_takes_appends(
+    stands_still: bool, make_log_dir: MakeLogDir, held_read: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read waits, and appends go on. They prove nothing, but what the device finishes does: then the disk is busy."""
+    writes = repeat(7) if stands_still else count()
+    monkeypatch.setattr(HeldDirectory, "count_device_writes", lambda _: next(writes))
+    log_dir = await make_log_dir()
+    file = await log_dir.open("a", create=True)
+    await log_dir.append(file, 0, [b"x"])
+    read = asyncio.ensure_future(log_dir.read(file, 0, 1))
+    await asyncio.to_thread(held_read.entered.wait)
+    waits_since_ns = time.monotonic_ns()
+    await log_dir.append(file, 1, [b"y"])
+    now_ns = time.monotonic_ns()
+    silence_ns = log_dir.silence_ns
+    if stands_still:
+        assert silence_ns > now_ns - waits_since_ns
+    else:
+        assert silence_ns < time.monotonic_ns() - waits_since_ns
+    held_read.release.set()
+    assert await read == b"x"
+    assert log_dir.silence_ns == 0
 
 
 @pytest.mark.slow
