@@ -27,8 +27,8 @@ queues of their own and never look here. The life of one operation:
    timeout: even an append may wait for seconds, for a block of the journal that is queued at the device. Progress is what
    the kernel counts: a write that the device has finished, of any file and any process. A finished append of ours proves
    nothing, because the page cache takes appends while the disk hangs. Only where the kernel does not count (btrfs, ZFS, NFS,
-   FUSE), any finished operation of the directory speaks for the disk while one of these two waits. The silence of a disk
-   that a read waits for is judged in the same way (`silence_ns`).
+   FUSE), any finished operation of the directory speaks for the disk while one of these two waits. The silence of a disk is
+   judged in the same way (`silence_ns`).
 6. A process that was stalled (SIGSTOP, a paused machine) finds every deadline passed at once. So if the timer fires very
    late, all operations get a grace period before any of them expires.
 7. `take_offline` empties the lanes, and the threads drop what they have not started. `close` refuses new operations and lets
@@ -152,15 +152,16 @@ class DiskLanes:
 
     def _sign_of_life_ns(self, front: Queued) -> int:
         """Returns when the disk last did something while the first operation of the writer's or the reader's lane waited: a
-        thread finished an operation, or the writer a part of a large write. If a read waits, only another read proves that,
-        or what the kernel counts (rule 5)."""
-        sign_ns = max(front.queued_ns, *self._progress_ns, self._write_progress_ns())
-        if front.lane is Lane.READER and not front.held_back:
-            self._count_writes_of_device()
-            if self._device_writes is not None:
-                read_ns = max(front.queued_ns, front.freed_ns, self._progress_ns[Lane.READER])
-                sign_ns = min(sign_ns, max(read_ns, self._device_progress_ns))
-        return sign_ns
+        thread finished an operation, or the writer a part of a large write. Where the kernel counts, what other threads
+        finish proves nothing while the device stands still: the page cache takes appends and answers reads (rule 5)."""
+        own_ns = max(front.queued_ns, front.freed_ns, self._progress_ns[front.lane])
+        if front.lane is Lane.WRITER:
+            own_ns = max(own_ns, self._write_progress_ns())
+        any_ns = max(own_ns, *self._progress_ns, self._write_progress_ns())
+        if front.held_back:
+            return any_ns
+        self._count_writes_of_device()
+        return any_ns if self._device_writes is None else min(any_ns, max(own_ns, self._device_progress_ns))
 
     def _client_lanes(self) -> tuple[deque[Queued], deque[Queued]]:
         return self._for_writer, self._lanes[Lane.READER]

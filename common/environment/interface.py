@@ -133,8 +133,8 @@ class LogDir(ABC):
     def silence_ns(self) -> int:
         """How long nothing has finished although an operation that clients may wait for is not, 0 if none waits. A slow disk
         is not silent: it finishes one operation after the other, or one MiB after the other of a large append. No client
-        waits for a sync, a removal or a probe. While a read waits, finished appends do not count, because the page cache
-        takes them even if the disk hangs."""
+        waits for a sync, a removal or a probe. A read that finishes does not speak for a disk that an append waits for, nor
+        an append for one that a read waits for: the page cache answers both while the disk hangs."""
 
     # --- the directory itself ------------------------------------------------------------------------------------
     @abstractmethod

@@ -240,8 +240,10 @@ class SimulatedLogDir(LogDir):
         self._region_reads: dict[asyncio.Future[bytes], None] = {}
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._deadline_timer_at_ns = 0
-        # When an operation was finished last, and one that is no append. The page cache takes appends while the disk hangs.
-        self._progress_ns = 0
+        # When a read was finished last, an append, and another operation. Only the last shows that the device works: the
+        # page cache takes appends and answers reads while the disk hangs.
+        self._read_progress_ns = 0
+        self._append_progress_ns = 0
         self._device_progress_ns = 0
         # When the last write of each name ends, and the last of all.
         self._lane_ends: dict[str, int] = {}
@@ -261,10 +263,11 @@ class SimulatedLogDir(LogDir):
     @property
     def silence_ns(self) -> int:
         silence_ns = 0
-        for progress_ns, is_read in ((self._progress_ns, False), (self._device_progress_ns, True)):
+        for is_read in (False, True):
             waiting = (each for each in self._unfinished() if each.lane is Lane.WRITE and (each.kind in READS) is is_read)
             first = next(waiting, None)
             if first is not None:
+                progress_ns = max(self._device_progress_ns, self._read_progress_ns if is_read else self._append_progress_ns)
                 silence_ns = max(silence_ns, self._loop.now_ns - max(first.queued_ns, progress_ns))
         return silence_ns
 
@@ -398,8 +401,11 @@ class SimulatedLogDir(LogDir):
             self._finish(operation)
 
     def _finish(self, operation: Operation) -> None:
-        self._progress_ns = self._loop.now_ns
-        if operation.kind != "append":
+        if operation.kind in READS:
+            self._read_progress_ns = self._loop.now_ns
+        elif operation.kind == "append":
+            self._append_progress_ns = self._loop.now_ns
+        else:
             self._device_progress_ns = self._loop.now_ns
         self._pending.pop(operation, None)
         operation.start()

@@ -5,7 +5,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import count, repeat
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 from common.environment import disk_operations
 from common.environment.disk_operations import HeldDirectory
-from common.environment.interface import LogDirError
+from common.environment.interface import LogDirError, LogFile
 from common.environment.real import RealEnvironment
 from common.environment.real_log_dir import RealLogDir, RealLogFile
 from tests.unit.common.environment.conftest import MakeLogDir, Reports
@@ -56,8 +56,18 @@ def held_write(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
 
 
 @pytest.fixture
-def held_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    yield from held(monkeypatch, "_pread")
+def held_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Held]]:
+    """Yields a function that holds every call of this name from now on."""
+    calls: list[Held] = []
+
+    def hold(name: str) -> Held:
+        calls.append(Held(getattr(os, name.removeprefix("_"))))
+        monkeypatch.setattr(disk_operations, name, calls[-1])
+        return calls[-1]
+
+    yield hold
+    for call in calls:
+        call.release.set()
 
 
 @pytest.fixture
@@ -311,28 +321,41 @@ async def test_a_device_that_writes_nothing_is_dead_although_the_page_cache_take
     held_probe.release.set()
 
 
+@pytest.mark.parametrize("hung", ["append", "read"])
 @pytest.mark.parametrize("stands_still", [True, False])
-async def test_a_hung_disk_is_silent_although_the_page_cache_takes_appends(
-    stands_still: bool, make_log_dir: MakeLogDir, held_read: Held, monkeypatch: pytest.MonkeyPatch
+async def test_a_hung_disk_is_silent_although_the_page_cache_answers(
+    hung: str,
+    stands_still: bool,
+    make_log_dir: MakeLogDir,
+    held_calls: Callable[[str], Held],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A read waits, and appends go on. They prove nothing, but what the device finishes does: then the disk is busy."""
+    """A read waits, and an append is finished, or the other way round. What is finished proves nothing unless the device
+    finishes something, too: then the disk is busy."""
     writes = repeat(7) if stands_still else count()
     monkeypatch.setattr(HeldDirectory, "count_device_writes", lambda _: next(writes))
     log_dir = await make_log_dir()
-    file = await log_dir.open("a", create=True)
-    await log_dir.append(file, 0, [b"x"])
-    read = asyncio.ensure_future(log_dir.read(file, 0, 1))
-    await asyncio.to_thread(held_read.entered.wait)
+    one, other = await log_dir.open("a", create=True), await log_dir.open("b", create=True)
+    for file in (one, other):
+        await log_dir.append(file, 0, [b"x"])
+    steps: dict[str, Callable[[LogFile], Awaitable[object]]] = {
+        "append": lambda file: log_dir.append(file, 1, [b"y"]),
+        "read": lambda file: log_dir.read(file, 0, 1),
+    }
+    held_call = held_calls({"append": "_pwritev", "read": "_pread"}[hung])
+    waiting = asyncio.ensure_future(steps.pop(hung)(one))
+    await asyncio.to_thread(held_call.entered.wait)
     waits_since_ns = time.monotonic_ns()
-    await log_dir.append(file, 1, [b"y"])
+    [goes_on] = steps.values()
+    await goes_on(other)
     now_ns = time.monotonic_ns()
     silence_ns = log_dir.silence_ns
     if stands_still:
         assert silence_ns > now_ns - waits_since_ns
     else:
         assert silence_ns < time.monotonic_ns() - waits_since_ns
-    held_read.release.set()
-    assert await read == b"x"
+    held_call.release.set()
+    await waiting
     assert log_dir.silence_ns == 0
 
 
