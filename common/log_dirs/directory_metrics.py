@@ -32,7 +32,7 @@ def directory_samples(
         )
         yield gauge(
             "kafka_log_logdir_suspected",
-            "1 while nothing finishes in the directory.",
+            "1 while nothing finishes in the directory, and for diskraft.log.dir.suspect.ms afterwards.",
             int(directory_id in suspected),
             **labels,
         )

@@ -2,8 +2,12 @@
 
 A hung disk is certain only after the deadline of its operations. Until then, answers that wait for it hold up all later
 answers on their connections, those from healthy disks included. So a directory in which nothing finishes for
-diskraft.log.dir.suspect.ms is suspected: clients get an answer at once, but the replicas stay where they are. The suspicion
-ends with the first operation that finishes, or when the directory goes offline. A part of a large append counts as one.
+diskraft.log.dir.suspect.ms is suspected: clients get an answer at once, but the replicas stay where they are. A part of a
+large append counts as finished.
+
+The suspicion ends when the directory has not been that silent for diskraft.log.dir.suspect.ms, or when it goes offline. If
+it ended with the first operation that finishes, a disk that hangs again and again would hold up one answer after the other,
+and a client might never get one: its connection ends if the disk hangs while it sends a response.
 """
 
 from collections.abc import Mapping
@@ -30,22 +34,31 @@ class DirectorySuspicion:
     def __init__(self, suspect_after_ns: int) -> None:
         self._suspect_after_ns = suspect_after_ns
         self.look_interval_ns = suspect_after_ns // 4
-        # The suspected directories. Changes in `look`.
-        self.suspected: dict[DirectoryId, None] = {}
+        # The suspected directories, and when each was last seen silent. Changes in `look`.
+        self.suspected: dict[DirectoryId, int] = {}
         self._looked_ns: int | None = None
 
     def look(self, now_ns: int, silence_ns: Mapping[DirectoryId, int]) -> Changes:
         """Takes for each online directory how long it has been silent (`LogDir.silence_ns`)."""
         before_ns, self._looked_ns = self._looked_ns, now_ns
-        trusted = [each for each in self.suspected if silence_ns.get(each, 0) < self._suspect_after_ns]
+        is_late = before_ns is not None and now_ns - before_ns > _LATE_LOOK * self.look_interval_ns
+        suspected: list[DirectoryId] = []
+        for directory_id, silent_ns in silence_ns.items():
+            if silent_ns < self._suspect_after_ns or (is_late and directory_id not in self.suspected):
+                continue
+            if directory_id not in self.suspected:
+                suspected.append(directory_id)
+            self.suspected[directory_id] = now_ns
+        trusted = [
+            directory_id
+            for directory_id, silent_at_ns in self.suspected.items()
+            if directory_id not in silence_ns or now_ns - silent_at_ns >= self._suspect_after_ns
+        ]
         for directory_id in trusted:
             del self.suspected[directory_id]
-        suspected: list[DirectoryId] = []
-        if before_ns is None or now_ns - before_ns <= _LATE_LOOK * self.look_interval_ns:
-            suspected = [
-                directory_id
-                for directory_id, silent_ns in silence_ns.items()
-                if silent_ns >= self._suspect_after_ns and directory_id not in self.suspected
-            ]
-        self.suspected.update(dict.fromkeys(suspected))
         return Changes(suspected, trusted)
+
+    @property
+    def silent(self) -> list[DirectoryId]:
+        """The suspected directories that were silent at the last look."""
+        return [each for each, silent_at_ns in self.suspected.items() if silent_at_ns == self._looked_ns]

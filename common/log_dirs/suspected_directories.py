@@ -14,7 +14,7 @@ from common.time_units import NS_PER_MS
 
 
 class SuspectedDirectories:
-    """The directories in which nothing finishes. `look` is to be called every `look_interval_ns`."""
+    """The directories in which nothing finishes, or did lately. `look` is to be called every `look_interval_ns`."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SuspectedDirectories:
         self, on_suspected: Callable[[DirectoryId], None], on_trusted: Callable[[DirectoryId], None] | None = None
     ) -> None:
         """Calls `on_suspected` with each directory that becomes suspected, or with UNASSIGNED after `held_back`, and
-        `on_trusted` with each that no longer is suspected: it has finished something, or it went offline."""
+        `on_trusted` with each that no longer is suspected, or went offline."""
         self._on_suspected.append(on_suspected)
         if on_trusted is not None:
             self._on_trusted.append(on_trusted)
@@ -74,6 +74,6 @@ class SuspectedDirectories:
             )
             for on_suspected in self._on_suspected:
                 on_suspected(directory_id)
-        for directory_id in self._suspicion.suspected:
+        for directory_id in self._suspicion.silent:
             # Also those that were begun since the last look.
             self._log_dirs[directory_id].give_up_regions()

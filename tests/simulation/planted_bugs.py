@@ -142,12 +142,12 @@ _DISKS = (
     _bug(
         "nobody suspects a silent disk",
         "It will go offline soon enough.",
-        Edit(DirectorySuspicion.look, "if silent_ns >= self._suspect_after_ns and", "if False and"),
+        Edit(DirectorySuspicion.look, "if silent_ns < self._suspect_after_ns or", "if True or"),
     ),
     _bug(
         "a suspicion is for ever",
         "A disk that has hung once will hang again.",
-        Edit(DirectorySuspicion.look, "if silence_ns.get(each, 0) < self._suspect_after_ns", "if each not in silence_ns"),
+        Edit(DirectorySuspicion.look, "or now_ns - silent_at_ns >= self._suspect_after_ns", ""),
     ),
     _bug(
         "what waits for a silent disk is not answered",
@@ -158,7 +158,7 @@ _DISKS = (
         "a fetch waits for a silent disk",
         "The client wants these records, so it will wait for them.",
         Edit(ClientReads._give_up, "if directory_id == suspected and not given_up.done():", "if False:"),
-        Edit(SuspectedDirectories.look, "for directory_id in self._suspicion.suspected:", "for directory_id in ():"),
+        Edit(SuspectedDirectories.look, "for directory_id in self._suspicion.silent:", "for directory_id in ():"),
     ),
     _bug(
         "a follower keeps its silent disk to itself",
@@ -1048,6 +1048,15 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         "a suspected directory gets new replicas",
         "It is online.",
         Edit(placement.choose_directory, "[each for each in candidates if not each.is_suspected] or", ""),
+    ),
+    _bug(
+        "a disk is trusted as soon as it finishes anything",
+        "It is well again.",
+        Edit(
+            DirectorySuspicion.look,
+            "now_ns - silent_at_ns >= self._suspect_after_ns",
+            "silence_ns[directory_id] < self._suspect_after_ns",
+        ),
     ),
     _bug(
         "a directory is closed when all moves have ended",

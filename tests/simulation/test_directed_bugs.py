@@ -12,6 +12,7 @@ from common.metadata.snapshot import UnwritableMetadata
 from tests.simulation import (
     test_checkers_groups,
     test_cordons,
+    test_flapping_disk,
     test_hung_creations,
     test_hung_deletions,
     test_hung_followers,
@@ -156,6 +157,10 @@ def hung_creation(_: pytest.MonkeyPatch) -> None:
     test_hung_creations.test_a_new_topic_is_not_placed_on_a_disk_that_is_suspected_of_hanging()
 
 
+def flapping_disk(_: pytest.MonkeyPatch) -> None:
+    test_flapping_disk.test_healthy_partitions_go_on_beside_a_disk_that_hangs_again_and_again()
+
+
 def hung_shutdown(_: pytest.MonkeyPatch) -> None:
     test_hung_shutdowns.test_a_move_that_waits_for_a_hung_disk_does_not_hold_up_the_other_directories(1)
 
@@ -185,6 +190,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "what is held back by a swap waits for its target": hung_move,
     "an observer waits for its disk": hung_metadata,
     "a suspected directory gets new replicas": hung_creation,
+    "a disk is trusted as soon as it finishes anything": flapping_disk,
     "a directory is closed when all moves have ended": hung_shutdown,
     "a move keeps its turn while its source hangs": hung_source,
     "a deletion waits for a follower with a silent disk": hung_deletion,

@@ -39,6 +39,8 @@ class DetectionChecker:
         # How long a broker may be wrong about the silence of a directory. It looks four times in `suspect_after_ns`.
         self._misjudged_bound_ns = suspect_after_ns * 7 // 10
         self._misjudged_since: dict[BrokerAndPath, int] = {}
+        # When each directory was last silent for `suspect_after_ns`.
+        self._silent_ns: dict[BrokerAndPath, int] = {}
         self._unusable_since: dict[BrokerAndPath, int] = {}
         # How many fsyncs had failed on the disk when this broker was first seen using it.
         self._failed_before: dict[BrokerAndPath, int] = {}
@@ -59,8 +61,8 @@ class DetectionChecker:
                         )
 
     def look_at_suspicions(self, brokers: Mapping[int, BrokerDaemon], now_ns: int) -> None:
-        """Checks that these running brokers suspect the directories that are silent, and no others. Raises
-        InvariantViolated."""
+        """Checks that these running brokers suspect the directories that are silent or were silent lately, and no others.
+        Raises InvariantViolated."""
         before, self._misjudged_since = self._misjudged_since, {}
         for broker_id, broker in brokers.items():
             replicas = broker.replicas
@@ -69,7 +71,12 @@ class DetectionChecker:
             for directory_id, path in broker._directories.known.online.items():
                 silent_ns = broker._directories.log_dirs[directory_id].silence_ns
                 is_suspected = directory_id in replicas.suspected
-                if is_suspected == (silent_ns >= self._suspect_after_ns):
+                if silent_ns >= self._suspect_after_ns:
+                    self._silent_ns[broker, path] = now_ns
+                    is_judged = is_suspected
+                else:
+                    is_judged = not is_suspected or now_ns - self._silent_ns.get((broker, path), 0) < self._suspect_after_ns
+                if is_judged:
                     continue
                 since_ns = self._misjudged_since[broker, path] = before.get((broker, path), now_ns)
                 if now_ns - since_ns > self._misjudged_bound_ns:

@@ -7,7 +7,7 @@ import weakref
 import pytest
 
 from common.environment.interface import LogDirError
-from common.ids import NO_LEADER, TopicId, TopicIdPartition, Uuid
+from common.ids import NO_LEADER, Offset, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST, UNASSIGNED
 from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
@@ -15,6 +15,7 @@ from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTo
 from common.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from common.time_units import NS_PER_S
+from tests.simulation.log_dir import SimulatedRegion
 from tests.unit.broker.cluster import TOPIC, Cluster, TestBroker, at_once, batch, directory, path, run
 
 OTHER = TopicId(Uuid(b"O" * 16))
@@ -307,6 +308,29 @@ def test_reads_that_a_disk_does_not_finish_are_given_up() -> None:
         )
 
     run(scenario, diskraft_log_dir_operation_timeout_ms="10000")
+
+
+def test_a_connection_goes_on_that_sends_what_a_disk_reads_again() -> None:
+    """The disk has hung and reads slowly, but it reads. Its directory is still suspected."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await two_disks(cluster, partitions=2)
+        [hung] = on_disk(cluster, "a")
+        assert (await cluster.produce(1, "v", index=hung)).error_code == ErrorCode.NONE
+        world, disk = cluster.world, cluster.world.disk(path(1, "a"))
+        disk.hang()
+        assert (await cluster.produce(1, "w", index=hung)).error_code == ErrorCode.REQUEST_TIMED_OUT
+        disk.thaw()
+        # Reads take up to 0.75 s from now on.
+        disk.slow_down(5_000)
+        log = cluster[1].partition(hung).log
+        [region] = (await log.read(Offset(0), max_bytes=1000, upper_offset=Offset(1), min_one_batch=True)).parts
+        assert isinstance(region, SimulatedRegion)
+        for loaded in await asyncio.gather(*(region.load() for _ in range(10))):
+            assert len(loaded) == len(region)
+        assert world.events_named("log_dir_trusted") == []
+
+    run(scenario)
 
 
 def test_a_connection_ends_that_sends_what_a_disk_does_not_read() -> None:

@@ -12,17 +12,30 @@ def suspicion() -> DirectorySuspicion:
     return DirectorySuspicion(NS_PER_S)
 
 
-def test_a_directory_is_suspected_while_it_is_silent() -> None:
-    """It is suspected once its silence has lasted long enough, and trusted as soon as something finishes. Another directory
-    is not affected."""
+def test_a_directory_is_suspected_while_it_is_silent_and_for_a_while_afterwards() -> None:
+    """It is suspected once its silence has lasted long enough, and trusted when it has not been silent for as long again.
+    Another directory is not affected."""
     known = suspicion()
     assert known.look_interval_ns == 250 * NS_PER_MS
     assert known.look(0, {A: 999 * NS_PER_MS, B: 0}) == NOTHING
     assert known.look(250 * NS_PER_MS, {A: NS_PER_S, B: 0}) == Changes([A], [])
     assert known.look(500 * NS_PER_MS, {A: 2 * NS_PER_S, B: 0}) == NOTHING
+    assert known.silent == [A]
+    assert known.look(750 * NS_PER_MS, {A: 5, B: 0}) == NOTHING
     assert [*known.suspected] == [A]
-    assert known.look(750 * NS_PER_MS, {A: 5, B: 0}) == Changes([], [A])
+    assert known.silent == []
+    assert known.look(1_250 * NS_PER_MS, {A: 999 * NS_PER_MS, B: 0}) == NOTHING
+    assert known.look(1_500 * NS_PER_MS, {A: 0, B: 0}) == Changes([], [A])
     assert [*known.suspected] == []
+
+
+def test_a_directory_that_is_silent_again_stays_suspected() -> None:
+    known = suspicion()
+    known.look(0, {A: NS_PER_S})
+    known.look(250 * NS_PER_MS, {A: 0})
+    assert known.look(750 * NS_PER_MS, {A: NS_PER_S}) == NOTHING
+    assert known.look(1_500 * NS_PER_MS, {A: 0}) == NOTHING
+    assert known.look(1_750 * NS_PER_MS, {A: 0}) == Changes([], [A])
 
 
 def test_an_offline_directory_is_no_longer_suspected() -> None:

@@ -1,0 +1,67 @@
+"""A disk that hangs again and again, and goes on for a moment in between, holds up only what needs it (I31)."""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import pytest
+
+from common.time_units import NS_PER_MS, NS_PER_S
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.disk_trial import DiskTrial
+from tests.simulation.environment import SimulatedWorld
+from tests.simulation.faults import Fault, Lab
+from tests.simulation.history import History
+from tests.simulation.workload import WorkloadClient
+
+SEED = 98503
+# The directory is suspected after 0.5 s.
+HANG_MS = (600, 1_400)
+PAUSE_NS = 50 * NS_PER_MS
+FLAPPING_SECONDS = 12
+FLAPPING = Fault(at_ns=0, kind="disk hangs", node=1, disk="d1", duration_ns=FLAPPING_SECONDS * NS_PER_S)
+
+
+class FlappingLab(Lab):
+    """Lets the disk of a fault hang, not once but again and again."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        super().__init__(cluster)
+        self._rng = random.Random(f"{cluster.world.seed}/flapping")
+        self._cancel: Callable[[], None] = lambda: None
+
+    def apply(self, fault: Fault) -> None:
+        super().apply(fault)
+        self._later(self._rng.randint(*HANG_MS) * NS_PER_MS, lambda: self._pause(fault))
+
+    def _pause(self, fault: Fault) -> None:
+        self.disk(fault).thaw()
+        self._later(PAUSE_NS, lambda: self.apply(fault))
+
+    def _later(self, delay_ns: int, act: Callable[[], None]) -> None:
+        loop = self.world.loop
+        self._cancel = loop.call_at_ns(loop.now_ns + delay_ns, act).cancel
+
+    async def mend(self, fault: Fault) -> None:
+        self._cancel()
+        await super().mend(fault)
+
+
+@pytest.mark.slow
+def test_healthy_partitions_go_on_beside_a_disk_that_hangs_again_and_again() -> None:
+    """Whoever has waited for the disk once gets the next answers without it."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, overrides={"diskraft.log.dir.operation.timeout.ms": "10000"})
+        await cluster.start()
+        history = History()
+        lab = FlappingLab(cluster)
+        async with asyncio.TaskGroup() as group:
+            admin = WorkloadClient(cluster, history, "client-admin", group)
+            await admin.create_topic("t", partitions=9)
+            await cluster.until_in_sync("t")
+            admin.close()
+        await DiskTrial(cluster, lab, history, "t").run(FLAPPING)
+        await cluster.until_in_sync("t")
+
+    SimulatedWorld(SEED).run(scenario)
