@@ -138,6 +138,6 @@ class Upkeep:
     def _shrink_isrs(self) -> Iterator[None]:
         for partition in list(self._hosted.partitions.values()):
             # While nothing can be read from a directory, its followers lag through no fault of theirs.
-            if partition.directory_id not in self._suspected:
+            if partition.directory_id not in self._suspected.unsteady:
                 partition.maybe_shrink_isr()
             yield

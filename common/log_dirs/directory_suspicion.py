@@ -7,10 +7,11 @@ large append counts as finished.
 
 The suspicion ends when the directory has not been that silent for diskraft.log.dir.suspect.ms, or when it goes offline. If
 it ended with the first operation that finishes, a disk that hangs again and again would hold up one answer after the other,
-and a client might never get one: its connection ends if the disk hangs while it sends a response.
+and a client might never get one: its connection ends if the disk hangs while it sends a response. For a while, the directory
+is still unsteady. How its followers keep up says nothing about them yet.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from common.ids import DirectoryId
@@ -18,6 +19,9 @@ from common.ids import DirectoryId
 # A look that comes later than this many intervals after the one before says that the process was stopped. Its disks had no
 # chance to finish anything.
 _LATE_LOOK = 2
+# A directory is unsteady until it has not been silent for this many times diskraft.log.dir.suspect.ms. That is longer than a
+# disk that hangs nearly all the time can pass for a healthy one: it is trusted, something waits for it, it is suspected.
+_STEADY_AFTER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,10 @@ class DirectorySuspicion:
     def __init__(self, suspect_after_ns: int) -> None:
         self._suspect_after_ns = suspect_after_ns
         self.look_interval_ns = suspect_after_ns // 4
-        # The suspected directories, and when each was last seen silent. Changes in `look`.
-        self.suspected: dict[DirectoryId, int] = {}
+        # The suspected directories. Changes in `look`.
+        self.suspected: dict[DirectoryId, None] = {}
+        # Those that have been silent lately, the suspected ones included, and when each was last seen silent.
+        self.unsteady: dict[DirectoryId, int] = {}
         self._looked_ns: int | None = None
 
     def look(self, now_ns: int, silence_ns: Mapping[DirectoryId, int]) -> Changes:
@@ -48,17 +54,24 @@ class DirectorySuspicion:
                 continue
             if directory_id not in self.suspected:
                 suspected.append(directory_id)
-            self.suspected[directory_id] = now_ns
-        trusted = [
-            directory_id
-            for directory_id, silent_at_ns in self.suspected.items()
-            if directory_id not in silence_ns or now_ns - silent_at_ns >= self._suspect_after_ns
-        ]
-        for directory_id in trusted:
-            del self.suspected[directory_id]
-        return Changes(suspected, trusted)
+            self.suspected[directory_id] = None
+            self.unsteady[directory_id] = now_ns
+        return Changes(suspected, self._trust(now_ns, silence_ns))
+
+    def _trust(self, now_ns: int, online: Container[DirectoryId]) -> list[DirectoryId]:
+        """Ceases to suspect directories, and returns them."""
+        trusted: list[DirectoryId] = []
+        for directory_id, silent_at_ns in [*self.unsteady.items()]:
+            steady_ns = now_ns - silent_at_ns
+            is_offline = directory_id not in online
+            if directory_id in self.suspected and (is_offline or steady_ns >= self._suspect_after_ns):
+                del self.suspected[directory_id]
+                trusted.append(directory_id)
+            if is_offline or steady_ns >= _STEADY_AFTER * self._suspect_after_ns:
+                del self.unsteady[directory_id]
+        return trusted
 
     @property
     def silent(self) -> list[DirectoryId]:
         """The suspected directories that were silent at the last look."""
-        return [each for each, silent_at_ns in self.suspected.items() if silent_at_ns == self._looked_ns]
+        return [each for each, silent_at_ns in self.unsteady.items() if silent_at_ns == self._looked_ns]

@@ -3,7 +3,7 @@
 `common/log_dirs/directory_suspicion.py` decides.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from common.environment.interface import Environment, LogDir
 from common.ids import DirectoryId
@@ -33,6 +33,11 @@ class SuspectedDirectories:
 
     def __contains__(self, directory_id: object) -> bool:
         return directory_id in self._suspicion.suspected
+
+    @property
+    def unsteady(self) -> Container[DirectoryId]:
+        """The directories that are suspected, or were a moment ago. Always up to date."""
+        return self._suspicion.unsteady
 
     def subscribe(
         self, on_suspected: Callable[[DirectoryId], None], on_trusted: Callable[[DirectoryId], None] | None = None

@@ -39,6 +39,7 @@ from broker.hosting.replica_copy import ReplicaCopy
 from broker.hosting.replica_creation import ReplicaCreation
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
+from broker.hosting.upkeep import Upkeep
 from broker.requests import delete_records, fetched_partitions, metadata, produce
 from broker.requests.groups import GroupRequests
 from broker.requests.write_txn_markers import WriteTxnMarkersRequests
@@ -147,7 +148,7 @@ _DISKS = (
     _bug(
         "a suspicion is for ever",
         "A disk that has hung once will hang again.",
-        Edit(DirectorySuspicion.look, "or now_ns - silent_at_ns >= self._suspect_after_ns", ""),
+        Edit(DirectorySuspicion._trust, "or steady_ns >= self._suspect_after_ns", ""),
     ),
     _bug(
         "what waits for a silent disk is not answered",
@@ -1053,10 +1054,15 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         "a disk is trusted as soon as it finishes anything",
         "It is well again.",
         Edit(
-            DirectorySuspicion.look,
-            "now_ns - silent_at_ns >= self._suspect_after_ns",
-            "silence_ns[directory_id] < self._suspect_after_ns",
+            DirectorySuspicion._trust,
+            "steady_ns >= self._suspect_after_ns",
+            "steady_ns > 0",
         ),
+    ),
+    _bug(
+        "followers are judged as soon as their leader's disk is trusted",
+        "They have had all that time.",
+        Edit(Upkeep._shrink_isrs, "self._suspected.unsteady", "self._suspected"),
     ),
     _bug(
         "a directory is closed when all moves have ended",

@@ -161,6 +161,10 @@ def flapping_disk(_: pytest.MonkeyPatch) -> None:
     test_flapping_disk.test_healthy_partitions_go_on_beside_a_disk_that_hangs_again_and_again()
 
 
+def flapping_leader(_: pytest.MonkeyPatch) -> None:
+    test_flapping_disk.test_a_leader_whose_disk_hangs_again_and_again_keeps_its_followers()
+
+
 def hung_shutdown(_: pytest.MonkeyPatch) -> None:
     test_hung_shutdowns.test_a_move_that_waits_for_a_hung_disk_does_not_hold_up_the_other_directories(1)
 
@@ -191,6 +195,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "an observer waits for its disk": hung_metadata,
     "a suspected directory gets new replicas": hung_creation,
     "a disk is trusted as soon as it finishes anything": flapping_disk,
+    "followers are judged as soon as their leader's disk is trusted": flapping_leader,
     "a directory is closed when all moves have ended": hung_shutdown,
     "a move keeps its turn while its source hangs": hung_source,
     "a deletion waits for a follower with a silent disk": hung_deletion,

@@ -38,11 +38,22 @@ def test_a_directory_that_is_silent_again_stays_suspected() -> None:
     assert known.look(1_750 * NS_PER_MS, {A: 0}) == Changes([], [A])
 
 
+def test_a_trusted_directory_is_unsteady_for_a_while() -> None:
+    known = suspicion()
+    known.look(0, {A: NS_PER_S, B: 0})
+    assert known.look(1_000 * NS_PER_MS, {A: 0, B: 0}) == Changes([], [A])
+    known.look(3_750 * NS_PER_MS, {A: 0, B: 0})
+    assert [*known.unsteady] == [A]
+    known.look(4_000 * NS_PER_MS, {A: 0, B: 0})
+    assert [*known.unsteady] == []
+
+
 def test_an_offline_directory_is_no_longer_suspected() -> None:
     """Its replicas are gone, so nobody waits for it."""
     known = suspicion()
     known.look(0, {A: NS_PER_S})
     assert known.look(1, {}) == Changes([], [A])
+    assert [*known.unsteady] == []
 
 
 def test_a_stopped_process_suspects_nobody() -> None:
