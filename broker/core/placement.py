@@ -6,8 +6,8 @@ leaders and followers separately. The rules, in order:
 
 0. A cordoned directory gets no new replica (KIP-1066), unless all online directories are cordoned: the controller may have
    placed the replica here just before it learnt of the last cordon.
-   Likewise, a directory that is suspected of hanging gets none while another one has room. The broker is about to give it
-   up, and until then its new logs would not come into being.
+   Likewise, a directory that is suspected of hanging, or was a moment ago, gets none while another one has room. The broker
+   may be about to give it up, and its new logs would not come into being while it hangs.
 1. A directory whose file system is nearly full gets no new replica. This limit applies long before an append would hit
    ENOSPC.
 2. Take the directory with the fewest replicas of the same kind (preferred leaders or followers).
@@ -73,7 +73,7 @@ class DirectoryLoad:
     replicas: PlacedReplicas
     usable_bytes: int
     is_cordoned: bool = False
-    is_suspected: bool = False
+    is_unsteady: bool = False
     free_inodes: int
     """0 if the file system does not count inodes, as on btrfs. If the inodes have really run out, the health probe fails."""
 
@@ -88,7 +88,7 @@ def choose_directory(
         for load in [each for each in loads if not each.is_cordoned] or loads
         if load.usable_bytes >= usable_bytes_min and (load.free_inodes == 0 or load.free_inodes >= free_inodes_min)
     ]
-    candidates = [each for each in candidates if not each.is_suspected] or candidates
+    candidates = [each for each in candidates if not each.is_unsteady] or candidates
     if not candidates:
         return None
     return min(candidates, key=lambda load: (load.replicas.count(kind), len(load.replicas), -load.usable_bytes)).directory_id

@@ -57,7 +57,7 @@ class ReplicaCreation:
         hosted: Hosted,
         deletion: LogDeletion,
         timers: NamedTimers,
-        suspected: Container[DirectoryId],
+        unsteady: Container[DirectoryId],
         host: Callable[[str, TopicIdPartition, HostedDirectory, Log], Partition],
         reconcile: Callable[[TopicIdPartition], None],
         logs_created: Callable[[], None],
@@ -72,7 +72,7 @@ class ReplicaCreation:
         self._hosted = hosted
         self._deletion = deletion
         self._timers = timers
-        self._suspected = suspected
+        self._unsteady = unsteady
         self._host = host
         self._reconcile = reconcile
         self._logs_created = logs_created
@@ -133,7 +133,7 @@ class ReplicaCreation:
                     usable_bytes=space.usable_bytes,
                     free_inodes=space.free_inodes,
                     is_cordoned=is_cordoned(directory.log_dir.path, self._configuration, self._state),
-                    is_suspected=directory.directory_id in self._suspected,
+                    is_unsteady=directory.directory_id in self._unsteady,
                 )
             )
         return choose_directory(

@@ -475,7 +475,7 @@ class Replicas:
             hosted=self._hosted,
             deletion=self._deletion,
             timers=self._timers,
-            suspected=self.suspected,
+            unsteady=self.suspected.unsteady,
             host=self._host_created,
             reconcile=self.reconcile,
             logs_created=self._wishes_changed,

@@ -1048,7 +1048,7 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
     _bug(
         "a suspected directory gets new replicas",
         "It is online.",
-        Edit(placement.choose_directory, "[each for each in candidates if not each.is_suspected] or", ""),
+        Edit(placement.choose_directory, "[each for each in candidates if not each.is_unsteady] or", ""),
     ),
     _bug(
         "a disk is trusted as soon as it finishes anything",

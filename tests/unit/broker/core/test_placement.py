@@ -56,11 +56,11 @@ def test_a_directory_below_the_floor_is_left_out() -> None:
     assert choose(load(A, 0, usable_bytes=999), load(B, 0, free_inodes=9), load(C, 7)) == C
 
 
-def test_a_suspected_directory_is_left_out_while_another_one_has_room() -> None:
+def test_an_unsteady_directory_is_left_out_while_another_one_has_room() -> None:
     """Unlike a full directory, it is taken if there is no other: the disk may go on."""
-    suspected = replace(load(A, 0), is_suspected=True)
-    assert choose(suspected, load(B, 7), load(C, 3)) == C
-    assert choose(suspected, load(B, 7, usable_bytes=0)) == A
+    unsteady = replace(load(A, 0), is_unsteady=True)
+    assert choose(unsteady, load(B, 7), load(C, 3)) == C
+    assert choose(unsteady, load(B, 7, usable_bytes=0)) == A
 
 
 def test_no_directory_qualifies() -> None:
