@@ -2,7 +2,8 @@
 
 Counterpart of Kafka's ReplicaFetcherManager. `follow` looks at a partition's role and its leader's current address, and
 assigns the partition to the right fetcher or to none. It is called whenever the role, the leader or the address changes. A
-restarted leader may have a new address; then all partitions of its fetchers must move to new fetchers.
+restarted leader may have a new address; then all partitions of its fetchers must move to new fetchers. `expect` assigns a
+replica whose log is still being created.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from broker.hosting.upkeep import Upkeep
 from common.environment.interface import Environment
 from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, TopicIdPartition
 from common.log_dirs.suspected_directories import SuspectedDirectories
+from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 
@@ -46,6 +48,7 @@ class Fetchers:
         suspected: SuspectedDirectories,
     ) -> None:
         self._state = state
+        self._broker_id = broker_id
         self._listener_name = listener_name
         self._connect = connect
         self._task_group = task_group
@@ -66,7 +69,7 @@ class Fetchers:
         # The running fetchers and the addresses they connect to. Invariant: between calls, every fetcher has at least one
         # partition, or had none when a notice was still unanswered.
         self._fetchers: dict[_FetcherKey, tuple[Address, ReplicaFetcher]] = {}
-        # The fetcher of each followed partition. Invariant: each of these fetchers is in `_fetchers`.
+        # The fetcher of each followed or expected partition. Invariant: each of these fetchers is in `_fetchers`.
         self._placed: dict[TopicIdPartition, ReplicaFetcher] = {}
 
     def __len__(self) -> int:
@@ -83,6 +86,27 @@ class Fetchers:
             self._placed[partition.key] = fetcher
             fetcher.add(partition)
         self._stop_empty()
+
+    def expect(self, key: TopicIdPartition, registration: PartitionRegistration, directory_id: DirectoryId) -> None:
+        """Assigns a replica whose log is being created in this directory to its leader's fetcher. `follow` or `forget` ends
+        that."""
+        fetcher = None
+        if registration.leader != self._broker_id:
+            fetcher = self._fetcher_at(registration.leader, directory_id)
+        former = self._placed.pop(key, None)
+        if fetcher is not None:
+            self._placed[key] = fetcher
+            fetcher.expect(key, registration.leader_epoch)
+        if former is not None and former is not fetcher:
+            former.forget(key)
+            self._stop_empty()
+
+    def forget(self, key: TopicIdPartition) -> None:
+        """Notes that no log is being created any more for a replica that is not hosted."""
+        former = self._placed.pop(key, None)
+        if former is not None:
+            former.forget(key)
+            self._stop_empty()
 
     def unfollow(self, partition: Partition) -> None:
         """Stops replicating a partition that is no longer hosted."""
@@ -113,13 +137,16 @@ class Fetchers:
 
     def _fetcher_for(self, partition: Partition) -> ReplicaFetcher | None:
         replica = partition.replica
-        if partition.gone is not ErrorCode.NONE or replica.role is not Role.FOLLOWER or replica.leader == NO_LEADER:
+        if partition.gone is not ErrorCode.NONE or replica.role is not Role.FOLLOWER:
             return None
-        registration = self._state.brokers.get(replica.leader)
+        return self._fetcher_at(replica.leader, partition.directory_id)
+
+    def _fetcher_at(self, leader: BrokerId, directory_id: DirectoryId) -> ReplicaFetcher | None:
+        registration = None if leader == NO_LEADER else self._state.brokers.get(leader)
         endpoint = None if registration is None else registration.endpoint(self._listener_name)
         if endpoint is None:
             return None
-        key = (replica.leader, partition.directory_id)
+        key = (leader, directory_id)
         address = (endpoint.host, endpoint.port)
         known = self._fetchers.get(key)
         if known is not None and known[0] == address:

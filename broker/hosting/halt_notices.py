@@ -3,11 +3,12 @@
 The leader then does not keep its producers waiting for this follower (`PartitionReplica.is_held_up`). A notice is a Fetch
 request outside the session that asks for 0 bytes of each partition. Apache Kafka's brokers treat it as an ordinary fetch.
 A leader that has not confirmed a partition is notified again, because it may not know yet that it leads. It confirms also
-where the follower's log differs from its own. A log that is being cut or emptied has no position to promise, so its notice
-has an offset that no log has.
+where the follower's log differs from its own. A log that is being created, cut or emptied has no position to promise, so its
+notice has an offset that no log has.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -25,20 +26,29 @@ from common.time_units import NS_PER_MS
 # Partitions are added in bursts. One notice names all that are added within this time.
 _DELAY_NS = 5 * NS_PER_MS
 _RETRY_NS = 100 * NS_PER_MS
-# What a notice says of a log that is being cut or emptied.
+# What a notice says of a log that is being created, cut or emptied.
 NO_OFFSET = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a notice says of one partition. `partition` is None while its log is being created."""
+
+    key: TopicIdPartition
+    says: FetchPartition
+    partition: Partition | None
+
+
 class HaltNotices:
-    """The notices of one fetcher. `notice_of` returns a partition and what a notice says of it, or None if there is
-    nothing to notify the leader of. `on_answered` is called after every answer."""
+    """The notices of one fetcher. `notice_of` returns None if there is nothing to notify the leader of. `on_answered` is
+    called after every answer."""
 
     def __init__(
         self,
         env: Environment,
         leader: LeaderConnection,
         *,
-        notice_of: Callable[[TopicIdPartition], tuple[Partition, FetchPartition] | None],
+        notice_of: Callable[[TopicIdPartition], Notice | None],
         on_answered: Callable[[], None],
     ) -> None:
         self._env = env
@@ -66,32 +76,33 @@ class HaltNotices:
         self._is_scheduled = False
         keys = [*islice(self._waiting, PARTITIONS_ADDED_MAX)]
         topics: dict[TopicId, FetchTopic] = {}
-        named: list[tuple[Partition, LeaderEpoch]] = []
+        notices: list[Notice] = []
         for key in keys:
             del self._waiting[key]
             notice = self._notice_of(key)
             if notice is not None:
-                partition, position = notice
-                named.append((partition, partition.replica.leader_epoch))
-                topics.setdefault(key.topic_id, FetchTopic(topic_id=key.topic_id)).partitions.append(position)
+                notices.append(notice)
+                topics.setdefault(key.topic_id, FetchTopic(topic_id=key.topic_id)).partitions.append(notice.says)
         if topics:
             request = SessionRequest(
                 number=-1, session_id=0, session_epoch=FINAL_EPOCH, topics=[*topics.values()], forgotten_topics=[]
             )
             self.unanswered += 1
-            for partition, leader_epoch in named:
-                partition.unanswered_notices.append(leader_epoch)
-            self._leader.post_fetch(request, max_wait_ms=0, on_answer=partial(self._answered, named))
+            for notice in notices:
+                if notice.partition is not None:
+                    notice.partition.unanswered_notices.append(LeaderEpoch(notice.says.current_leader_epoch))
+            self._leader.post_fetch(request, max_wait_ms=0, on_answer=partial(self._answered, notices))
         if self._waiting:
             self._schedule((), _DELAY_NS)
 
-    def _answered(self, named: list[tuple[Partition, LeaderEpoch]], answer: FetchResponse | ChannelError) -> None:
+    def _answered(self, notices: list[Notice], answer: FetchResponse | ChannelError) -> None:
         self.unanswered -= 1
         self._on_answered()
-        for partition, leader_epoch in named:
-            partition.notice_answered(leader_epoch)
+        for notice in notices:
+            if notice.partition is not None:
+                notice.partition.notice_answered(LeaderEpoch(notice.says.current_leader_epoch))
         if isinstance(answer, ChannelError) or answer.error_code != ErrorCode.NONE:
-            unconfirmed = [partition.key for partition, _ in named]
+            unconfirmed = [notice.key for notice in notices]
         else:
             unconfirmed = _unconfirmed(answer)
         if unconfirmed:

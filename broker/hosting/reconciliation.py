@@ -22,6 +22,7 @@ from broker.hosting.replica_creation import ReplicaCreation
 from common.environment.interface import Environment
 from common.ids import DirectoryId, TopicIdPartition, uuid_text
 from common.log_dirs.log_directories import LogDirectories
+from common.metadata.registrations import PartitionRegistration
 from common.metadata.state import MetadataState
 from common.protocol.errors import ErrorCode
 from common.time_units import NS_PER_MS
@@ -68,9 +69,12 @@ class Reconciliation:
     def reconcile(self, key: TopicIdPartition) -> None:
         """Decides about one replica and carries out the decision. Idempotent; may be called at any time."""
         self._creation.note_kind(key)
-        if self._is_stopped or self._creation.is_under_way(key):
+        if self._is_stopped:
             return
         registration = self._known.placed_here(key)
+        if self._creation.is_under_way(key):
+            self._expect(key, registration)
+            return
         if registration is None:
             self._creation.drop_unfinished(key)
         partition = self._hosted.partitions.get(key)
@@ -94,6 +98,17 @@ class Reconciliation:
             self._moves.assignment_changed(key)
         elif directory is not None:
             self._creation.begin(key, directory)
+            self._expect(key, registration)
+        elif partition is None:
+            self._fetchers.forget(key)
+
+    def _expect(self, key: TopicIdPartition, registration: PartitionRegistration | None) -> None:
+        """Lets the leader be notified if the disk hangs on which the replica's log is being created."""
+        directory_id = self._creation.creating_in(key)
+        if registration is None or directory_id is None:
+            self._fetchers.forget(key)
+        else:
+            self._fetchers.expect(key, registration, directory_id)
 
     def _decide_unplaceable(self, key: TopicIdPartition, wanted: DirectoryId | None) -> Decision:
         """Decides what becomes of a replica for which no directory has room, and looks at it again later."""

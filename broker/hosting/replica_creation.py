@@ -93,6 +93,10 @@ class ReplicaCreation:
         """Whether the log of this replica is being created."""
         return key in self._creating
 
+    def creating_in(self, key: TopicIdPartition) -> DirectoryId | None:
+        """Returns the directory in which the log of this replica is being created, if any."""
+        return self._creating.get(key)
+
     # --- choosing a directory ------------------------------------------------------------------------------------
 
     def directory_for(

@@ -25,6 +25,7 @@ connection, so a hung disk stalls only the replicas on it.
 9. While the directory is suspected of hanging, the fetcher fetches nothing and notifies the leader instead
    (`broker/hosting/halt_notices.py`). When the disk responds again, a new session names all partitions. It waits until the
    leader has answered every notice: if the leader handled a notice last, it would take the follower for halted from then on.
+   The notices also name the replicas whose logs are being created in the directory (`expect`).
 10. The leader is also notified of a partition whose swap is overdue (rule 7 in `broker/hosting/moves.py`). No fetcher asks
    for a partition before the notices of its leader epoch are answered, so this fetcher goes on until they are.
 """
@@ -39,7 +40,7 @@ from broker.core.fetcher_session import FetcherSession, SessionRequest
 from broker.core.partition_replica import Role
 from broker.core.replication_quota import ReplicationQuota
 from broker.hosting.follower_truncation import FollowerTruncation
-from broker.hosting.halt_notices import NO_OFFSET, HaltNotices
+from broker.hosting.halt_notices import NO_OFFSET, HaltNotices, Notice
 from broker.hosting.leader_connection import PARTITIONS_ADDED_MAX, FetcherSettings, LeaderConnection
 from broker.hosting.partition import Partition
 from broker.hosting.traffic import Traffic
@@ -113,6 +114,8 @@ class ReplicaFetcher:
         self._upkeep = upkeep
         self._truncation = FollowerTruncation(env, upkeep)
         self._followed: dict[TopicIdPartition, _Followed] = {}
+        # The replicas whose logs are being created, with the leader epochs. Invariant: none of them is followed.
+        self._expected: dict[TopicIdPartition, LeaderEpoch] = {}
         self._session = FetcherSession()
         # The partitions, followed or not, for which the session may have to ask for something else.
         self._changed: dict[TopicIdPartition, None] = {}
@@ -143,7 +146,7 @@ class ReplicaFetcher:
         self._failures: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self._followed) + len(self._expected)
 
     # --- partitions ----------------------------------------------------------------------------------------------
 
@@ -152,8 +155,20 @@ class ReplicaFetcher:
         """Whether a notice is unanswered. Until it is answered, nobody else may ask for its partitions (rule 10)."""
         return self._notices.unanswered > 0
 
+    def expect(self, key: TopicIdPartition, leader_epoch: LeaderEpoch) -> None:
+        """Notes that the log of a replica is being created, which `add` or `forget` ends."""
+        is_known = self._expected.get(key) == leader_epoch
+        self._expected[key] = leader_epoch
+        if self._is_halted and not is_known:
+            self._notices.notify([key])
+
+    def forget(self, key: TopicIdPartition) -> None:
+        """Ends `expect`."""
+        self._expected.pop(key, None)
+
     def add(self, partition: Partition) -> None:
         """Starts following the leader in the partition's current leader epoch."""
+        self._expected.pop(partition.key, None)
         known = self._followed.get(partition.key)
         if known is not None and known.partition is partition and known.leader_epoch == partition.replica.leader_epoch:
             if known.is_awaiting_syncs:
@@ -173,6 +188,7 @@ class ReplicaFetcher:
 
     def remove(self, partition: Partition) -> None:
         """Stops following. A response in flight has no effect on this partition any more."""
+        self._expected.pop(partition.key, None)
         known = self._followed.get(partition.key)
         if known is not None and known.partition is partition:
             del self._followed[partition.key]
@@ -184,7 +200,7 @@ class ReplicaFetcher:
         self._is_halted = True
         # The answers to what is under way have no effect any more.
         self._session.failed()
-        self._notices.notify(self._followed)
+        self._notices.notify([*self._followed, *self._expected])
 
     def resume(self) -> None:
         """Goes on after `halt`."""
@@ -200,6 +216,7 @@ class ReplicaFetcher:
         for followed in self._followed.values():
             followed.partition.on_fetch_changed = None
         self._followed.clear()
+        self._expected.clear()
         if self._cancel_overtaking is not None:
             self._cancel_overtaking()
         self._wake.set()
@@ -354,18 +371,20 @@ class ReplicaFetcher:
         bytes_max = self._settings.partition_max_bytes
         return min(bytes_max, self._quota.allowed_bytes(now_ns)) if followed.partition.replica.is_paced else bytes_max
 
-    def _notice_of(self, key: TopicIdPartition) -> tuple[Partition, FetchPartition] | None:
+    def _notice_of(self, key: TopicIdPartition) -> Notice | None:
         followed = self._followed.get(key)
-        if followed is None or not self._is_follower(followed):
-            return None
-        if not self._is_halted and not followed.partition.is_swap_overdue:
-            return None
-        return followed.partition, self._halted_at(followed)
+        if followed is not None:
+            partition = followed.partition
+            if self._is_follower(followed) and (self._is_halted or partition.is_swap_overdue):
+                return Notice(key, self._halted_at(followed), partition)
+        elif self._is_halted and key in self._expected:
+            return Notice(key, _without_position(key, self._expected[key]), None)
+        return None
 
     def _halted_at(self, followed: _Followed) -> FetchPartition:
-        if followed.is_truncating or followed.partition.is_restructuring:
-            index, epoch = followed.partition.index, followed.leader_epoch
-            return FetchPartition(partition=index, current_leader_epoch=epoch, fetch_offset=NO_OFFSET)
+        partition = followed.partition
+        if followed.is_truncating or partition.is_restructuring:
+            return _without_position(partition.key, followed.leader_epoch)
         return self._wanted(followed, bytes_max=0)
 
     def _wanted(self, followed: _Followed, *, bytes_max: int) -> FetchPartition:
@@ -595,6 +614,10 @@ class ReplicaFetcher:
         if leader_start > partition.log.log_end_offset:
             return await self._truncation.restart(partition, leader_start)
         return self._back_off(followed, ErrorCode.OFFSET_OUT_OF_RANGE.name)
+
+
+def _without_position(key: TopicIdPartition, leader_epoch: LeaderEpoch) -> FetchPartition:
+    return FetchPartition(partition=key.partition, current_leader_epoch=leader_epoch, fetch_offset=NO_OFFSET)
 
 
 def _intact_batches(records: object) -> tuple[list[tuple[BatchHeader, memoryview]], memoryview]:

@@ -1094,14 +1094,14 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         "It has nothing to say of its log until it is cut.",
         Edit(
             ReplicaFetcher._notice_of,
-            "if followed is None or not self._is_follower(followed):",
-            "if followed is None or not self._is_current(followed):",
+            "if self._is_follower(followed)",
+            "if self._is_current(followed)",
         ),
     ),
     _bug(
         "a follower keeps it to itself that its swap hangs",
         "Its disk is not suspected.",
-        Edit(ReplicaFetcher._notice_of, "not followed.partition.is_swap_overdue", "True"),
+        Edit(ReplicaFetcher._notice_of, " or partition.is_swap_overdue", ""),
     ),
     _bug(
         "a follower fetches before its notice is answered",
@@ -1117,6 +1117,11 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         "a leader sends consumers to a follower with a silent disk",
         "It is in the ISR.",
         Edit(PartitionReplica.readable_followers, " and broker_id not in self.halted_followers", ""),
+    ),
+    _bug(
+        "a follower without a log keeps its silent disk to itself",
+        "It follows nobody yet.",
+        Edit(ReplicaFetcher.halt, "[*self._followed, *self._expected]", "self._followed"),
     ),
     _bug(
         "a deletion waits for a follower with a silent disk",

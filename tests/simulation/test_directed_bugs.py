@@ -165,6 +165,10 @@ def flapping_leader(_: pytest.MonkeyPatch) -> None:
     test_flapping_disk.test_a_leader_whose_disk_hangs_again_and_again_keeps_its_followers()
 
 
+def hung_new_follower(_: pytest.MonkeyPatch) -> None:
+    test_hung_creations.test_a_producer_does_not_wait_for_a_follower_whose_log_is_being_created_on_a_hung_disk()
+
+
 def hung_shutdown(_: pytest.MonkeyPatch) -> None:
     test_hung_shutdowns.test_a_move_that_waits_for_a_hung_disk_does_not_hold_up_the_other_directories(1)
 
@@ -204,6 +208,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a follower that cuts its log keeps its silent disk to itself": hung_cut,
     "a follower keeps it to itself that its swap hangs": hung_swap,
     "a follower fetches before its notice is answered": late_notice,
+    "a follower without a log keeps its silent disk to itself": hung_new_follower,
     "an epoch that the leader does not know is no divergence": unknown_epoch,
     "a truncated log keeps its snapshots of producers": truncated_producers,
     "assigned to a lost directory and still in the ISR": lost_assignment,
