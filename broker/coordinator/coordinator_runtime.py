@@ -110,6 +110,15 @@ class CoordinatorRuntime(Generic[S]):
         """Returns all partitions that this broker coordinates, in the order of their numbers."""
         return sorted(self._partitions.values(), key=lambda each: each.partition.index)
 
+    def leads_another(self, listed: Container[TopicIdPartition]) -> bool:
+        """Whether this broker leads a partition that is not among these. Its replica is still being made, or its disk is
+        lost and no other leader is elected yet."""
+        topic_id = self._state.topic_ids.get(self.topic)
+        return topic_id is not None and any(
+            registration.leader == self._settings.broker_id and TopicIdPartition(topic_id, index) not in listed
+            for index, registration in self._state.topics[topic_id].partitions.items()
+        )
+
     def _partition_of(self, key: str) -> CoordinatorPartition[S] | None:
         found = self._key_partitions.find(self.topic, key)
         return None if found is None else self._partitions.get(found)

@@ -6,7 +6,7 @@ meanwhile stays in its group until its session ends, as in Kafka.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from broker.coordinator.core.result import Caller
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.shard import Operation
 from broker.coordinator.waiting_request import WaitingRequest
-from broker.requests.coordinator_parts import Parts, all_of
+from broker.requests.coordinator_parts import Parts, all_of, list_error
 from common.environment.interface import Environment
 from common.net.error_responses import error_response
 from common.net.request_context import Handler, RequestContext
@@ -139,9 +139,17 @@ class GroupRequests:
         return waiting
 
     def handle_list(self, _context: RequestContext, request: ListGroupsRequest) -> Any:
-        """Lists the groups of all shards of this broker. While one of them is being loaded, answers with that error, so that
-        no client takes a part of the groups for all of them."""
-        return _listed(Parts(partial(_list, GroupFilter(request)), self._coordinator.loaded_and_loading()))
+        """Lists the groups of all shards of this broker. If one cannot be listed now, the client is to ask again."""
+        partitions = self._coordinator.loaded_and_loading()
+        return self._listed(partitions, Parts(partial(_list, GroupFilter(request)), partitions))
+
+    async def _listed(
+        self, partitions: Sequence[CoordinatorPartition[GroupShard]], parts: Parts[WaitingRequest]
+    ) -> ListGroupsResponse:
+        answers = await all_of(parts)
+        if error := list_error(self._coordinator, partitions, answers):
+            return ListGroupsResponse(error_code=error)
+        return ListGroupsResponse(groups=[group for answer in answers for group in answer.groups])
 
 
 def _list(asked: GroupFilter, partition: CoordinatorPartition[GroupShard]) -> WaitingRequest:
@@ -168,15 +176,6 @@ async def _described(parts: Parts[WaitingRequest], *, include_operations: bool) 
 
 async def _deleted(parts: Parts[WaitingRequest]) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(results=await all_of(parts))
-
-
-async def _listed(parts: Parts[WaitingRequest]) -> ListGroupsResponse:
-    answers = await all_of(parts)
-    for answer in answers:
-        # A partition that moved away meanwhile is listed by its new coordinator.
-        if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
-            return ListGroupsResponse(error_code=answer.error_code)
-    return ListGroupsResponse(groups=[group for answer in answers for group in answer.groups])
 
 
 # --- for all requests to the coordinator -----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ an older version does not know PRODUCER_FENCED (KIP-588), nor the batched form o
 themselves (KIP-890).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from broker.coordinator.core.transactions.queries import (
 from broker.coordinator.core.transactions.shard import TransactionShard
 from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.waiting_request import WaitingRequest
-from broker.requests.coordinator_parts import Parts, all_of
+from broker.requests.coordinator_parts import Parts, all_of, list_error
 from broker.requests.find_coordinator import InternalTopicCreation
 from broker.requests.groups import response_of, waiting_for
 from common.metadata.metadata_version import EPOCH_BUMP_TRANSACTION_VERSION
@@ -228,7 +228,7 @@ class TransactionRequests:
         return waiting
 
     def handle_list(self, _context: RequestContext, request: ListTransactionsRequest) -> Any:
-        """Lists the transactional ids of all partitions that this broker coordinates. If one is still being loaded, the
+        """Lists the transactional ids of all partitions that this broker coordinates. If one cannot be listed now, the
         client is to ask again. Raises ApiError if the pattern is no regular expression."""
         try:
             pattern = requested_pattern(request)
@@ -237,8 +237,24 @@ class TransactionRequests:
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
                 f"`{request.transactional_id_pattern}` is not a valid regular expression: {error}.",
             ) from error
-        parts = Parts(partial(_list, TransactionFilter(request)), self._coordinator.loaded_and_loading())
-        return _listed(parts, unknown_states(request), pattern)
+        partitions = self._coordinator.loaded_and_loading()
+        parts = Parts(partial(_list, TransactionFilter(request)), partitions)
+        return self._listed(partitions, parts, unknown_states(request), pattern)
+
+    async def _listed(
+        self,
+        partitions: Sequence[CoordinatorPartition[TransactionShard]],
+        parts: Parts[WaitingRequest],
+        unknown: list[str],
+        pattern: Regex | None,
+    ) -> ListTransactionsResponse:
+        answers = await all_of(parts)
+        if error := list_error(self._coordinator, partitions, answers):
+            return ListTransactionsResponse(error_code=_ask_again(error), unknown_state_filters=unknown)
+        found = [each for answer in answers for each in answer.transaction_states]
+        if pattern is not None:
+            found = await result_in_slices(matching_pattern(pattern, found), items=1)
+        return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
 
 
 def _list(asked: TransactionFilter, partition: CoordinatorPartition[TransactionShard]) -> WaitingRequest:
@@ -254,18 +270,6 @@ async def _single(waiting: WaitingRequest) -> AddPartitionsToTxnResponse:
 
 async def _described(parts: Parts[WaitingRequest]) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(transaction_states=await all_of(parts))
-
-
-async def _listed(parts: Parts[WaitingRequest], unknown: list[str], pattern: Regex | None) -> ListTransactionsResponse:
-    answers = await all_of(parts)
-    for answer in answers:
-        # A partition that moved away meanwhile is listed by its new coordinator.
-        if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
-            return ListTransactionsResponse(error_code=_ask_again(answer.error_code), unknown_state_filters=unknown)
-    found = [each for answer in answers for each in answer.transaction_states]
-    if pattern is not None:
-        found = await result_in_slices(matching_pattern(pattern, found), items=1)
-    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
 
 
 def _ask_again(error: int) -> int:

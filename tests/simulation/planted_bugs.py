@@ -40,7 +40,7 @@ from broker.hosting.replica_creation import ReplicaCreation
 from broker.hosting.replica_fetcher import ReplicaFetcher
 from broker.hosting.replicas import Replicas
 from broker.hosting.upkeep import Upkeep
-from broker.requests import delete_records, fetched_partitions, metadata, produce
+from broker.requests import coordinator_parts, delete_records, fetched_partitions, metadata, produce
 from broker.requests.groups import GroupRequests
 from broker.requests.write_txn_markers import WriteTxnMarkersRequests
 from common.configuration import description
@@ -974,6 +974,15 @@ _RARE = (
             MarkerSender._answered,
             "self._retry_later(pending, partition)",
             "pending.left.discard(partition)\n        self._maybe_complete(pending)",
+        ),
+    ),
+    _bug(
+        "a list leaves out the groups on a lost disk",
+        "They are no longer here, and their next coordinator lists them.",
+        Edit(
+            coordinator_parts.list_error,
+            "ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if coordinator.leads_another(listed) else ErrorCode.NONE",
+            "ErrorCode.NONE",
         ),
     ),
     _bug(

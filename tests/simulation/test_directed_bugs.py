@@ -25,7 +25,7 @@ from tests.simulation import (
 )
 from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_follower_reads, test_process_trouble, test_slow_disks
-from tests.unit.broker.coordinator import test_marker_sender
+from tests.unit.broker.coordinator import test_group_coordinator, test_marker_sender
 from tests.unit.broker.hosting import test_replicas
 from tests.unit.broker.requests import test_describe_configs, test_fetch, test_metadata
 from tests.unit.common.raft import test_observers
@@ -149,6 +149,10 @@ def refused_marker(_: pytest.MonkeyPatch) -> None:
     test_marker_sender.test_what_may_pass_is_repeated_until_it_has()
 
 
+def lost_groups(_: pytest.MonkeyPatch) -> None:
+    test_group_coordinator.test_a_failed_disk_unloads_its_groups()
+
+
 def unknown_epoch(_: pytest.MonkeyPatch) -> None:
     test_rules.test_after_two_unclean_elections_the_replicas_are_equal()
 
@@ -195,6 +199,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a listener gets all that was fetched in one step": observers,
     "retry after a failed fsync": failed_fsync,
     "a marker that a leader refused is not sent again": refused_marker,
+    "a list leaves out the groups on a lost disk": lost_groups,
     "what is held back by a swap waits for its target": hung_move,
     "an observer waits for its disk": hung_metadata,
     "a suspected directory gets new replicas": hung_creation,

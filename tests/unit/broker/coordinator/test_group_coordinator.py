@@ -18,11 +18,12 @@ from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.result import CoordinatorRecord, Step
 from broker.coordinator.group_metrics import group_samples
 from common.environment.interface import LogDirError
-from common.ids import TopicId, Uuid
+from common.ids import NO_LEADER, TopicId, Uuid
 from common.metadata.directory_ids import UNASSIGNED
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.heartbeat import HeartbeatRequest
 from common.protocol.messages.join_group import JoinGroupRequest
+from common.protocol.messages.list_groups import ListGroupsRequest
 from common.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -236,7 +237,8 @@ def test_a_leader_whose_replica_is_still_being_made_asks_for_patience() -> None:
 
 
 def test_a_failed_disk_unloads_its_groups() -> None:
-    """The directory of the partition fails: waiting members get NOT_COORDINATOR, and so does everybody after them."""
+    """The directory of the partition fails: waiting members get NOT_COORDINATOR, and so does everybody after them. Until
+    another leader is elected, no broker has the groups, and a list without them would not be a list of all."""
 
     async def scenario(cluster: Cluster) -> None:
         await start(cluster, [1], letters="ab")
@@ -246,6 +248,10 @@ def test_a_failed_disk_unloads_its_groups() -> None:
         cluster[1].failures.report(LogDirError(path(1, letter), "probe", errno.EIO))
         assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
         assert await commit(cluster, 1, 7) is ErrorCode.NOT_COORDINATOR
+        assert (await cluster.request(1, ListGroupsRequest())).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        cluster.controller.change(topic_id=OFFSETS, leader=NO_LEADER)
+        await cluster.until(lambda: cluster[1].state.partitions_led_by(NO_LEADER))
+        assert (await cluster.request(1, ListGroupsRequest())).error_code == ErrorCode.NONE
 
     run(scenario)
 

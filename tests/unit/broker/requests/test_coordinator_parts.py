@@ -43,6 +43,9 @@ class Coordinator:
     def loaded_and_loading(self) -> list[Any]:
         return [Mock(perform=lambda waiting, operation, each=each: self.perform(each, waiting, operation)) for each in IDS]
 
+    def leads_another(self, _listed: object) -> bool:
+        return False
+
     def slices(self) -> list[list[str]]:
         """Returns what was asked between two turns of the event loop."""
         found: list[list[str]] = [[]]

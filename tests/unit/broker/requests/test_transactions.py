@@ -6,8 +6,9 @@ All requests and responses go over the wire.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -58,6 +59,7 @@ class Part:
     """One partition of `__transaction_state`, with its shard. Refuses everything with `error`, if that is set."""
 
     def __init__(self) -> None:
+        self.partition = Mock()
         self.shard = TransactionShard(TransactionSettings())
         self.records: list[Any] = []
         self.markers_due: list[Any] = []
@@ -90,6 +92,8 @@ class Coordinator:
     def __init__(self) -> None:
         self.part = Part()
         self.parts = [self.part]
+        # The keys of the partitions that the broker leads by the metadata.
+        self.led: set[object] = set()
 
     def perform(self, _key: str, waiting: WaitingRequest, operation: Operation[TransactionShard]) -> None:
         self.part.perform(waiting, operation)
@@ -99,6 +103,9 @@ class Coordinator:
 
     def loaded_and_loading(self) -> Iterable[Part]:
         return self.parts
+
+    def leads_another(self, listed: Container[object]) -> bool:
+        return any(each not in listed for each in self.led)
 
 
 class Topics:
@@ -616,6 +623,19 @@ def test_a_list_is_complete_or_an_error() -> None:
     other.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert broker.list_ids() == (OK, ["t"], [])
     broker.coordinator.parts.clear()
+    assert broker.list_ids() == (OK, [], [])
+
+
+def test_ids_on_a_lost_disk_are_not_left_out_of_a_list() -> None:
+    """Until another leader is elected, nobody has them. The partition may still be there or not."""
+    broker = with_producer()
+    broker.coordinator.led = {broker.part.partition.key}
+    assert broker.list_ids() == (OK, ["t"], [])
+    broker.part.error = ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.list_ids() == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], [])
+    broker.coordinator.parts.clear()
+    assert broker.list_ids() == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], [])
+    broker.coordinator.led.clear()
     assert broker.list_ids() == (OK, [], [])
 
 
