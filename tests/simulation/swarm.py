@@ -30,10 +30,11 @@ from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.checkers import Checkers, InvariantViolated
 from tests.simulation.cluster import CONTROLLER_ID, SimulatedCluster
 from tests.simulation.disk_trial import DiskTrial, draw_trouble
+from tests.simulation.disk_trial_changes import draw_work
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.faults import Fault, Lab
 from tests.simulation.group_member import read_position
-from tests.simulation.history import History, Outcome
+from tests.simulation.history import TRIMMED, History, Outcome
 from tests.simulation.moments import Moments
 from tests.simulation.plans import CHAOS_SECONDS, Plan, draw_plan
 from tests.simulation.small_slices import slices_of
@@ -49,7 +50,8 @@ CONVERGENCE_BOUND_SECONDS = 60.0
 OPERATOR_PATIENCE_SECONDS = 20.0
 LAST_WRITES_BOUND_SECONDS = 10.0
 REFUSAL_SECONDS = 5.0
-PLACED_TOPIC = "placed-last"
+# The trial of a broken disk deletes records of it.
+PLACED_TOPIC = f"{TRIMMED}placed-last"
 REVIVED_TOPIC = "revived"
 ROOM_BELOW_FLOOR = 16 * 1024 * 1024
 OUTGROWTH_BOUND_SECONDS = 20.0
@@ -309,7 +311,8 @@ class SeedRun:
 
     async def _break_a_disk(self) -> None:
         """Breaks a disk of the settled cluster for a while, and checks that clients do not wait for it."""
-        await DiskTrial(self._cluster, self._lab, self.history, PLACED_TOPIC).run(draw_trouble(self._cluster))
+        trial = DiskTrial(self._cluster, self._lab, self.history, PLACED_TOPIC, draw_work(self.plan.seed))
+        await trial.run(draw_trouble(self._cluster))
         await self._converge()
         await self._checkers.at_quiescence()
 

@@ -3,6 +3,7 @@
 import pytest
 
 from common.records.batch import read_header
+from common.records.end_transaction import EndTransactionMarker, encode_marker_batch
 from common.records.record import Record, encode_batch
 from common.storage.producers.log_producers import LogProducers
 from common.storage.producers.snapshot import encode_producer_snapshot
@@ -60,6 +61,17 @@ def test_a_producer_may_outlive_its_batches() -> None:
     check_snapshots("t-0", log_with(5, {8: EIGHT, 9: NINE, **gone}, first_offset=3))
     with pytest.raises(InvariantViolated, match="I2: t-0, snapshot 5: of producer 7"):
         check_snapshots("t-0", log_with(5, {8: EIGHT, 9: NINE, 7: LastBatch(0, 5, 3)}, first_offset=3))
+
+
+def test_a_producer_may_outlive_its_batches_but_for_a_marker() -> None:
+    """The log starts at 3, with the marker of a transaction whose records are deleted."""
+    marker = encode_marker_batch(EndTransactionMarker(7, 1, 0, is_commit=True), timestamp_ms=5)
+    marker[:8] = (3).to_bytes(8, "big")
+    log = read_log({"t-0/00000000000000000003.log": bytes(marker)}, "t-0")
+    check_known("t-0", {7: LastBatch(1, 5, 2)}, log, 4)
+    for known in (LastBatch(1, 5, 3), LastBatch(0, 5, 2)):
+        with pytest.raises(InvariantViolated, match="I2: t-0: of producer 7"):
+            check_known("t-0", {7: known}, log, 4)
 
 
 @pytest.mark.parametrize(

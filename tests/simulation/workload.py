@@ -199,6 +199,8 @@ class WorkloadClient:
         # controller, may name an older leader of a topic that is deleted (KIP-320).
         self._newest_epochs: dict[TopicIdPartition, int] = {}
         self.history = history
+        self.admin_seconds: float = ADMIN_SECONDS
+        """How long a request to create or delete a topic may take."""
         self._cluster = cluster
         self._history = history
         self._env = cluster.world.node(name)
@@ -516,8 +518,8 @@ class WorkloadClient:
             min_insync_replicas=int(configs.get("min_insync_replicas", "1")),
         )
         self._history.topic_changes.append(operation)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=ADMIN_SECONDS * 1000)
-        response = await self._carried_out(operation, self._any_broker(), request, seconds=ADMIN_SECONDS)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=round(self.admin_seconds * 1000))
+        response = await self._carried_out(operation, self._any_broker(), request, seconds=self.admin_seconds)
         if response is not None:
             result = response.topics[0]
             self._note_result(operation, result.error_code)
@@ -529,8 +531,8 @@ class WorkloadClient:
         """Sends one DeleteTopics to any broker."""
         operation = TopicChange(client=self.name, begin_ns=self._env.now_ns(), topic=name, is_creation=False)
         self._history.topic_changes.append(operation)
-        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=ADMIN_SECONDS * 1000)
-        response = await self._carried_out(operation, self._any_broker(), request, seconds=ADMIN_SECONDS)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=round(self.admin_seconds * 1000))
+        response = await self._carried_out(operation, self._any_broker(), request, seconds=self.admin_seconds)
         if response is not None:
             self._note_result(operation, response.responses[0].error_code)
         return operation

@@ -88,11 +88,12 @@ def known_beyond(log_end_offset: int, producers: LogProducers) -> str | None:
 
 
 def check_known(where: str, known: Mapping[int, LastBatch], log: RawLog, end_offset: int) -> None:
-    """I2: what is known of each producer is its last batch below this offset. Of a producer without a batch in the log, only
-    batches that were deleted may be known."""
+    """I2: what is known of each producer is its last batch below this offset. Of a producer without a batch in the log, or
+    with nothing left of this epoch but a transaction marker, only batches that were deleted may be known."""
     expected = last_batches(log, end_offset)
     for producer_id in {**expected, **known}:
         actual, last = known.get(producer_id), expected.get(producer_id)
-        is_deleted = last is None and actual is not None and actual.last_offset < log.start_offset
+        has_no_batch = last is None or (actual is not None and last == LastBatch(actual.epoch, -1, -1))
+        is_deleted = has_no_batch and actual is not None and actual.last_offset < log.start_offset
         if actual != last and not is_deleted:
             raise InvariantViolated("I2", f"{where}: of producer {producer_id} it knows {actual}, its last batch is {last}")
