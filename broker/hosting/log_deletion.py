@@ -85,24 +85,25 @@ class LogDeletion:
         that the folder has been kept before; only the first time is logged."""
 
         async def remove() -> None:
-            if key is not None and not self._is_due(key):
-                if not is_withheld:
-                    self._env.log.warning("log_deletion_withheld", log_dir=directory.log_dir.path, folder=folder)
-                self.remove_later(directory, folder, key, _WITHHELD_MS, is_withheld=True)
-                return
             try:
-                await remove_folder(directory.log_dir, folder)
+                is_removed = await remove_folder(directory.log_dir, folder, is_due=lambda: self._is_due(key))
             except LogDirError as error:
                 if classify(error) is Verdict.PROCESS_TROUBLE:
                     self.remove_later(directory, folder, key)
                 raise
+            if not is_removed:
+                if not is_withheld:
+                    self._env.log.warning("log_deletion_withheld", log_dir=directory.log_dir.path, folder=folder)
+                self.remove_later(directory, folder, key, _WITHHELD_MS, is_withheld=True)
 
         if delay_ms is None:
             delay_ms = self._default_delay_ms()
         timer = f"remove {uuid_text(directory.directory_id)}/{folder}"
         self._timers.after(timer, delay_ms * NS_PER_MS, lambda: directory.upkeep.submit(remove))
 
-    def _is_due(self, key: TopicIdPartition) -> bool:
+    def _is_due(self, key: TopicIdPartition | None) -> bool:
+        if key is None:
+            return True
         partition = self._hosted.partitions.get(key)
         # A partition stays in the table for a moment after its directory has failed.
         has_log = partition is not None and self._hosted.directory_of(partition) is not None

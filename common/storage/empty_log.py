@@ -4,6 +4,8 @@ A creation that was interrupted leaves such a folder, with any part of its files
 and begin again.
 """
 
+from collections.abc import Callable
+
 from common.environment.interface import LogDir
 from common.storage.names import LOG_SUFFIX, PARTITION_METADATA_FILE
 
@@ -22,11 +24,16 @@ async def remove_empty_log(log_dir: LogDir, folder: str) -> bool:
     return True
 
 
-async def remove_folder(log_dir: LogDir, folder: str) -> None:
-    """Removes a folder with the files in it. Raises LogDirError."""
+async def remove_folder(log_dir: LogDir, folder: str, *, is_due: Callable[[], bool] = lambda: True) -> bool:
+    """Removes a folder with the files in it. Returns False, and removes nothing, if that `is_due` no more once the files are
+    known: a slow disk may take its time to list them. Raises LogDirError."""
     if await log_dir.stat(folder) is None:
-        return
+        return True
+    entries = await log_dir.list(folder)
+    if not is_due():
+        return False
     # Remove the files one by one: one operation that removes a terabyte would exceed its deadline and hold up all appends.
-    for entry in await log_dir.list(folder):
+    for entry in entries:
         await log_dir.remove(f"{folder}/{entry.name}")
     await log_dir.remove(folder)
+    return True

@@ -214,7 +214,8 @@ class Checkers:
         if self._is_over:
             return
         if kind == "remove":
-            self._guarded(lambda: self.moves.removed(path, name, self.brokers(), self.image.image))
+            now_ns = self._cluster.world.now_ns()
+            self._guarded(lambda: self.moves.removed(path, name, self.brokers(), self.image.image, now_ns))
         elif kind == "rename":
             self._guarded(lambda: self.moves.renamed(path, name, self.brokers()))
 

@@ -4,7 +4,8 @@ Shell of the tests. At the end of a move the checker compares what is durable on
 After a power cut at that moment there must be exactly one current log, and it must have the leader epochs of the old log. It
 must also end where the old log ended: followers may have every record of the old log, acknowledged or not. When the removal
 of a -delete folder begins, and the metadata places the replica there, the broker must have a current log of the replica on a
-disk that it takes for healthy. Otherwise the folder may be the only copy.
+disk that it takes for healthy, or did a moment ago, when the removal of the first file had to wait for its turn. Otherwise
+the folder may be the only copy.
 """
 
 import re
@@ -16,7 +17,7 @@ from common.ids import BrokerId, TopicId, TopicIdPartition, Uuid, uuid_from_text
 from common.protocol.errors import ErrorCode
 from common.storage.log import Log
 from common.storage.names import DELETED_SUFFIX
-from common.time_units import NS_PER_S
+from common.time_units import NS_PER_MS, NS_PER_S
 from tests.simulation.checkers.image import ImageModel
 from tests.simulation.checkers.raw_logs import UnreadableLog, topic_id_line
 from tests.simulation.disk import SimulatedDisk
@@ -27,6 +28,8 @@ from tests.simulation.violations import InvariantViolated
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 # Within this time after a directory has failed, the broker must have taken back every assignment to the directory.
 REVERTED_BOUND_NS = 1 * NS_PER_S
+# So long the removal of a file may wait for its turn.
+TURN_BOUND_NS = 20 * NS_PER_MS
 
 # The id of a broker, and a partition of which it has a replica.
 Replica = tuple[int, TopicIdPartition]
@@ -65,13 +68,18 @@ class MoveChecker:
         # The -delete folders whose removal is not looked at, because it has begun before or the replica had left the broker:
         # the path of the directory, and the folder.
         self._unwatched: set[tuple[str, str]] = set()
+        # When the directories of each node went offline last, by their paths.
+        self._offline_ns: dict[str, dict[str, int]] = {}
 
     # --- acknowledgement and swap --------------------------------------------------------------------------------
 
     def happened(self, event: SimulatedEvent, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
         """Checks a move when its copy has caught up, and again when it has finished. Notes which logs are deleted because
-        their replica has left the broker. Raises InvariantViolated."""
-        if event.name not in ("move_caught_up", "move_finished", "log_deleted"):
+        their replica has left the broker, and which directories go offline. Raises InvariantViolated."""
+        if event.name not in ("move_caught_up", "move_finished", "log_deleted", "log_dir_offline"):
+            return
+        if event.name == "log_dir_offline":
+            self._offline_ns.setdefault(event.node, {})[event.fields["log_dir"]] = event.at_ns
             return
         broker_id = int(event.node.rpartition("-")[2])
         if event.name == "log_deleted":
@@ -178,7 +186,7 @@ class MoveChecker:
         if folder is not None and not _is_placed(image, broker_id, folder.key):
             self._unwatched.add((path, name))
 
-    def removed(self, path: str, name: str, brokers: Mapping[int, BrokerDaemon], image: ImageModel) -> None:
+    def removed(self, path: str, name: str, brokers: Mapping[int, BrokerDaemon], image: ImageModel, now_ns: int) -> None:
         """Checks that the file or folder `name` may be removed from the disk at `path`. Raises InvariantViolated. Files that
         have left their log are no part of it, and may go at any time."""
         if name.endswith(DELETED_SUFFIX):
@@ -191,6 +199,8 @@ class MoveChecker:
             online = _online(broker)
             if path not in online or not _is_placed(image, broker_id, folder.key):
                 continue
+            lost = self._offline_ns.get(f"broker-{broker_id}", {}).items()
+            online += [other for other, offline_ns in lost if now_ns - offline_ns <= TURN_BOUND_NS]
             found = [each for other in online for each in _partition_folders(self._disk_at(other))]
             marks = {each.mark for each in found if each.key == folder.key and each.name != folder.name}
             # In the middle of a swap the old log has lost its name and the copy does not have it yet. A start would promote

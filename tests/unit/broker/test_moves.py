@@ -98,8 +98,10 @@ def test_a_replica_moves_and_keeps_serving() -> None:
     run(scenario)
 
 
-def test_the_old_log_is_kept_if_the_disk_of_the_new_one_fails_before_it_is_removed() -> None:
-    """After the move the old log is marked for deletion. When its time has come, it is the only log that the replica has."""
+@pytest.mark.parametrize("is_removing", [False, True])
+def test_the_old_log_is_kept_if_the_disk_of_the_new_one_fails_before_it_is_removed(is_removing: bool) -> None:
+    """After the move the old log is marked for deletion. When its time has come, or when its files are listed, it is the
+    only log that the replica has."""
 
     async def scenario(cluster: Cluster) -> None:
         await with_records(cluster, "one")
@@ -108,8 +110,13 @@ def test_the_old_log_is_kept_if_the_disk_of_the_new_one_fails_before_it_is_remov
         cluster.controller.change(directories=[directory(1, "b")])
         await finished(cluster)
         await cluster.until(lambda: folders(cluster, "a") == ["t-0-delete"])
+        source = cluster.world.disk(path(1, "a"))
+        if is_removing:
+            source.hang({"list"})
+            await cluster.until(lambda: bool(source.stalled))
         cluster.world.disk(path(1, "b")).fail_with(errno.EIO)
         assert (await cluster.produce(1, "two")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        source.thaw()
         await cluster.world.event("log_deletion_withheld")
         await cluster.world.sleep(5)
         assert folders(cluster, "a") == ["t-0-delete"]
