@@ -7,8 +7,10 @@ large append counts as finished.
 
 The suspicion ends when the directory has not been that silent for diskraft.log.dir.suspect.ms, or when it goes offline. If
 it ended with the first operation that finishes, a disk that hangs again and again would hold up one answer after the other,
-and a client might never get one: its connection ends if the disk hangs while it sends a response. For a while, the directory
-is still unsteady. How its followers keep up says nothing about them yet.
+and a client might never get one: its connection ends if the disk hangs while a response leaves.
+
+For some time after that the directory is *unsteady*: it may hang again soon. So it gets no new replicas, and followers are
+not removed from the ISR for a lag, because they could not fetch from it.
 """
 
 from collections.abc import Container, Mapping
@@ -19,8 +21,8 @@ from common.ids import DirectoryId
 # A look that comes later than this many intervals after the one before says that the process was stopped. Its disks had no
 # chance to finish anything.
 _LATE_LOOK = 2
-# A directory is unsteady until it has not been silent for this many times diskraft.log.dir.suspect.ms. That is longer than a
-# disk that hangs nearly all the time can pass for a healthy one: it is trusted, something waits for it, it is suspected.
+# A directory is unsteady until it has not been silent for this many times diskraft.log.dir.suspect.ms. A disk that hangs
+# nearly all the time is suspected again before that: it is trusted, something waits for it, and it is suspected.
 _STEADY_AFTER = 4
 
 
