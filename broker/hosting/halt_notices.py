@@ -1,4 +1,4 @@
-"""Notifies a leader that its follower is halted, because the follower's directory is suspected of hanging (shell).
+"""Notifies a leader that its follower is halted, because the follower's directory or the swap of its log hangs (shell).
 
 The leader then does not keep its producers waiting for this follower (`PartitionReplica.is_held_up`). A notice is a Fetch
 request outside the session that asks for 0 bytes of each partition. Apache Kafka's brokers treat it as an ordinary fetch.

@@ -152,7 +152,7 @@ class ReplicaFetcher:
 
     @property
     def awaits_answers(self) -> bool:
-        """Whether a notice is unanswered. Until it is answered, nobody else may ask for its partitions (rule 10)."""
+        """Whether a notice is unanswered. Until it is answered, no other fetcher asks for its partitions (rule 10)."""
         return self._notices.unanswered > 0
 
     def expect(self, key: TopicIdPartition, leader_epoch: LeaderEpoch) -> None:

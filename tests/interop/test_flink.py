@@ -111,6 +111,7 @@ def kill_at_a_checkpoint(job: JavaProgram, folder: Path) -> None:
 
     before = completed()
     deadline = time.monotonic() + STORY_SECONDS
+    # Without a pause, because the commit follows within milliseconds.
     while completed() <= before:
         assert time.monotonic() < deadline, "the job completes no checkpoint"
     job.kill()

@@ -162,7 +162,7 @@ class TrialChanges:
             moves_to = replica.future if replica.is_swapping else None
             return self._directory_id in {replica.directory_id, None if moves_to is None else moves_to.directory_id}
         key = TopicIdPartition(self._cluster.topic_id(topic), index)
-        return broker.replicas._creation._creating.get(key) == self._directory_id
+        return broker.replicas._creation.creating_in(key) == self._directory_id
 
     def _broker(self, broker_id: int) -> BrokerDaemon | None:
         node = self._cluster.nodes.get(broker_id)

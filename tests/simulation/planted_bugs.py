@@ -1129,7 +1129,7 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
     ),
     _bug(
         "a follower without a log keeps its silent disk to itself",
-        "It follows nobody yet.",
+        "It does not follow a leader yet.",
         Edit(ReplicaFetcher.halt, "[*self._followed, *self._expected]", "self._followed"),
     ),
     _bug(

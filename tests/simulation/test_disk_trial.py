@@ -27,7 +27,7 @@ OVERRIDES = {
     "transaction.state.log.num.partitions": "9",
     # So a move that waits for the hung disk can hold up another.
     "num.replica.alter.log.dirs.threads": "1",
-    # Longer than any hang, because nobody starts a broker that has given a directory up.
+    # Longer than any hang: the trial does not restart a broker that has given a directory up.
     "diskraft.log.dir.operation.timeout.ms": "10000",
 }
 HANG = Fault(at_ns=0, kind="disk hangs", node=1, disk="d1", duration_ns=round(HANG_SECONDS * NS_PER_S))

@@ -80,7 +80,7 @@ def test_a_leader_whose_disk_hangs_again_and_again_keeps_its_followers() -> None
 
 @pytest.mark.slow
 def test_healthy_partitions_go_on_beside_a_disk_that_hangs_again_and_again() -> None:
-    """Whoever has waited for the disk once gets the next answers without it."""
+    """A client that has waited for the disk once does not wait for it in its next requests."""
 
     async def scenario(world: SimulatedWorld) -> None:
         cluster = SimulatedCluster(world, overrides={"diskraft.log.dir.operation.timeout.ms": "10000"})

@@ -627,7 +627,7 @@ def test_a_list_is_complete_or_an_error() -> None:
 
 
 def test_ids_on_a_lost_disk_are_not_left_out_of_a_list() -> None:
-    """Until another leader is elected, nobody has them. The partition may still be there or not."""
+    """Until another leader is elected, no broker can list them. The partition may still be there or not."""
     broker = with_producer()
     broker.coordinator.led = {broker.part.partition.key}
     assert broker.list_ids() == (OK, ["t"], [])
