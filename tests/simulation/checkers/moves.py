@@ -199,6 +199,10 @@ class MoveChecker:
             online = _online(broker)
             if path not in online or not _is_placed(image, broker_id, folder.key):
                 continue
+            known = broker.state.partition(*folder.key)
+            if known is None or broker_id not in known.replicas:
+                # The replica has left the broker and comes back, which the broker does not know yet. It will start empty.
+                continue
             lost = self._offline_ns.get(f"broker-{broker_id}", {}).items()
             online += [other for other, offline_ns in lost if now_ns - offline_ns <= TURN_BOUND_NS]
             found = [each for other in online for each in _partition_folders(self._disk_at(other))]
