@@ -33,6 +33,7 @@ from broker.coordinator.transaction_coordinator import TransactionCoordinator
 from broker.coordinator.transaction_verifier import TransactionVerifier, add_retries
 from broker.core.current_configuration import CurrentConfiguration
 from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.directory_reports import DirectoryReports
 from broker.core.directory_support import reason_to_end
 from broker.core.lifecycle import (
     BrokerLifecycle,
@@ -146,6 +147,7 @@ class BrokerDaemon:
         self.groups = self._make_groups()
         self.follower = self._make_follower()
         self.transactions = self._make_transactions()
+        self._reports = DirectoryReports()
         self.replicas = self._make_replicas()
         self.groups.watch(self.replicas.suspected)
         self.transactions.watch(self.replicas.suspected)
@@ -154,7 +156,7 @@ class BrokerDaemon:
         self.marker_sender = self._make_marker_sender()
         self.verifier = self._make_verifier()
         # The parts of the controller link that need the replicas.
-        self.directory_assignments = DirectoryAssignments(rng=env.rng)
+        self.directory_assignments = DirectoryAssignments(rng=env.rng, reports=self._reports)
         self.lifecycle = BrokerLifecycle(
             lifecycle_settings(config),
             rng=env.rng,
@@ -516,6 +518,7 @@ class BrokerDaemon:
             broker_epoch=self._registered_epoch,
             state=self.state,
             directories=self._directories.known,
+            reports=self._reports,
             log_dirs=self._directories.log_dirs,
             task_group=self._task_group,
             proposals=self._proposals,
@@ -552,6 +555,7 @@ class BrokerDaemon:
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             channel=self._controller,
             task_group=self._task_group,
+            on_final=self.replicas.reconcile,
         )
 
     def _make_producer_ids(self) -> ProducerIds:

@@ -26,7 +26,8 @@ REQUEST_TIMEOUT_NS = 60_000 * NS_PER_MS
 
 
 class AssignmentsSender:
-    """Drives one DirectoryAssignments queue. `broker_epoch` returns the current epoch, -1 before the registration."""
+    """Drives one DirectoryAssignments queue. `broker_epoch` returns the current epoch, -1 before the registration.
+    `on_final` is called for each replica that had to wait for an answer (`DirectoryReports`)."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class AssignmentsSender:
         broker_epoch: Callable[[], BrokerEpoch],
         channel: ControllerChannel,
         task_group: asyncio.TaskGroup,
+        on_final: Callable[[TopicIdPartition], None],
     ) -> None:
         self.env = env
         self._queue = queue
@@ -44,6 +46,7 @@ class AssignmentsSender:
         self._broker_epoch = broker_epoch
         self._channel = channel
         self._task_group = task_group
+        self._on_final = on_final
         self._cancel_timer: Callable[[], None] | None = None
         self._is_stopped = False
 
@@ -111,9 +114,11 @@ class AssignmentsSender:
             for topic in directory.topics
             for partition in topic.partitions
         }
-        refused = self._queue.handle_answer(codes, self.env.now_ns())
+        answer = self._queue.handle_answer(codes, self.env.now_ns())
         acknowledged = sum(code == ErrorCode.NONE for code in codes.values())
-        self.env.log.info("assignments_acknowledged", replicas=acknowledged, refused=len(refused))
+        self.env.log.info("assignments_acknowledged", replicas=acknowledged, refused=len(answer.refused))
+        for replica in answer.final:
+            self._on_final(replica)
 
 
 def _directory_data(directory_id: DirectoryId, replicas: Sequence[TopicIdPartition]) -> RequestDirectoryData:

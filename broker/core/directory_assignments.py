@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker.core.directory_reports import DirectoryReports
 from common.ids import DirectoryId, TopicIdPartition
 from common.protocol.errors import ErrorCode
 from common.time_units import NS_PER_MS
@@ -48,11 +49,23 @@ class _Wish:
     is_wished_again: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What follows from a response."""
+
+    refused: dict[TopicIdPartition, int]
+    """The error codes of the assignments to be retried."""
+
+    final: list[TopicIdPartition]
+    """The replicas that had to wait for this response (`DirectoryReports`)."""
+
+
 class DirectoryAssignments:
     """The queue of wishes. `size` counts the unconfirmed assignments (metric QueuedReplicaToDirAssignments)."""
 
-    def __init__(self, *, rng: Random) -> None:
+    def __init__(self, *, rng: Random, reports: DirectoryReports) -> None:
         self._rng = rng
+        self._reports = reports
         # Assignments that are not sent yet; the newest wish wins.
         self._ready: dict[TopicIdPartition, _Wish] = {}
         # The assignments in the request in flight (at most one). Empty when no request is in flight.
@@ -87,6 +100,7 @@ class DirectoryAssignments:
     def settle(self, replicas: Sequence[TopicIdPartition]) -> None:
         """Drops the wishes of these replicas, because there is nothing left to report about them."""
         for replica in replicas:
+            self._reports.agreed(replica)
             self._ready.pop(replica, None)
             under_way = self._in_flight.get(replica)
             if under_way is not None:
@@ -112,6 +126,7 @@ class DirectoryAssignments:
             wish = self._ready.pop(replica)
             wish.is_wished_again = False
             self._in_flight[replica] = wish
+            self._reports.sent(replica, wish.directory_id)
             batch.setdefault(wish.directory_id, []).append(replica)
         return batch
 
@@ -120,28 +135,28 @@ class DirectoryAssignments:
         is_full = len(self._ready) >= ASSIGNMENTS_PER_REQUEST_MAX
         return self._retry_not_before_ns if is_full and wish.failures == 0 else wish.not_before_ns
 
-    def handle_answer(
-        self, error_codes: Mapping[tuple[DirectoryId, TopicIdPartition], int], now_ns: int
-    ) -> dict[TopicIdPartition, int]:
-        """Handles a response, which has one error code per assignment. Returns the codes of the assignments to be retried.
-
-        An assignment that is missing from the response is sent again."""
+    def handle_answer(self, error_codes: Mapping[tuple[DirectoryId, TopicIdPartition], int], now_ns: int) -> Answer:
+        """Handles a response, which has one error code per assignment. An assignment that is missing from the response is
+        sent again."""
         self._request_failures = 0
-        refused: dict[TopicIdPartition, int] = {}
+        answer = Answer({}, [])
         in_flight, self._in_flight = self._in_flight, {}
         for replica, wish in in_flight.items():
             code = error_codes.get((wish.directory_id, replica), int(ErrorCode.UNKNOWN_SERVER_ERROR))
+            is_over = code == ErrorCode.NONE or code in DROPPING_ERRORS
+            if is_over and self._reports.answered(replica):
+                answer.final.append(replica)
             if wish.is_settled:
                 continue
-            if code == ErrorCode.NONE or code in DROPPING_ERRORS:
+            if is_over:
                 if wish.is_wished_again:
                     self._ready.setdefault(replica, _Wish(wish.directory_id, now_ns + BATCHING_DELAY_NS))
                 continue
-            refused[replica] = code
+            answer.refused[replica] = code
             wish.failures += 1
             wish.not_before_ns = now_ns + self._back_off_ns(wish.failures)
             self._ready.setdefault(replica, wish)
-        return refused
+        return answer
 
     def handle_failure(self, now_ns: int) -> None:
         """Handles a request that failed as a whole or got no response. Queues its wishes again, unless they are settled or

@@ -22,6 +22,7 @@ controller about the replica:
 from collections.abc import Collection, Container
 from dataclasses import dataclass
 
+from broker.core.directory_reports import DirectoryReports
 from broker.core.reconcile import Action, Decision, ReplicaSituation, decide
 from broker.core.replica_movement import ReplicaMovement
 from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicIdPartition
@@ -37,10 +38,13 @@ from common.protocol.errors import ErrorCode
 class HostedReplicas:
     """Remembers and decides by the rules above. Reads the applied metadata and the directories, and changes neither."""
 
-    def __init__(self, broker_id: BrokerId, state: MetadataState, directories: LogDirectories) -> None:
+    def __init__(
+        self, broker_id: BrokerId, state: MetadataState, directories: LogDirectories, reports: DirectoryReports
+    ) -> None:
         self._broker_id = broker_id
         self._state = state
         self._directories = directories
+        self._reports = reports
         # The directories of earlier incarnations that still count (see `PreviousDirectories`); None if unknown. Set once,
         # before the logs are loaded.
         self.previous_directories: Collection[DirectoryId] | None = None
@@ -131,10 +135,12 @@ class HostedReplicas:
 
     def may_swap(self, key: TopicIdPartition) -> bool:
         """Whether the copy of a moving replica may become its current log once it has caught up again."""
-        # Below this metadata.version the controller keeps no directories, so there is no acknowledgement to wait for.
-        is_acknowledged_by_metadata = is_directory_assignment_supported(self._state.metadata_version)
-        assigned = self.assigned(key) if is_acknowledged_by_metadata else self.movement.target(key)
-        return self.movement.may_swap(key, assigned)
+        target = self.movement.target(key)
+        assert target is not None
+        if not is_directory_assignment_supported(self._state.metadata_version):
+            # The controller keeps no directories, so there is no acknowledgement to wait for.
+            return self.movement.may_swap(key, target)
+        return self.movement.may_swap(key, self.assigned(key)) and self._reports.is_final(key, target)
 
     def leads_in(self, directory_id: DirectoryId) -> bool:
         """Whether the metadata names this broker leader of a replica that is assigned to the directory, or whose wish names
@@ -229,6 +235,7 @@ class HostedReplicas:
         if registration is None:
             for remembered in (self._went_offline_in, self._newer, self._unplaceable):
                 remembered.pop(key, None)
+            self._reports.left(key)
         elif registration.directory(self._broker_id) == LOST:
             # LOST allows an unclean election to start the replica empty, so stop looking for its old log in the failed
             # directory.
@@ -246,6 +253,8 @@ class HostedReplicas:
         online = tuple(self._directories.online)
         is_leader = registration is not None and registration.leader == self._broker_id
         previous, assigned = self.previous_directories, self.assigned(key)
+        moving_to = self.movement.reported(key)
+        reported = hosted_in if moving_to is None else moving_to
         return ReplicaSituation(
             metadata_directory=assigned,
             log_directory=self._went_offline_in.get(key) if hosted_in is None else hosted_in,
@@ -261,7 +270,8 @@ class HostedReplicas:
             and assigned in online
             and not self._directories.any_offline
             and key not in self.traces,
-            moving_to=self.movement.reported(key),
+            moving_to=moving_to,
+            is_final=reported is None or self._reports.is_final(key, reported),
         )
 
     def decide_unplaceable(self, key: TopicIdPartition) -> Decision:

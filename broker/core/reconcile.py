@@ -87,6 +87,9 @@ class ReplicaSituation:
     moving_to: DirectoryId | None = None
     """The directory to report while the replica moves; None unless its copy has caught up (`ReplicaMovement.reported`)."""
 
+    is_final: bool = True
+    """Whether none of the broker's earlier reports can make the metadata name another directory than the one to report."""
+
 
 def decide(situation: ReplicaSituation) -> Decision:
     """Decides what to do for one replica."""
@@ -96,7 +99,8 @@ def decide(situation: ReplicaSituation) -> Decision:
         return Decision(Action.DELETE) if is_hosted else Decision(Action.SKIP)
     if is_hosted:
         reported = log_directory if situation.moving_to is None else situation.moving_to
-        return Decision(Action.USE) if reported == metadata_directory else Decision(Action.ASSIGN, reported)
+        is_settled = reported == metadata_directory and situation.is_final
+        return Decision(Action.USE) if is_settled else Decision(Action.ASSIGN, reported)
     if log_directory is not None:
         return _decide_failed(metadata_directory, log_directory)
     if situation.in_isr:

@@ -11,8 +11,9 @@ Counterpart of the promotion states in Kafka's ReplicaAlterLogDirsThread. A move
 2. In ASSIGNING, the broker reports the target to the controller as the replica's directory. In COPYING, and once the move
    has left this table, it reports the directory of the current log. So if a move is cancelled or its target fails, this
    ordinary report also reverts the assignment.
-3. Only the applied metadata acknowledges an assignment, never a response: responses can be lost, late, or about an older
-   request.
+3. The applied metadata acknowledges an assignment. A response alone does not: responses can be lost, late, or about an older
+   request. But if the broker has reported another directory before, as an earlier move was cancelled, the response to the
+   latest report must have come as well (`DirectoryReports`).
 4. If a broker is killed after the acknowledgement, the metadata names the target at the next start, although the copy may
    lag far behind. Such a move starts in COPYING like any other. It cannot become ASSIGNING until the metadata again names a
    directory other than the target. So an assignment of an earlier incarnation never counts as an acknowledgement.

@@ -30,6 +30,7 @@ from typing import Protocol
 
 from broker.core.cordoned_directories import is_cordoned
 from broker.core.current_configuration import CurrentConfiguration
+from broker.core.directory_reports import DirectoryReports
 from broker.core.hosted_replicas import HostedReplicas
 from broker.core.partition_replica import AlterPartitionResult, IsrProposal, PartitionReplica
 from broker.core.replica_counts import ReplicaCounts
@@ -90,6 +91,7 @@ class Replicas:
         broker_epoch: Callable[[], BrokerEpoch | None],
         state: MetadataState,
         directories: LogDirectories,
+        reports: DirectoryReports,
         log_dirs: Mapping[DirectoryId, LogDir],
         task_group: asyncio.TaskGroup,
         proposals: IsrProposals,
@@ -116,7 +118,7 @@ class Replicas:
         self._wishes_changed = wishes_changed
         self._on_role = on_role
         # The core, which decides about each replica.
-        self._known = HostedReplicas(broker_id, state, directories)
+        self._known = HostedReplicas(broker_id, state, directories, reports)
         self._hosted = Hosted(directories)
         # The replicas with a loaded log, as in `_hosted`. Invariant: each replica is in an online directory, or in one that
         # `handle_directory_offline` has yet to handle. Changes when: a log is loaded, created or deleted, or goes offline.

@@ -16,6 +16,7 @@ from typing import Any
 
 from broker.controller_link.assignments import Assignments
 from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.directory_reports import DirectoryReports
 from broker.core.hosted_replicas import HostedReplicas
 from broker.core.lifecycle import (
     BrokerLifecycle,
@@ -157,9 +158,10 @@ class Process:
         self.hosted: dict[TopicIdPartition, DirectoryId] = {
             key: disk.directory_id for disk in disks if not disk.is_dead for key in disk.logs
         }
-        self.known = HostedReplicas(broker_id, log.state, self.directories)
+        self.reports = DirectoryReports()
+        self.known = HostedReplicas(broker_id, log.state, self.directories, self.reports)
         self.known.previous_directories = _previous_directories(broker_id, log)
-        self.queue = DirectoryAssignments(rng=_RNG)
+        self.queue = DirectoryAssignments(rng=_RNG, reports=self.reports)
         self.gate = UnfenceGate()
         self.has_opened = False
         self.assignments = Assignments(
@@ -310,7 +312,8 @@ class Broker:
         if codes is None:
             running.process.queue.handle_failure(NOW_NS)
         else:
-            running.process.queue.handle_answer(codes, NOW_NS)
+            for key in running.process.queue.handle_answer(codes, NOW_NS).final:
+                running.reconcile(key)
         return running.ended()
 
     def _copied(self) -> "Broker":
@@ -473,6 +476,9 @@ def _key_of(process: Process) -> tuple[Any, ...]:
         tuple(
             tuple(sorted((key, wish.directory_id, wish.is_settled, wish.is_wished_again) for key, wish in wishes.items()))
             for wishes in (queue._ready, queue._in_flight)
+        ),
+        tuple(
+            sorted((key, each.directory_id, each.is_answered, each.is_only) for key, each in process.reports._latest.items())
         ),
         tuple(sorted(known._wishes.items())),
         tuple(sorted(known._went_offline_in.items())),

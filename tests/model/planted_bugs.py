@@ -179,7 +179,7 @@ BUGS = (
         ),
         ONE_BROKER,
         Faults(moves=1, disks=1, losses=1),
-        "0 of broker 1 is offline, and the controller takes it for online",
+        "0 of broker 1 is not where the metadata says",
     ),
     FoundBug(
         PlantedBug(

@@ -19,6 +19,7 @@ from broker.coordinator.marker_sender import MarkerSender
 from broker.coordinator.open_shard import OpenShard
 from broker.core import alter_log_dir, compaction, directory_support, future_at_start, placement, reconcile
 from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.directory_reports import DirectoryReports
 from broker.core.hosted_replicas import HostedReplicas
 from broker.core.lifecycle import BrokerLifecycle
 from broker.core.partition_replica import PartitionReplica
@@ -556,8 +557,8 @@ _BROKER = (
         "It said where it is when it was created.",
         Edit(
             reconcile.decide,
-            "if reported == metadata_directory else",
-            "if reported == metadata_directory or metadata_directory != UNASSIGNED else",
+            "if is_settled else",
+            "if is_settled or metadata_directory != UNASSIGNED else",
         ),
     ),
     _bug(
@@ -636,6 +637,16 @@ _MOVES = (
             ReplicaMovement.caught_up,
             "if move.state is MoveState.ASSIGNING or assigned == move.target:",
             "if move.state is MoveState.ASSIGNING:",
+        ),
+        seed=10,
+    ),
+    _bug(
+        "the first of several reports acknowledges",
+        "The metadata names the target, so the controller knows.",
+        Edit(
+            DirectoryReports.is_final,
+            "return latest.directory_id == directory_id and (latest.is_only or latest.is_answered)",
+            "return True",
         ),
         seed=10,
     ),

@@ -21,6 +21,7 @@ from broker.coordinator.core.transactions.verification import AddRetries
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.transaction_verifier import AskHere, TransactionVerifier
 from broker.core.current_configuration import CurrentConfiguration
+from broker.core.directory_reports import DirectoryReports
 from broker.core.partition_replica import Role
 from broker.core.replica_selector import replica_selector
 from broker.hosting.partition import Partition
@@ -156,6 +157,7 @@ class TestBroker:
             self.state.replay(record, offset=Offset(offset), delta=delta)
         found = [await self._open(letter) for letter in self.letters]
         metadata = await self._open("metadata")
+        self.reports = DirectoryReports()
         self.directories = LogDirectories(
             [*found, metadata],
             data_dirs=[each.path for each in found],
@@ -222,6 +224,7 @@ class TestBroker:
             broker_epoch=lambda: self.epoch,
             state=self.state,
             directories=self.directories,
+            reports=self.reports,
             log_dirs=self.log_dirs,
             task_group=group,
             proposals=sender,

@@ -150,6 +150,34 @@ def test_an_assignment_of_an_earlier_incarnation_does_not_acknowledge() -> None:
     run(scenario)
 
 
+def test_the_first_of_several_reports_does_not_acknowledge() -> None:
+    """A replica is sent to b, then to c, then to b again. The metadata shows what became of the first report when the
+    second one is on its way: it will name c next. So the copy in b must wait for the answer to the third report."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await with_records(cluster, "one", letters="abc")
+        reports = cluster[1].reports
+        for letter in "bc":
+            assert alter(cluster, path(1, letter)) is ErrorCode.NONE
+            await cluster.until(lambda letter=letter: assigned(cluster) == directory(1, letter))
+            reports.sent(KEY, directory(1, letter))
+        assert alter(cluster, path(1, "b")) is ErrorCode.NONE
+        assert assigned(cluster) == directory(1, "a"), "the metadata agrees, but the controller was told something else"
+        await caught_up(cluster)
+        cluster.controller.change(directories=[directory(1, "b")])
+        await cluster.world.sleep(5)
+        assert cluster[1].partition().directory_id == directory(1, "a")
+        assert assigned(cluster) == directory(1, "b"), "still to be reported"
+        reports.sent(KEY, directory(1, "b"))
+        assert reports.answered(KEY)
+        cluster[1].replicas.reconcile(KEY)
+        await finished(cluster)
+        assert assigned(cluster) is None
+        assert await cluster.read_all(1) == ["one"]
+
+    run(scenario)
+
+
 def test_cancelling_takes_the_assignment_back() -> None:
     """A move is cancelled by `any`, and also by the path of the current directory."""
 

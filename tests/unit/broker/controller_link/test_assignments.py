@@ -12,6 +12,7 @@ import pytest
 from broker.controller_link.assignments import Assignments
 from broker.controller_link.assignments_sender import AssignmentsSender
 from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.directory_reports import DirectoryReports
 from broker.core.unfence_gate import UnfenceGate
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicIdPartition
 from common.metadata.directory_ids import LOST, UNASSIGNED
@@ -72,7 +73,7 @@ class Broker:
             partition(1, 0, [1], directories=[D1] if metadata_version >= 17 else []),
             partition(1, 1, [1], directories=[UNASSIGNED] if metadata_version >= 17 else []),
         )
-        self.queue = DirectoryAssignments(rng=random.Random(1))
+        self.queue = DirectoryAssignments(rng=random.Random(1), reports=DirectoryReports())
         self.opened: list[int] = []
         self.gate = UnfenceGate()
         self.assignments = Assignments(
@@ -87,6 +88,7 @@ class Broker:
                 broker_epoch=lambda: BrokerEpoch(-1),
                 channel=side.channel,
                 task_group=side.group,
+                on_final=lambda _replica: None,
             ),
             gate=self.gate,
             on_open=lambda: self.opened.append(1),

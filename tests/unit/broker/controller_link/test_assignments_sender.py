@@ -12,6 +12,7 @@ import pytest
 
 from broker.controller_link.assignments_sender import AssignmentsSender
 from broker.core.directory_assignments import DirectoryAssignments
+from broker.core.directory_reports import DirectoryReports
 from common.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid
 from common.metadata.directory_ids import LOST
 from common.protocol.api_keys import ApiKey
@@ -42,7 +43,8 @@ class Sender:
         self.epoch = 7
         self.codes: dict[TopicIdPartition, int] = {}
         self.left_out: list[TopicIdPartition] = []
-        self.queue = DirectoryAssignments(rng=random.Random(1))
+        self.final: list[TopicIdPartition] = []
+        self.queue = DirectoryAssignments(rng=random.Random(1), reports=DirectoryReports())
         self.sender = AssignmentsSender(
             side.env,
             self.queue,
@@ -50,6 +52,7 @@ class Sender:
             broker_epoch=lambda: BrokerEpoch(self.epoch),
             channel=side.channel,
             task_group=side.group,
+            on_final=self.final.append,
         )
         side.controller.answers[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = self.answer
 

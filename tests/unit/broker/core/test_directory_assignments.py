@@ -6,6 +6,7 @@ A wish is the directory that the broker wants the metadata to name for a replica
 import random
 
 from broker.core.directory_assignments import ASSIGNMENTS_PER_REQUEST_MAX, DirectoryAssignments
+from broker.core.directory_reports import DirectoryReports
 from common.ids import DirectoryId, TopicId, TopicIdPartition, Uuid
 from common.protocol.errors import ErrorCode
 from common.time_units import NS_PER_MS
@@ -17,7 +18,7 @@ P0, P1 = TopicIdPartition(T, 0), TopicIdPartition(T, 1)
 
 
 def assignments() -> DirectoryAssignments:
-    return DirectoryAssignments(rng=random.Random(1))
+    return DirectoryAssignments(rng=random.Random(1), reports=DirectoryReports())
 
 
 def test_wishes_are_batched_and_confirmed() -> None:
@@ -29,7 +30,7 @@ def test_wishes_are_batched_and_confirmed() -> None:
     assert queue.next_batch(100 * NS_PER_MS) == {D1: [P0], D2: [P1]}
     assert queue.size == 2
     assert queue.next_deadline_ns() is None
-    assert queue.handle_answer({(D1, P0): 0, (D2, P1): 0}, 110 * NS_PER_MS) == {}
+    assert queue.handle_answer({(D1, P0): 0, (D2, P1): 0}, 110 * NS_PER_MS).refused == {}
     assert queue.size == 0
 
 
@@ -50,7 +51,7 @@ def test_a_refusal_of_an_old_wish_does_not_bring_it_back() -> None:
     queue.wish({P0: D1}, 0)
     queue.next_batch(100 * NS_PER_MS)
     queue.wish({P0: D2}, 100 * NS_PER_MS)
-    assert queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_SERVER_ERROR}, 150 * NS_PER_MS) == {
+    assert queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_SERVER_ERROR}, 150 * NS_PER_MS).refused == {
         P0: ErrorCode.UNKNOWN_SERVER_ERROR
     }
     assert queue.next_batch(200 * NS_PER_MS) == {D2: [P0]}
@@ -95,7 +96,7 @@ def test_errors_that_cannot_change_drop_the_entry() -> None:
     queue = assignments()
     queue.wish({P0: D1, P1: D1}, 0)
     queue.next_batch(100 * NS_PER_MS)
-    refused = queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_TOPIC_ID}, 100 * NS_PER_MS)
+    refused = queue.handle_answer({(D1, P0): ErrorCode.UNKNOWN_TOPIC_ID}, 100 * NS_PER_MS).refused
     assert refused == {P1: ErrorCode.UNKNOWN_SERVER_ERROR}
     assert queue.size == 1
 
@@ -153,7 +154,7 @@ def test_an_answer_does_not_settle_what_later_metadata_brought_back() -> None:
     queue.next_batch(100 * NS_PER_MS)
     queue.settle([P0])
     queue.wish({P0: D1}, 150 * NS_PER_MS)
-    assert queue.handle_answer({(D1, P0): ErrorCode.NONE}, 200 * NS_PER_MS) == {}
+    assert queue.handle_answer({(D1, P0): ErrorCode.NONE}, 200 * NS_PER_MS).refused == {}
     assert queue.size == 1
     assert queue.next_batch(300 * NS_PER_MS) == {D1: [P0]}
     queue.handle_answer({(D1, P0): ErrorCode.NONE}, 310 * NS_PER_MS)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.core.directory_reports import DirectoryReports
 from broker.core.hosted_replicas import HostedReplicas, ReplicaPlace, is_settled
 from broker.core.reconcile import Action, Decision, ReplicaSituation
 from common.environment.interface import LogDirError
@@ -38,7 +39,8 @@ class Broker:
             data_dirs=("/d1", "/d2"),
             metadata_dir="/d1",
         )
-        self.known = HostedReplicas(BrokerId(1), self.state, self.directories)
+        self.reports = DirectoryReports()
+        self.known = HostedReplicas(BrokerId(1), self.state, self.directories, self.reports)
 
     def lose(self, path: str) -> None:
         self.directories.step(LogDirError(path, "append", 5))
@@ -291,7 +293,7 @@ def test_a_replica_without_a_log_is_missing_only_after_a_clean_shutdown(is_clean
     found = [LogDirectory(path="/d1", directory_id=D1)]
     epoch = EPOCH if is_clean else None
     directories = LogDirectories(found, data_dirs=("/d1",), metadata_dir="/d1", previous_broker_epoch=epoch)
-    known = HostedReplicas(BrokerId(1), Broker(assigned=MIGRATING, isr=(1,)).state, directories)
+    known = HostedReplicas(BrokerId(1), Broker(assigned=MIGRATING, isr=(1,)).state, directories, DirectoryReports())
     assert known.decide(P0, None) == Decision(Action.ASSIGN_LOST)
     known.note_wish(P0, LOST)
     assert known.is_missing(P0) is is_clean

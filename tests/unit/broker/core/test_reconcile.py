@@ -52,6 +52,11 @@ TABLE = [
     (replace(hosted(A, UNASSIGNED), moving_to=B), Decision(Action.ASSIGN, B)),
     (replace(hosted(A, B), moving_to=B), Decision(Action.USE)),
     (replace(hosted(A, None), moving_to=B), Decision(Action.DELETE)),
+    # The metadata agrees, but it may be about to change, because the broker has reported another directory.
+    (replace(hosted(A, A), is_final=False), Decision(Action.ASSIGN, A)),
+    (replace(hosted(A, B), moving_to=B, is_final=False), Decision(Action.ASSIGN, B)),
+    (replace(hosted(A, None), is_final=False), Decision(Action.DELETE)),
+    (replace(failed(GONE, GONE), is_final=False), Decision(Action.SKIP)),
     # The log's directory failed in this incarnation: its id is reported if the controller does not know that the log was
     # there.
     (failed(GONE, GONE), Decision(Action.SKIP)),
