@@ -6,8 +6,8 @@ until the high watermark passes them. Each listener has a feed in one of two sta
     catching up --everything committed was delivered--> live --a snapshot replaced the log--> catching up
 
 `advance` calls a *live* listener directly, in the event loop step in which the watermark moves. For a listener that is
-catching up (just registered, or after a snapshot) the batches are read from disk. `keep_up` must not await between finding
-that nothing is missing and declaring the feed live. Otherwise a batch committed in between would be lost.
+catching up (just registered, or after a snapshot) the batches are read from the log. `keep_up` must not await between
+finding that nothing is missing and declaring the feed live. Otherwise a batch committed in between would be lost.
 
 A live listener that needs more than one step for a batch is catching up from then on, too. So is every listener of a node
 that fetched more than RECORDS_PER_STEP records at once, in one batch or in several.
@@ -118,7 +118,7 @@ class CommitQueue:
                 header, _ = batch
                 fetched_count += header.record_count
                 if fetched_count > RECORDS_PER_STEP:
-                    # Do not deliver the rest here. Every listener reads it from disk later, in several steps.
+                    # Do not deliver the rest here. Every listener reads it from the log later, in several steps.
                     self.committed_bytes += header.size
                     continue
             self._deliver(self._decoded(batch))
@@ -205,7 +205,7 @@ class CommitQueue:
         feed.listener.handle_leader_change(leader)
 
     async def keep_up(self, feed: ListenerFeed) -> None:
-        """Catches the listener up from disk whenever it falls behind, until it is unregistered."""
+        """Catches the listener up from the log whenever it falls behind, until it is unregistered."""
         try:
             await self._keep_up(feed)
         finally:

@@ -52,6 +52,8 @@ from common.storage.log_config import LogConfig
 from common.storage.new_log import make_durable
 from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
 
+Batches = Sequence[tuple[BatchHeader, memoryview]]
+
 _PIECE = 1024 * 1024
 
 
@@ -92,8 +94,8 @@ class MetadataLog:
         self.snapshots = snapshots
         # The content of the quorum-state file. Changes in `store_election`, after the file is durable.
         self.election = election
-        # A follower's appends that are not known to be written, each with its size in bytes. In the order of the offsets.
-        self._unwritten: deque[tuple[AwaitedAppend, int]] = deque()
+        # A follower's appends that are not known to be written, each with its batches. In the order of the offsets.
+        self._unwritten: deque[tuple[AwaitedAppend, Batches]] = deque()
         # Numbers the partial files of snapshots.
         self._attempts = itertools.count()
 
@@ -243,46 +245,51 @@ class MetadataLog:
         batches = [(read_header(buffer), memoryview(buffer)) for buffer in buffers]
         return self.log.append_as_leader(batches, leader_epoch=epoch, on_written=append.written, on_failed=append.failed)
 
-    def append_as_follower(self, batches: Sequence[tuple[BatchHeader, memoryview]], view: memoryview) -> None:
+    def append_as_follower(self, batches: Batches, view: memoryview) -> None:
         """Appends whole batches fetched from the leader, which `view` holds one after the other. They are part of the log at
-        once, but can be read only when the kernel has them."""
+        once."""
         append = AwaitedAppend()
         self.log.append_as_follower(batches, view, on_written=append.written, on_failed=append.failed)
-        self._unwritten.append((append, len(view)))
+        self._unwritten.append((append, batches))
 
     async def limit_unwritten(self, bytes_max: int) -> None:
         """Waits until at most this much of what `append_as_follower` has taken is unwritten. Raises the LogDirError of an
         append that has failed."""
         while self._unwritten:
             append, _ = self._unwritten[0]
-            if not append.ended.done() and sum(size for _, size in self._unwritten) <= bytes_max:
+            size = sum(header.size for _, batches in self._unwritten for header, _ in batches)
+            if not append.ended.done() and size <= bytes_max:
                 return
-            await self._wait_until_written(append)
+            # Not awaited directly: if the log is closed meanwhile, the append is cancelled, but not the task that waits.
+            await asyncio.wait([append.ended])
+            if not append.ended.cancelled():
+                append.ended.result()
             if self._unwritten and self._unwritten[0][0] is append:
                 self._unwritten.popleft()
-
-    async def _wait_until_written(self, append: AwaitedAppend) -> None:
-        # Not awaited directly: if the log is closed meanwhile, the append is cancelled, but not the task that waits for it.
-        await asyncio.wait([append.ended])
-        if not append.ended.cancelled():
-            append.ended.result()
 
     async def read_parts(self, offset: Offset, *, max_bytes: int) -> list[Part]:
         """Returns whole batches from `offset` on, to be sent to another node. They may include uncommitted records."""
         return list((await self.log.read(offset, max_bytes=max_bytes)).parts)
 
-    async def read_batches(
-        self, offset: Offset, *, upper_offset: Offset, max_bytes: int = _PIECE
-    ) -> list[tuple[BatchHeader, memoryview]]:
-        """Reads whole batches from `offset` on, all before `upper_offset`. Raises OffsetOutOfRange, and QuorumFailure
-        if the log is damaged."""
-        if self.log.written_offset < upper_offset:
-            for append, _ in list(self._unwritten):
-                await self._wait_until_written(append)
+    async def read_batches(self, offset: Offset, *, upper_offset: Offset, max_bytes: int = _PIECE) -> Batches:
+        """Reads whole batches from `offset` on, all before `upper_offset`. Those that are not written yet need no disk.
+        Raises OffsetOutOfRange, and QuorumFailure if the log is damaged."""
+        written_offset = self.log.written_offset
+        if written_offset <= offset < upper_offset:
+            return self._unwritten_batches(offset, upper_offset)
+        upper_offset = min(upper_offset, written_offset)
         try:
             return split_batches(await self.log.read_bytes(offset, max_bytes=max_bytes, upper_offset=upper_offset))
         except BatchError as error:
             raise QuorumFailure(f"{self.log_dir.path}/{self.log.name} is damaged at offset {offset}: {error}") from error
+
+    def _unwritten_batches(self, offset: Offset, upper_offset: Offset) -> Batches:
+        return [
+            (header, view)
+            for _, batches in self._unwritten
+            for header, view in batches
+            if offset <= header.base_offset and header.last_offset < upper_offset
+        ]
 
     def epoch_before(self, offset: Offset) -> LeaderEpoch:
         """Returns the epoch of the record before `offset`."""
@@ -395,7 +402,7 @@ class SnapshotFile:
 
 
 def _effective_records(
-    batches: Sequence[tuple[BatchHeader, memoryview]], reader: MetadataRecordReader, transactions: TransactionBuffer
+    batches: Batches, reader: MetadataRecordReader, transactions: TransactionBuffer
 ) -> Iterator[KnownRecord]:
     """Yields the records that have taken effect, lazily. Raises UnreadableBatch and TransactionError."""
     for header, view in batches:

@@ -54,6 +54,7 @@ from common.net.request_memory import RequestMemory
 from common.raft.commit_queue import CommitQueue
 from common.raft.driver import QuorumDriver
 from common.raft.follower import Follower
+from common.raft.metadata_log import MetadataLog
 from common.records import batch
 from common.storage import clean_shutdown, new_log
 from common.storage.compaction import swap
@@ -1064,6 +1065,11 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         "an observer waits for its disk",
         "What it has applied it should have.",
         Edit(Follower._append, "UNWRITTEN_BYTES_MAX", "0"),
+    ),
+    _bug(
+        "a listener that is behind waits for the disk",
+        "It reads the log, and that is on the disk.",
+        Edit(MetadataLog.read_batches, "if written_offset <= offset < upper_offset:", "if False:"),
     ),
     _bug(
         "a suspected directory gets new replicas",

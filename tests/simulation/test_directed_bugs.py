@@ -178,7 +178,11 @@ def hung_shutdown(_: pytest.MonkeyPatch) -> None:
 
 
 def hung_metadata(_: pytest.MonkeyPatch) -> None:
-    test_hung_metadata.test_a_broker_whose_metadata_disk_hangs_takes_leaderships_over()
+    test_hung_metadata.test_a_broker_whose_metadata_disk_hangs_takes_leaderships_over(None)
+
+
+def hung_metadata_listener(_: pytest.MonkeyPatch) -> None:
+    test_hung_metadata.test_a_broker_whose_metadata_disk_hangs_takes_leaderships_over(1)
 
 
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -202,6 +206,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a list leaves out the groups on a lost disk": lost_groups,
     "what is held back by a swap waits for its target": hung_move,
     "an observer waits for its disk": hung_metadata,
+    "a listener that is behind waits for the disk": hung_metadata_listener,
     "a suspected directory gets new replicas": hung_creation,
     "a disk is trusted as soon as it finishes anything": flapping_disk,
     "followers are judged as soon as their leader's disk is trusted": flapping_leader,

@@ -1,14 +1,18 @@
 """The disk of a broker's metadata log hangs for less than the deadline of its operations. Its other disks are healthy."""
 
+import pytest
+
 from common.time_units import NS_PER_S
 from tests.simulation.cluster import SimulatedClient, SimulatedCluster, run
+from tests.simulation.small_slices import slices_of
 
 PARTITIONS = 6
 
 
-def test_a_broker_whose_metadata_disk_hangs_takes_leaderships_over() -> None:
+@pytest.mark.parametrize("slice_size", [None, 1])
+def test_a_broker_whose_metadata_disk_hangs_takes_leaderships_over(slice_size: int | None) -> None:
     """Another broker shuts down, and some of its partitions get their leader on the broker whose metadata log is stuck. They
-    go on at once. The shutdown does not wait for the disk either."""
+    go on at once, also if they are too many for one step. The shutdown does not wait for the disk either."""
 
     async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
         world = cluster.world
@@ -39,4 +43,5 @@ def test_a_broker_whose_metadata_disk_hangs_takes_leaderships_over() -> None:
         assert not cluster.env(2).is_dead
         assert not world.events_named("log_dir_offline")
 
-    run(scenario, diskraft_log_dir_operation_timeout_ms="10000")
+    with slices_of(slice_size):
+        run(scenario, diskraft_log_dir_operation_timeout_ms="10000")
