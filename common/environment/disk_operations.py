@@ -176,25 +176,34 @@ class HeldDirectory:
             write_all(fd, 0, (content,), len(content))
             sync_all(fd)
             os.rename(temporary, PROBE_FILE, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
-            if self._read_around_cache(fd) != content:
+            if self._read_around_cache(PROBE_FILE) != content:
                 raise DescribedError(errno.EIO, "the probe read back other bytes than it wrote")
         finally:
             os.close(fd)
         os.unlink(PROBE_FILE, dir_fd=dir_fd)
 
-    def _read_around_cache(self, written_fd: int) -> bytes:
+    def read_around_cache(self, name: str) -> None:
+        """Reads the beginning of a file without the page cache, if there is such a file."""
+        with contextlib.suppress(FileNotFoundError):
+            self._read_around_cache(name)
+
+    def _read_around_cache(self, name: str) -> bytes:
         try:
-            return self._read_directly()
+            return self._read_directly(name)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # The file system has no direct I/O (tmpfs), or none of so few bytes. Drop the clean pages from the cache and
-            # read normally.
-            os.posix_fadvise(written_fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            return _pread(written_fd, _PROBE_SIZE, 0)
+        # The file system has no direct I/O (tmpfs), or none of so few bytes. Drop the clean pages from the cache and read
+        # normally.
+        fd = _open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._held_fd())
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            return _pread(fd, _PROBE_SIZE, 0)
+        finally:
+            os.close(fd)
 
-    def _read_directly(self) -> bytes:
-        fd = _open(PROBE_FILE, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC, dir_fd=self._held_fd())
+    def _read_directly(self, name: str) -> bytes:
+        fd = _open(name, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC, dir_fd=self._held_fd())
         try:
             aligned = _aligned_buffer(_PROBE_SIZE)
             size = os.preadv(fd, (aligned,), 0)

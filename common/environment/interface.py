@@ -207,6 +207,11 @@ class LogDir(ABC):
         """
 
     @abstractmethod
+    def read_around_cache(self, name: str) -> Awaitable[None]:
+        """Reads the beginning of a file without the page cache, to find out whether the disk still answers. A client might
+        wait for it as for any other read, so a disk that does not answer is silent. A missing file is no error."""
+
+    @abstractmethod
     def read_cached(self, file: LogFile, position: int, size: int) -> bytes | bytearray | None:
         """Returns these bytes if they can be had without waiting for the disk, otherwise None. The append that wrote them
         must have completed."""

@@ -283,6 +283,12 @@ class RealLogDir(LogDir):
             return self._failed(self._closed_error("read", file.name))
         return self._read("read", open_file, position, size, examination)
 
+    def read_around_cache(self, name: str) -> Awaitable[None]:
+        _check_name(name)
+        operation = self._operation("read", name, partial(self._directory.read_around_cache, name), None)
+        self._queue_beside_writer(operation, Lane.READER, after_writes=False)
+        return operation.future
+
     def read_cached(self, file: LogFile, position: int, size: int) -> bytearray | None:
         open_file = _opened(file)
         return None if open_file is None or not self.is_open else self._read_cached(open_file, position, size)

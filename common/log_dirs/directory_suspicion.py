@@ -11,6 +11,11 @@ and a client might never get one: its connection ends if the disk hangs while a 
 
 For some time after that the directory is *unsteady*: it may hang again soon. So it gets no new replicas, and followers are
 not removed from the ISR for a lag, because they could not fetch from it.
+
+A controller card or an enclosure that stalls takes several disks with it, and a client may need them one after the other:
+the reads of a fetch take turns, and so do the requests of a client. So while one directory is silent, those for which
+nothing waits are *tried*: something is read from their disks. Those that hang as well are then suspected soon after the
+first one, and not each after a wait of its own.
 """
 
 from collections.abc import Container, Mapping
@@ -18,9 +23,10 @@ from dataclasses import dataclass
 
 from common.ids import DirectoryId
 
+_LOOKS_PER_WAIT = 10
 # A look that comes later than this many intervals after the one before says that the process was stopped. Its disks had no
 # chance to finish anything.
-_LATE_LOOK = 2
+_LATE_LOOK = 5
 # A directory is unsteady until it has not been silent for this many times diskraft.log.dir.suspect.ms. A disk that hangs
 # nearly all the time is suspected again before that: it is trusted, something waits for it, and it is suspected.
 _STEADY_AFTER = 4
@@ -39,11 +45,13 @@ class DirectorySuspicion:
 
     def __init__(self, suspect_after_ns: int) -> None:
         self._suspect_after_ns = suspect_after_ns
-        self.look_interval_ns = suspect_after_ns // 4
+        self.look_interval_ns = suspect_after_ns // _LOOKS_PER_WAIT
         # The suspected directories. Changes in `look`.
         self.suspected: dict[DirectoryId, None] = {}
         # Those that have been silent lately, the suspected ones included, and when each was last seen silent.
         self.unsteady: dict[DirectoryId, int] = {}
+        # Those for which nothing waited at the last look, although another directory was silent.
+        self.to_try: list[DirectoryId] = []
         self._looked_ns: int | None = None
 
     def look(self, now_ns: int, silence_ns: Mapping[DirectoryId, int]) -> Changes:
@@ -58,6 +66,8 @@ class DirectorySuspicion:
                 suspected.append(directory_id)
             self.suspected[directory_id] = None
             self.unsteady[directory_id] = now_ns
+        is_any_silent = not is_late and max(silence_ns.values(), default=0) >= self.look_interval_ns
+        self.to_try = [each for each, silent_ns in silence_ns.items() if not silent_ns] if is_any_silent else []
         return Changes(suspected, self._trust(now_ns, silence_ns))
 
     def _trust(self, now_ns: int, online: Container[DirectoryId]) -> list[DirectoryId]:

@@ -10,6 +10,7 @@ from common.ids import DirectoryId
 from common.log_dirs.directory_suspicion import DirectorySuspicion
 from common.log_dirs.log_directories import LogDirectories
 from common.metadata.directory_ids import UNASSIGNED
+from common.storage.names import META_PROPERTIES_FILE
 from common.time_units import NS_PER_MS
 
 
@@ -82,3 +83,6 @@ class SuspectedDirectories:
         for directory_id in self._suspicion.silent:
             # Also those that were begun since the last look.
             self._log_dirs[directory_id].give_up_regions()
+        for directory_id in self._suspicion.to_try:
+            # Nobody waits for the result. If the disk hangs, the directory is silent from now on.
+            self._log_dirs[directory_id].read_around_cache(META_PROPERTIES_FILE)

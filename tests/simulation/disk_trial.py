@@ -79,8 +79,8 @@ TROUBLES = (
 )
 PAUSE_SECONDS = 0.15
 RETRY_SECONDS = 0.02
-# A directory is looked at four times in `diskraft.log.dir.suspect.ms`.
-LOOKS = 1.25
+# A directory is looked at ten times in `diskraft.log.dir.suspect.ms`.
+LOOKS = 1.1
 # What is left for telling other brokers, and for sending again what was refused.
 SLACK_NS = 250 * NS_PER_MS
 # Enough for the first batch of each partition, which is small.

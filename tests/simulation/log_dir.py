@@ -722,6 +722,12 @@ class SimulatedLogDir(LogDir):
 
         return self._queue_on_file("read", file, effect)
 
+    def read_around_cache(self, name: str) -> Awaitable[None]:
+        def effect() -> None:
+            self.disk.require_readable_platter()
+
+        return self._queue("read", name, effect)
+
     def read_cached(self, file: LogFile, position: int, size: int) -> bytes | None:
         assert isinstance(file, SimulatedLogFile)
         is_open = not (file.is_closed or self._owner.is_dead) and self._offline is None and self._closed is None

@@ -1077,6 +1077,11 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         Edit(placement.choose_directory, "[each for each in candidates if not each.is_unsteady] or", ""),
     ),
     _bug(
+        "each disk has to be waited for before it is suspected",
+        "What hangs is noticed by what waits for it.",
+        Edit(SuspectedDirectories.look, "for directory_id in self._suspicion.to_try:", "for directory_id in ():"),
+    ),
+    _bug(
         "a disk is trusted as soon as it finishes anything",
         "It is well again.",
         Edit(

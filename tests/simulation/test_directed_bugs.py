@@ -19,6 +19,7 @@ from tests.simulation import (
     test_hung_metadata,
     test_hung_moves,
     test_hung_shutdowns,
+    test_hung_together,
     test_move_double_faults,
     test_moves_beside_hung_disk,
     test_rules,
@@ -185,6 +186,10 @@ def hung_metadata_listener(_: pytest.MonkeyPatch) -> None:
     test_hung_metadata.test_a_broker_whose_metadata_disk_hangs_takes_leaderships_over(1)
 
 
+def disks_that_hang_together(_: pytest.MonkeyPatch) -> None:
+    test_hung_together.test_a_fetch_waits_once_for_all_disks(2)
+
+
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a classic group that becomes a consumer group forgets what its members own": changing_group,
     "a directory may fill the memory for requests": slow_disk,
@@ -208,6 +213,7 @@ FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "an observer waits for its disk": hung_metadata,
     "a listener that is behind waits for the disk": hung_metadata_listener,
     "a suspected directory gets new replicas": hung_creation,
+    "each disk has to be waited for before it is suspected": disks_that_hang_together,
     "a disk is trusted as soon as it finishes anything": flapping_disk,
     "followers are judged as soon as their leader's disk is trusted": flapping_leader,
     "a directory is closed when all moves have ended": hung_shutdown,

@@ -36,7 +36,7 @@ class DetectionChecker:
         self._disk_at = disk_at
         self._bound_ns = probe_interval_ns + 2 * operation_timeout_ns + SLACK_NS
         self._suspect_after_ns = suspect_after_ns
-        # How long a broker may be wrong about the silence of a directory. It looks four times in `suspect_after_ns`.
+        # How long a broker may be wrong about the silence of a directory. It looks ten times in `suspect_after_ns`.
         self._misjudged_bound_ns = suspect_after_ns * 7 // 10
         self._misjudged_since: dict[BrokerAndPath, int] = {}
         # When each directory was last silent for `suspect_after_ns`.

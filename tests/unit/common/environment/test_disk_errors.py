@@ -63,5 +63,5 @@ def test_every_operation_of_a_directory_is_listed() -> None:
         "silence_ns",
         "take_offline",
     }
-    other_names = {"start_append", "examine"}
+    other_names = {"start_append", "examine", "read_around_cache"}
     assert LogDir.__abstractmethods__ - at_start - cannot_fail - other_names == {*OPERATIONS} - {"load"}

@@ -1140,6 +1140,29 @@ async def test_the_probe_without_direct_io(log_dir: RealLogDir, monkeypatch: pyt
     await log_dir.probe()
 
 
+async def test_a_disk_that_does_not_answer_a_read_around_the_cache_is_silent(
+    log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No client has asked for anything. What the page cache has of the file does not help."""
+    await log_dir.replace_file("a", b"cached")
+    release, preadv = threading.Event(), os.preadv
+
+    def hang_if_direct(fd: int, *arguments: Any) -> int:
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
+            assert release.wait(timeout=30)
+        return preadv(fd, *arguments)
+
+    monkeypatch.setattr(os, "preadv", hang_if_direct)
+    reading = log_dir.read_around_cache("a")
+    try:
+        before_ns = log_dir.silence_ns
+        assert log_dir.silence_ns > before_ns > 0
+    finally:
+        release.set()
+    await reading
+    assert log_dir.silence_ns == 0
+
+
 async def test_the_probe_where_direct_io_takes_larger_blocks(log_dir: RealLogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file system opens the file for direct I/O, and refuses to read so few bytes."""
     preadv = os.preadv

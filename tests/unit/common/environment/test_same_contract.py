@@ -89,6 +89,8 @@ async def names(env: Environment, path: str) -> Any:
             log_dir.read_file("t-0/y", last=2),
             log_dir.read_file("t-0/y"),
             log_dir.read_file("t-0/x/y"),
+            log_dir.read_around_cache("t-0/x"),
+            log_dir.read_around_cache("t-0/y"),
             log_dir.list(),
             log_dir.list("t-0"),
             log_dir.list("absent"),

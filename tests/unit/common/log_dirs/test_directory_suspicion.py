@@ -4,7 +4,7 @@ from common.ids import DirectoryId, Uuid
 from common.log_dirs.directory_suspicion import Changes, DirectorySuspicion
 from common.time_units import NS_PER_MS, NS_PER_S
 
-A, B = DirectoryId(Uuid(b"a" * 16)), DirectoryId(Uuid(b"b" * 16))
+A, B, C = (DirectoryId(Uuid(letter * 16)) for letter in (b"a", b"b", b"c"))
 NOTHING = Changes([], [])
 
 
@@ -16,7 +16,7 @@ def test_a_directory_is_suspected_while_it_is_silent_and_for_a_while_afterwards(
     """It is suspected once its silence has lasted long enough, and trusted when it has not been silent for as long again.
     Another directory is not affected."""
     known = suspicion()
-    assert known.look_interval_ns == 250 * NS_PER_MS
+    assert known.look_interval_ns == 100 * NS_PER_MS
     assert known.look(0, {A: 999 * NS_PER_MS, B: 0}) == NOTHING
     assert known.look(250 * NS_PER_MS, {A: NS_PER_S, B: 0}) == Changes([A], [])
     assert known.look(500 * NS_PER_MS, {A: 2 * NS_PER_S, B: 0}) == NOTHING
@@ -46,6 +46,19 @@ def test_a_trusted_directory_is_unsteady_for_a_while() -> None:
     assert [*known.unsteady] == [A]
     known.look(4_000 * NS_PER_MS, {A: 0, B: 0})
     assert [*known.unsteady] == []
+
+
+def test_the_others_are_tried_while_a_directory_is_silent() -> None:
+    """Nothing waits for B, so nothing is known of its disk. C is about to be known."""
+    known = suspicion()
+    known.look(0, {A: 99 * NS_PER_MS, B: 0, C: 0})
+    assert known.to_try == []
+    known.look(100 * NS_PER_MS, {A: 199 * NS_PER_MS, B: 0, C: 1})
+    assert known.to_try == [B]
+    known.look(60 * NS_PER_S, {A: 60 * NS_PER_S, B: 0, C: 0})
+    assert known.to_try == [], "the process was stopped"
+    known.look(60 * NS_PER_S + known.look_interval_ns, {A: 0, B: 0, C: 0})
+    assert known.to_try == []
 
 
 def test_an_offline_directory_is_no_longer_suspected() -> None:
