@@ -79,6 +79,27 @@ def test_a_silent_disk_that_is_misjudged_is_found_out(bug_name: str | None, matc
         SimulatedWorld(seed=1).run(scenario)
 
 
+def test_a_disk_that_was_silent_between_two_looks_of_the_checker_may_be_suspected() -> None:
+    """I13: the disk goes on as soon as the broker suspects it, before the checker sees how long it has been silent."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        cluster = SimulatedCluster(world, brokers=1, disks=2)
+        await cluster.start()
+        checkers = Checkers(cluster, History())
+        checkers.install()
+        disk = cluster.disk(1, 2)
+        world.event_watchers.append(lambda event: disk.thaw() if event.name == "log_dir_suspected" else None)
+        # Then the silence gets long enough after a look of the checker, and before the next look of the broker.
+        await world.sleep(0.01)
+        disk.hang()
+        log_dirs = checkers.brokers()[1]._directories.log_dirs.values()
+        await next(log_dir for log_dir in log_dirs if log_dir.path == "/b1/d2").stat("a")
+        await world.event("log_dir_trusted")
+        checkers.stop()
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
 @pytest.mark.parametrize("harmed", [(), ("/b1/d2",)])
 def test_a_healthy_disk_that_is_given_up_is_found_out(harmed: Collection[str]) -> None:
     """I12: a directory may go offline only if its path is in `harmed`, the paths of the disks that the run has harmed."""

@@ -41,6 +41,8 @@ class DetectionChecker:
         self._misjudged_since: dict[BrokerAndPath, int] = {}
         # When each directory was last silent for `suspect_after_ns`.
         self._silent_ns: dict[BrokerAndPath, int] = {}
+        # When each directory was looked at last, and how long it had been silent.
+        self._looked: dict[BrokerAndPath, tuple[int, int]] = {}
         self._unusable_since: dict[BrokerAndPath, int] = {}
         # How many fsyncs had failed on the disk when this broker was first seen using it.
         self._failed_before: dict[BrokerAndPath, int] = {}
@@ -71,6 +73,11 @@ class DetectionChecker:
             for directory_id, path in broker._directories.known.online.items():
                 silent_ns = broker._directories.log_dirs[directory_id].silence_ns
                 is_suspected = directory_id in replicas.suspected
+                looked_ns, was_silent_ns = self._looked.get((broker, path), (now_ns, 0))
+                self._looked[broker, path] = now_ns, silent_ns
+                if was_silent_ns + now_ns - looked_ns >= self._suspect_after_ns:
+                    # It may have been silent for so long between the two looks, and the broker may have seen that.
+                    self._silent_ns[broker, path] = now_ns
                 if silent_ns >= self._suspect_after_ns:
                     self._silent_ns[broker, path] = now_ns
                     is_judged = is_suspected
