@@ -206,6 +206,45 @@ def test_a_coordinator_loads_beside_hung_disks(count: int) -> None:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("is_metadata_hung", [False, True])
+def test_a_broker_whose_disks_all_hang_gives_its_leaders_away_and_comes_back(is_metadata_hung: bool) -> None:
+    """Until the deadline it keeps what it leads, and answers its clients. Then it ends, and reports that first, so its
+    leaders move at once. After the hang it starts as usual."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        world = cluster.world
+        await client.create_topic("t", partitions=6, min_insync_replicas="2")
+        for index in range(6):
+            await client.produce("t", index, b"before")
+        before = cluster.partitions("t")
+        led = [index for index, partition in before.items() if partition.leader == BROKER]
+        hung = [*every_disk(cluster, BROKER), *([world.disk("/b1/metadata")] if is_metadata_hung else [])]
+        for disk in hung:
+            disk.hang()
+        began_ns = world.now_ns()
+        refusals = [await refusal(client, index) for index in led]
+        assert world.now_ns() - began_ns < PATIENCE_SECONDS * NS_PER_S
+        assert "" not in refusals
+        await world.event("log_dir_failed")
+        assert [cluster.partition("t", index).leader for index in led] == [BROKER] * len(led)
+        deadline_ns = world.now_ns()
+        assert deadline_ns - began_ns < 2.5 * NS_PER_S
+        for index in range(6):
+            await client.produce("t", index, b"meanwhile")
+        # Its session would have lasted for 3 s.
+        assert world.now_ns() - deadline_ns < NS_PER_S // 2
+        await world.until(lambda: cluster.env(BROKER).is_dead)
+        assert cluster.last_words(BROKER).startswith(("the last log directory", "the metadata directory"))
+        for disk in hung:
+            disk.thaw()
+        cluster.start_node(BROKER)
+        await cluster.until_running()
+        await cluster.until_in_sync("t")
+
+    run(scenario)
+
+
 def waits_once(
     count: int, work: Callable[[SimulatedCluster, SimulatedClient], Awaitable[int]]
 ) -> Callable[[SimulatedCluster, SimulatedClient], Awaitable[None]]:
