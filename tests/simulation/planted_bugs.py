@@ -10,6 +10,7 @@ the rule finds each of them (`test_directed_bugs`), and `make simulate-mutants` 
 
 from broker.controller_link.assignments_sender import AssignmentsSender
 from broker.coordinator.coordinator_partition import CoordinatorPartition
+from broker.coordinator.core.consumer_group import heartbeat as consumer_heartbeat
 from broker.coordinator.core.consumer_group import reconciliation, upgrade
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.transactions.shard import TransactionShard
@@ -1056,6 +1057,11 @@ _CORDONS = (
 
 DIRECTED_BUGS: tuple[PlantedBug, ...] = (
     *_REQUEST_MEMORY,
+    _bug(
+        "a static member whose join was not answered is taken for another one",
+        "Its place is taken.",
+        Edit(consumer_heartbeat.identify, " and not rejoins", ""),
+    ),
     *_REPEATED_HEARTBEATS,
     *_SLICES,
     *_UPGRADES,

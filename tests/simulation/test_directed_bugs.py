@@ -27,6 +27,7 @@ from tests.simulation import (
 from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_follower_reads, test_process_trouble, test_slow_disks
 from tests.unit.broker.coordinator import test_group_coordinator, test_marker_sender
+from tests.unit.broker.coordinator.core.consumer_group import test_static_consumers
 from tests.unit.broker.hosting import test_replicas
 from tests.unit.broker.requests import test_describe_configs, test_fetch, test_metadata
 from tests.unit.common.raft import test_observers
@@ -76,6 +77,10 @@ def metadata(_: pytest.MonkeyPatch) -> None:
 
 def transaction(_: pytest.MonkeyPatch) -> None:
     test_quorum_controller.test_more_than_one_batch_becomes_a_transaction()
+
+
+def static_member(_: pytest.MonkeyPatch) -> None:
+    test_static_consumers.test_a_static_member_whose_join_was_not_answered_joins_again()
 
 
 def changing_group(_: pytest.MonkeyPatch) -> None:
@@ -192,6 +197,7 @@ def disks_that_hang_together(_: pytest.MonkeyPatch) -> None:
 
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a classic group that becomes a consumer group forgets what its members own": changing_group,
+    "a static member whose join was not answered is taken for another one": static_member,
     "a directory may fill the memory for requests": slow_disk,
     "a full directory takes every request": slow_disk,
     "a lost directory is looked at once": repeated_report,

@@ -114,7 +114,10 @@ def identify(
     replaces = None
     if request.instance_id is None or request.member_epoch == JOINING_EPOCH:
         former = None if request.instance_id is None else group.static_member(request.instance_id)
-        if former is not None:
+        # A member that has its place joins again with its id if it was fenced, if the answer to its join was lost, or if
+        # that was an error because a disk hung.
+        rejoins = former is not None and _is_present(former) and former.member_id == member_id
+        if former is not None and not rejoins:
             before = replaces = _expect_away(former, member_id)
         elif before is not None:
             _validate_epoch(before, request.member_epoch, owned)
@@ -132,9 +135,13 @@ def identify(
     return Sender(before, member, replaces)
 
 
-def _expect_away(former: ConsumerMember, member_id: str) -> ConsumerMember:
+def _is_present(member: ConsumerMember) -> bool:
     # A static member goes over to the consumer protocol by a restart, and no classic member says that it will be away.
-    if former.classic is None and not former.is_away:
+    return member.classic is None and not member.is_away
+
+
+def _expect_away(former: ConsumerMember, member_id: str) -> ConsumerMember:
+    if _is_present(former):
         raise Refused(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Member {member_id} cannot join with instance id {former.instance_id}, which member {former.member_id} has.",

@@ -34,6 +34,24 @@ def test_a_static_member_keeps_its_partitions_while_it_is_away() -> None:
     assert world.refused(world.beat("a", 2)) == "UNKNOWN_MEMBER_ID"
 
 
+def test_a_static_member_whose_join_was_not_answered_joins_again() -> None:
+    """It gets what the lost answer gave it. Taken for another one that wants its instance id, the Java client would end."""
+    world = ConsumerWorld()
+    lost = world.told(world.enter("a", instance="one"))
+    assert world.told(world.enter("a", instance="one")) == lost == (1, {1: [0, 1, 2, 3]})
+    assert world.consumer_group().epoch == 1
+    world.reload()
+    assert world.told(world.beat("a", 1, owned={1: [0, 1, 2, 3]}, instance="one")) == (1, None)
+
+
+def test_a_static_member_that_was_fenced_joins_again_with_its_id() -> None:
+    world = ConsumerWorld()
+    two_members(world)
+    assert world.refused(world.beat("a", 1, owned={1: [2]}, instance="one")) == "FENCED_MEMBER_EPOCH"
+    assert world.told(world.enter("a", instance="one")) == (2, {1: [0, 1]})
+    assert world.refused(world.enter("c", instance="one")) == "UNRELEASED_INSTANCE_ID"
+
+
 def test_a_static_member_that_stays_away_is_removed() -> None:
     world = ConsumerWorld()
     two_members(world)
@@ -72,7 +90,7 @@ def test_a_member_that_leaves_while_it_must_revoke_has_revoked() -> None:
     ("member_id", "epoch", "instance", "error"),
     [
         ("c", 0, "one", "UNRELEASED_INSTANCE_ID"),
-        ("a", 0, "one", "UNRELEASED_INSTANCE_ID"),
+        ("a", 0, "one", "NONE"),
         ("c", 2, "one", "FENCED_INSTANCE_ID"),
         ("c", -1, "one", "FENCED_INSTANCE_ID"),
         ("c", -2, "one", "FENCED_INSTANCE_ID"),
