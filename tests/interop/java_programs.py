@@ -40,6 +40,13 @@ class JavaProgram:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
+    def end(self, *, seconds: float) -> None:
+        """Asks the program to end, and waits until it has. Fails if it had ended before."""
+        self.check()
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(seconds)
+
     def check(self) -> str:
         """Returns what the program has printed since it was started. Fails if it has ended."""
         output = self._log.read_text(errors="replace")[self._position :]
