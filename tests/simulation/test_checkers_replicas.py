@@ -106,15 +106,18 @@ def test_high_watermark_and_epochs() -> None:
     run_planted(plant)
 
 
+@pytest.mark.parametrize("log_start_offset", [2, 3])
 @pytest.mark.parametrize(("role", "is_lawful"), [(Role.FOLLOWER, True), (Role.NONE, True), (Role.LEADER, False)])
-def test_a_follower_without_records_may_begin_again_at_a_lower_offset(role: Role, *, is_lawful: bool) -> None:
+def test_a_follower_without_records_may_begin_again_at_a_lower_offset(
+    role: Role, log_start_offset: int, *, is_lawful: bool
+) -> None:
     """The leader's log start is in the middle of a batch. A follower begins there, and again at the start of the batch. I3:
     the high watermark of a leader does not fall in this way."""
 
     async def plant(planted: Planted) -> None:
         seen = planted.checkers.replicas._seen[planted.follower_id, planted.key]
-        empty = seen.facts._replace(role=role, log_start_offset=3, written_offset=3)
-        again = empty._replace(high_watermark=2, log_start_offset=2, written_offset=2)
+        empty = seen.facts._replace(role=role, log_start_offset=log_start_offset, base_offset=3, written_offset=3)
+        again = empty._replace(high_watermark=2, log_start_offset=2, base_offset=2, written_offset=2)
         with nullcontext() if is_lawful else pytest.raises(InvariantViolated, match=r"I3.*fell from 3 to 2"):
             planted.checkers.replicas._check_progress("t-0", planted.key, empty, again)
 

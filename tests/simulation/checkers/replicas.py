@@ -56,6 +56,8 @@ class _Facts(NamedTuple):
     role: Role
     written_offset: int
     log_start_offset: int
+    # Where the first segment begins.
+    base_offset: int
     is_restructuring: bool
     committed_isr: tuple[BrokerId, ...]
     proposal: IsrProposal | None
@@ -73,9 +75,9 @@ class _Facts(NamedTuple):
 
     @property
     def is_empty_follower(self) -> bool:
-        """Whether this replica has an empty log and does not lead. It has begun at the leader's log start, and begins again
-        at the start of the leader's first batch, which may be lower (seed 13236)."""
-        return self.role is not Role.LEADER and self.written_offset == self.log_start_offset
+        """Whether this replica has no record and does not lead. It has begun at the leader's log start, and begins again at
+        the start of the leader's first batch, which may be lower (seed 13236). The log start is lowered first (100145)."""
+        return self.role is not Role.LEADER and self.written_offset in (self.log_start_offset, self.base_offset)
 
     def has_risen_as_follower_since(self, before: "_Facts") -> bool:
         """Whether this follower has learned a higher high watermark from the leader of its epoch."""
@@ -367,6 +369,7 @@ def _facts(partition: Partition) -> _Facts:
         replica.role,
         log.written_offset,
         log.log_start_offset,
+        log.segment_base_offsets[0],
         partition.is_restructuring,
         replica.committed_isr,
         replica.proposal,
