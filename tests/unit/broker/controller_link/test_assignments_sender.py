@@ -235,6 +235,19 @@ def test_a_settled_replica_is_not_sent() -> None:
     run(scenario)
 
 
+def test_who_had_to_wait_for_an_answer_is_told() -> None:
+    """The first report needs none (`DirectoryReports`), the second one does, because it names another directory."""
+
+    async def scenario(sender: Sender) -> None:
+        for directory_id in (D1, D2):
+            assert sender.final == []
+            sender.sender.wish({TopicIdPartition(T, 0): directory_id, TopicIdPartition(T, 1): D1})
+            await sender.until_empty()
+        assert sender.final == [TopicIdPartition(T, 0)]
+
+    run(scenario)
+
+
 def test_many_replicas_leave_in_requests_of_bounded_size() -> None:
     """When a broker with five thousand replicas starts, three requests of at most 2,250 partitions go out one after the
     other."""
