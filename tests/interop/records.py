@@ -1,10 +1,13 @@
 """Writes records and reads all that are committed, with librdkafka."""
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 SECONDS_MAX = 240.0
+SECONDS_PER_LINE = 0.01
 
 
 def write(bootstrap: str, topic: str, values: Iterable[str]) -> None:
@@ -15,6 +18,39 @@ def write(bootstrap: str, topic: str, values: Iterable[str]) -> None:
         producer.produce(topic, value, on_delivery=lambda error, _: failures.append(str(error)) if error else None)
     assert producer.flush(SECONDS_MAX) == 0
     assert failures == []
+
+
+@contextmanager
+def being_written(bootstrap: str, topic: str) -> Iterator[Callable[[], int]]:
+    """Lines are written all the time. The function ends that and returns their number."""
+    over = threading.Event()
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    failures: list[str] = []
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        while not over.wait(SECONDS_PER_LINE):
+            producer.produce(
+                topic, f"line {written}", on_delivery=lambda error, _: failures.append(str(error)) if error else None
+            )
+            producer.poll(0)
+            written += 1
+
+    def end() -> int:
+        over.set()
+        writer.join()
+        assert producer.flush(SECONDS_MAX) == 0
+        assert failures == []
+        return written
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield end
+    finally:
+        over.set()
+        writer.join()
 
 
 def committed_records(bootstrap: str, topic: str, *, partitions: int = 1) -> Iterator[Message]:

@@ -7,21 +7,17 @@ what else the dead job has left open: by InitProducerId for each transactional i
 """
 
 import shutil
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
-from tests.integration.cluster import until
 from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, logging_option
+from tests.interop.copying import COPY, LINES, PARTITIONS, STORY_SECONDS, copied, until_copied
 from tests.interop.java_programs import JavaProgram, need_jars
 from tests.interop.loop_cluster import disk_with_a_leader, loop_cluster
-from tests.interop.records import committed_records
+from tests.interop.records import being_written
 from tests.interop.topics import create_topic
 from tools.lab.disk_lab import kill_disk
 
@@ -30,9 +26,6 @@ POM, SOURCE, JARS = (
     Path(__file__).with_name("ExactlyOnceCopy.java"),
     "flink-2.2.1",
 )
-LINES, COPY, PARTITIONS = "lines", "copy", 3
-SECONDS_PER_LINE = 0.01
-STORY_SECONDS = 180.0
 
 pytestmark = [
     pytest.mark.stories,
@@ -53,53 +46,6 @@ def java(tmp_path: Path) -> list[str]:
     # Otherwise the JVM spends most of each start on compiling.
     quick = "-XX:TieredStopAtLevel=1"
     return [path, "-Xmx512m", quick, temporary, logging_option(tmp_path), "-cp", f"{jars}/*", str(SOURCE)]
-
-
-@contextmanager
-def being_written(bootstrap: str, topic: str) -> Iterator[Callable[[], int]]:
-    """Lines are written all the time. The function ends that and returns their number."""
-    over = threading.Event()
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    failures: list[str] = []
-    written = 0
-
-    def write() -> None:
-        nonlocal written
-        while not over.wait(SECONDS_PER_LINE):
-            producer.produce(
-                topic, f"line {written}", on_delivery=lambda error, _: failures.append(str(error)) if error else None
-            )
-            producer.poll(0)
-            written += 1
-
-    def end() -> int:
-        over.set()
-        writer.join()
-        assert producer.flush(STORY_SECONDS) == 0
-        assert failures == []
-        return written
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield end
-    finally:
-        over.set()
-        writer.join()
-
-
-def copied(bootstrap: str) -> Counter[bytes]:
-    """Returns how often each line was copied in a committed transaction."""
-    return Counter(message.value() or b"" for message in committed_records(bootstrap, COPY, partitions=PARTITIONS))
-
-
-def until_copied(bootstrap: str, job: JavaProgram, count: int) -> Counter[bytes]:
-    def look() -> Counter[bytes] | None:
-        job.check()
-        found = copied(bootstrap)
-        return found if found.total() >= count else None
-
-    return until(look, f"{count} lines are copied", seconds=STORY_SECONDS)
 
 
 def kill_at_a_checkpoint(job: JavaProgram, folder: Path) -> None:
