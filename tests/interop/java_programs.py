@@ -1,5 +1,6 @@
 """Programs of Apache Kafka's world that are not brokers: their jars, and their processes, which tests kill."""
 
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cluster import until
-from tests.interop.apache_kafka import NoJars, download, find_java
+from tests.interop.apache_kafka import NoJars, download, find_java, logging_option
 from tests.interop.our_tools import ROOT
 
 
@@ -17,6 +18,19 @@ def need_jars(pom: Path, name: str) -> tuple[str, Path]:
         return find_java(), download(pom, ROOT / "build" / name)
     except NoJars as error:
         pytest.skip(f"NOTHING WAS TESTED WITH {name.upper()}: {error}")
+
+
+def source_command(pom: Path, source: Path, name: str, folder: Path, *options: str) -> list[str]:
+    """Returns the command that runs a source file with what this POM asks for, without the program's arguments. Skips the
+    test if something is missing."""
+    java, jars = need_jars(pom, name)
+    if shutil.which("javac") is None:
+        pytest.skip(
+            f"NOTHING WAS TESTED WITH {name.upper()}: javac is missing (Debian: apt install openjdk-17-jdk-headless)"
+        )
+    # A program that is killed leaves files there.
+    temporary = f"-Djava.io.tmpdir={folder}"
+    return [java, *options, temporary, logging_option(folder), "-cp", f"{jars}/*", str(source)]
 
 
 class JavaProgram:

@@ -6,16 +6,15 @@ what else the dead job has left open: by InitProducerId for each transactional i
 (INCREMENTING), or after DescribeProducers and ListTransactions (POOLING). Here it also starts with another parallelism.
 """
 
-import shutil
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, logging_option
+from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
 from tests.interop.copying import COPY, LINES, PARTITIONS, STORY_SECONDS, copied, until_copied
-from tests.interop.java_programs import JavaProgram, need_jars
+from tests.interop.java_programs import JavaProgram, source_command
 from tests.interop.loop_cluster import disk_with_a_leader, loop_cluster
 from tests.interop.records import being_written
 from tests.interop.topics import create_topic
@@ -38,14 +37,9 @@ pytestmark = [
 @pytest.fixture
 def java(tmp_path: Path) -> list[str]:
     """The command of the job, without its arguments."""
-    path, jars = need_jars(POM, JARS)
-    if shutil.which("javac") is None:
-        pytest.skip("NOTHING WAS TESTED WITH FLINK: javac is missing (Debian: apt install openjdk-17-jdk-headless)")
-    # A job that is killed leaves files there.
-    temporary = f"-Djava.io.tmpdir={tmp_path}"
     # Otherwise the JVM spends most of each start on compiling.
     quick = "-XX:TieredStopAtLevel=1"
-    return [path, "-Xmx512m", quick, temporary, logging_option(tmp_path), "-cp", f"{jars}/*", str(SOURCE)]
+    return source_command(POM, SOURCE, JARS, tmp_path, "-Xmx512m", quick)
 
 
 def kill_at_a_checkpoint(job: JavaProgram, folder: Path) -> None:

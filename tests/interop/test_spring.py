@@ -4,16 +4,15 @@ Spring gives each thread of a listener a transactional producer of its own, abor
 pauses and seeks consumers, acknowledges in another thread, and makes its retry topics itself.
 """
 
-import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.integration.cluster import until
-from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, logging_option
+from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
 from tests.interop.copying import COPY, LINES, PARTITIONS, STORY_SECONDS, copied, until_copied
-from tests.interop.java_programs import JavaProgram, need_jars
+from tests.interop.java_programs import JavaProgram, source_command
 from tests.interop.loop_cluster import disk_with_a_leader, loop_cluster
 from tests.interop.records import being_written
 from tests.interop.topics import create_topic
@@ -42,12 +41,9 @@ pytestmark = [
 @pytest.fixture
 def java(tmp_path: Path) -> list[str]:
     """The command of the program, without its argument."""
-    path, jars = need_jars(POM, JARS)
-    if shutil.which("javac") is None:
-        pytest.skip("NOTHING WAS TESTED WITH SPRING: javac is missing (Debian: apt install openjdk-17-jdk-headless)")
     # Otherwise the JVM spends most of each start on compiling.
     quick = "-XX:TieredStopAtLevel=1"
-    return [path, "-Xmx512m", quick, logging_option(tmp_path), "-cp", f"{jars}/*", str(SOURCE)]
+    return source_command(POM, SOURCE, JARS, tmp_path, "-Xmx512m", quick)
 
 
 def said(log: Path, what: str) -> set[str]:

@@ -6,15 +6,14 @@ changelogs from which it restores its state. If a record were processed twice, l
 skip or repeat a number.
 """
 
-import shutil
 import struct
 from pathlib import Path
 
 import pytest
 
 from tests.integration.cluster import until
-from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, logging_option
-from tests.interop.java_programs import JavaProgram, need_jars
+from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX
+from tests.interop.java_programs import JavaProgram, source_command
 from tests.interop.loop_cluster import disk_with_a_leader, loop_cluster
 from tests.interop.records import committed_records, write
 from tests.interop.topics import create_topic
@@ -35,12 +34,7 @@ pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(DOWNLOAD_S
 @pytest.fixture
 def word_count(tmp_path: Path) -> list[str]:
     """The command of the application, without its arguments."""
-    java, jars = need_jars(POM, JARS)
-    if shutil.which("javac") is None:
-        pytest.skip("NOTHING WAS TESTED WITH KAFKA STREAMS: javac is missing (Debian: apt install openjdk-17-jdk-headless)")
-    # An instance that is killed leaves a library there.
-    temporary = f"-Djava.io.tmpdir={tmp_path}"
-    return [java, "-Xmx256m", temporary, logging_option(tmp_path), "-cp", f"{jars}/*", str(SOURCE)]
+    return source_command(POM, SOURCE, JARS, tmp_path, "-Xmx256m")
 
 
 def lines(numbers: range) -> list[str]:
