@@ -100,7 +100,7 @@ class DirectoryAssignments:
     def settle(self, replicas: Sequence[TopicIdPartition]) -> None:
         """Drops the wishes of these replicas, because there is nothing left to report about them."""
         for replica in replicas:
-            self._reports.agreed(replica)
+            self._reports.settled(replica)
             self._ready.pop(replica, None)
             under_way = self._in_flight.get(replica)
             if under_way is not None:

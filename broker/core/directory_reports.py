@@ -26,8 +26,8 @@ class DirectoryReports:
     """The latest report of each replica for which the metadata may not show it yet."""
 
     def __init__(self) -> None:
-        # Changes when: a report is sent or answered, the metadata agrees, or the replica leaves the broker. A replica about
-        # which several directories were reported keeps its entry, because the metadata may agree for a moment only.
+        # Changes when: a report is sent or answered, nothing is left to report, or the replica leaves the broker. A replica
+        # about which several directories were reported keeps its entry, because the metadata may agree for a moment only.
         self._latest: dict[TopicIdPartition, _Report] = {}
 
     def sent(self, replica: TopicIdPartition, directory_id: DirectoryId) -> None:
@@ -47,8 +47,8 @@ class DirectoryReports:
         latest.is_answered = True
         return not latest.is_only
 
-    def agreed(self, replica: TopicIdPartition) -> None:
-        """Notes that the metadata names the directory to report."""
+    def settled(self, replica: TopicIdPartition) -> None:
+        """Notes that nothing is left to report about the replica, mostly because the metadata names the directory."""
         latest = self._latest.get(replica)
         if latest is not None and latest.is_only:
             del self._latest[replica]

@@ -84,5 +84,5 @@ class SuspectedDirectories:
             # Also those that were begun since the last look.
             self._log_dirs[directory_id].give_up_regions()
         for directory_id in self._suspicion.to_try:
-            # Nobody waits for the result. If the disk hangs, the directory is silent from now on.
+            # The result does not matter. If the disk hangs, this read makes the directory silent from now on.
             self._log_dirs[directory_id].read_around_cache(META_PROPERTIES_FILE)

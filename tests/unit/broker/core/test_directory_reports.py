@@ -26,7 +26,7 @@ def test_a_single_directory_needs_no_answer() -> None:
     reports = reported(D1, D1)
     assert reports.is_final(P0, D1)
     assert not reports.is_final(P0, D2)
-    assert not reports.answered(P0), "nobody has waited"
+    assert not reports.answered(P0), "this answer was not needed"
 
 
 def test_a_second_directory_needs_an_answer() -> None:
@@ -36,7 +36,7 @@ def test_a_second_directory_needs_an_answer() -> None:
     assert not reports.is_final(P0, D2)
     assert reports.answered(P0)
     assert reports.is_final(P0, D2)
-    assert not reports.answered(P0), "nobody waits any more"
+    assert not reports.answered(P0), "it was answered before"
 
 
 def test_a_directory_that_was_reported_before_needs_an_answer() -> None:
@@ -49,14 +49,14 @@ def test_a_directory_that_was_reported_before_needs_an_answer() -> None:
     assert reports.is_final(P0, D1)
 
 
-def test_agreement_ends_only_what_nothing_contradicts() -> None:
+def test_settling_ends_only_what_nothing_contradicts() -> None:
     """The metadata may agree for a moment only, if several directories were reported."""
     reports = reported(D1)
-    reports.agreed(P0)
+    reports.settled(P0)
     reports.sent(P0, D2)
     assert reports.is_final(P0, D2), "the first report is over"
     reports = reported(D1, D2)
-    reports.agreed(P0)
+    reports.settled(P0)
     assert not reports.is_final(P0, D2)
 
 
