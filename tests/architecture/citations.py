@@ -251,10 +251,10 @@ def _wrong_in_prose(repository: Repository, text: str) -> Iterator[str]:
 
 def prose(source: str) -> Iterator[tuple[int, str]]:
     """Yields the comments and docstrings of a module with their lines. A comment of several lines is yielded as one."""
-    for node in ast.walk(ast.parse(source)):
-        match node:
+    for statement in _statements(ast.parse(source)):
+        match statement:
             case ast.Expr(value=ast.Constant(value=str(text))):
-                yield node.lineno, text
+                yield statement.lineno, text
             case _:
                 pass
     begun, last, lines = 0, -1, [""]
@@ -267,6 +267,14 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
         last = token.start[0]
         lines.append(token.string.lstrip("# "))
     yield begun, " ".join(lines)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields the statements in a module or statement. Expressions, to which most nodes belong, are left out."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(node, part, ()):
+            yield each
+            yield from _statements(each)
 
 
 def read_repository(root: Path, files: Iterable[str]) -> Repository:

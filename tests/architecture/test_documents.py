@@ -8,7 +8,7 @@ from common.configuration import group
 from common.configuration.server import DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, ServerConfig
 from common.configuration.settings import settings_of
 from common.configuration.topic import TopicConfig
-from tests.architecture.test_house_rules import ROOT, SIMULATED_PACKAGES, modules
+from tests.architecture.test_house_rules import ROOT, SIMULATED_PACKAGES, modules, walked
 
 LEVELS = {"debug", "info", "warning", "error", "critical"}
 
@@ -17,7 +17,7 @@ def logged_events() -> set[str]:
     """Returns the first arguments of `….log.<level>("event")` and of the controller's ControllerEvent("event")."""
     found: set[str] = set()
     for _, tree in modules(*SIMULATED_PACKAGES, "tools"):
-        for node in ast.walk(tree):
+        for node in walked(tree):
             if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
                 continue
             function = ast.unparse(node.func)
@@ -32,7 +32,7 @@ def troubling_events() -> set[str]:
     return {
         node.args[0].value
         for _, tree in modules(*SIMULATED_PACKAGES, "tools")
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
         if isinstance(node.func, ast.Attribute) and node.func.attr in (LEVELS - {"debug", "info"}) | {"warn"}
         if ast.unparse(node.func).split(".")[-2] in ("log", "_log", "warnings") and isinstance(node.args[0].value, str)
@@ -52,7 +52,7 @@ def first_arguments() -> set[str]:
     return {
         node.args[0].value
         for _, tree in modules(*SIMULATED_PACKAGES, "tools")
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
         if isinstance(node.args[0].value, str)
     }

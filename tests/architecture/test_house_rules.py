@@ -67,13 +67,19 @@ def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
         yield from _parsed(package)
 
 
+@cache
+def walked(tree: ast.Module) -> list[ast.AST]:
+    """Returns every node of a syntax tree. Each of many tests looks at all nodes, and walking takes longer than looking."""
+    return list(ast.walk(tree))
+
+
 def test_daemons_make_no_banned_call() -> None:
     """Daemons and the admin client get time, tasks, files and randomness only from the environment."""
     found = [
         f"{path}:{node.lineno} {name}: {BANNED_CALLS[name]}"
         for path, tree in modules(*SIMULATED_PACKAGES)
         if not path.startswith(ENVIRONMENT)
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in BANNED_CALLS and ast.unparse(node) != GIVES_WAY
     ]
     assert found == []
@@ -85,7 +91,7 @@ def test_random_is_only_a_type_outside_the_environment() -> None:
         f"{path}:{node.lineno} {ast.unparse(node)}"
         for path, tree in modules(*SIMULATED_PACKAGES)
         if not path.startswith(ENVIRONMENT)
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.value.id == "random"
@@ -100,7 +106,7 @@ def test_no_broad_exception_handler() -> None:
     found = [
         f"{path}:{node.lineno}"
         for path, tree in modules(*PACKAGES)
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if isinstance(node, ast.ExceptHandler) and (ast.unparse(node.type) if node.type else "") in broad
     ]
     assert found == []
@@ -139,7 +145,7 @@ def test_core_modules_are_plain_functions() -> None:
         f"{path}:{node.lineno}"
         for path, tree in modules(*PACKAGES)
         if is_core(path)
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
     ]
     assert found == []
@@ -151,7 +157,7 @@ def test_only_handlers_look_at_the_version_of_a_request() -> None:
         f"{path}:{node.lineno}"
         for path, tree in modules(*PACKAGES)
         if not path.startswith(KNOW_VERSIONS)
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if isinstance(node, ast.Name | ast.Attribute | ast.arg) and is_named_api_version(node)
     ]
     assert found == []
@@ -163,7 +169,7 @@ def test_handlers_compare_a_version_with_a_named_first_version() -> None:
         (f"{path}:{node.lineno} {ast.unparse(node)}", [ast.unparse(each) for each in (node.left, *node.comparators)])
         for path, tree in modules(*DAEMON_PACKAGES)
         if not path.startswith("common/protocol/")
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if isinstance(node, ast.Compare) and any(is_named_api_version(each) for each in (node.left, *node.comparators))
     ]
     assert len(compared) >= 8
