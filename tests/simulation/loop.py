@@ -213,6 +213,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         heapq.heappush(self._timers, (deadline_ns, self._sequence, timer))
         return timer
 
+    def next_ns(self) -> float:
+        """Returns when the next callback runs: at once, when the next timer expires, or never (infinity)."""
+        if self._callbacks:
+            return self.now_ns
+        return self._timers[0][0] if self._timers else math.inf
+
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self._cancelled_timers += 1
         if self._cancelled_timers > CANCELLED_TIMERS_KEPT and self._cancelled_timers * 2 > len(self._timers):

@@ -7,6 +7,7 @@ import pytest
 from common.environment.interface import ListenFailed
 from common.time_units import NS_PER_S
 from tests.simulation.environment import (
+    POLL_NS,
     NodeExited,
     SimulatedEnvironment,
     SimulatedWorld,
@@ -134,6 +135,28 @@ def test_going_on_for_ever_is_too_long() -> None:
 
     with pytest.raises(SimulationTooLong):
         SimulatedWorld(1).run(scenario, limit_seconds=10)
+
+
+def test_a_wait_looks_only_after_something_happened() -> None:
+    # It looks at the first full millisecond after the callback, and not a thousand times before.
+    async def scenario(world: SimulatedWorld) -> None:
+        looks: list[int] = []
+        happened: list[int] = []
+        begun_ns = world.now_ns()
+        world.node("a").call_at(begun_ns + NS_PER_S + 1, lambda: happened.append(world.now_ns()))
+
+        def has_happened() -> bool:
+            looks.append(world.now_ns() - begun_ns)
+            return bool(happened)
+
+        await world.until(has_happened)
+        assert looks == [0, NS_PER_S + POLL_NS]
+
+        with pytest.raises(AssertionError, match="not so within 3 s"):
+            await world.until(lambda: False, within_seconds=3)
+        assert world.now_ns() - begun_ns == 4 * NS_PER_S + POLL_NS
+
+    SimulatedWorld(1).run(scenario)
 
 
 def test_lost_exceptions_fail_the_run() -> None:
