@@ -38,7 +38,8 @@ class LogSyncs(LogState):
 
     def _roll(self, base_offset: int) -> Segment:
         """Adds a segment. It starts where the last batch of the old one ends, even if the log ends later or the next batches
-        follow a gap: recovery treats a gap between two segments as lost records."""
+        follow a gap: recovery treats a gap between two segments as lost records. If there has to be a gap all the same, the
+        new segment waits until the old one is durable (`_open_after_gap_steps`)."""
         old = self._segments.newest
         new = Segment(self.log_dir, self.name, base_offset)
         new.is_held = True
@@ -47,11 +48,11 @@ class LogSyncs(LogState):
         old.undone += 1
         self._undurable.append(old)
         self._segments.add(new)
-        if not old.is_held:
+        if not old.is_held and not _has_gap_between(old, new):
             self._open_when_syncs_allow(new)
         self._start(self.producers.store_steps(self.name, base_offset))
         if not old.is_held:
-            self._start(self._finish_rolled_steps(old))
+            self._start(self._finish_rolled_steps(old, new))
         return new
 
     def _open_when_syncs_allow(self, segment: Segment) -> None:
@@ -82,16 +83,33 @@ class LogSyncs(LogState):
         if segment is not self._segments.newest:
             # The segment was rolled while it was held, so `_roll` has left the rest to this method. If the segment was held
             # for a truncation, a file of the next one's name may have been there until now: that of a removed segment.
-            self._open_when_syncs_allow(self._segments[self._segments.number_of(segment.base_offset) + 1])
-            self._start(self._finish_rolled_steps(segment))
+            following = self._segments[self._segments.number_of(segment.base_offset) + 1]
+            if not _has_gap_between(segment, following):
+                self._open_when_syncs_allow(following)
+            self._start(self._finish_rolled_steps(segment, following))
 
-    def _finish_rolled_steps(self, segment: Segment) -> Steps:
+    def _finish_rolled_steps(self, segment: Segment, following: Segment) -> Steps:
         assert segment.file is not None
         yield self.log_dir.fsync(segment.file.handle)
         yield from segment.index_file_steps()
+        if not _has_gap_between(segment, following):
+            self._note_durable(segment)
+            return
+        if not segment.size:
+            yield from segment.first_index_file_steps()
+        self._note_durable(segment)
+        yield from self._open_after_gap_steps(following)
+
+    def _note_durable(self, segment: Segment) -> None:
         segment.undone -= 1
         segment.forget_indexes()
         self._advance_recovery_point()
+
+    def _open_after_gap_steps(self, segment: Segment) -> Steps:
+        """Opens the file of a segment that begins after a gap. All older ones are durable, and so are their indexes. The
+        segment gets index files before its first batch, which tells recovery that no record is missing in the gap."""
+        yield from segment.first_index_file_steps()
+        yield from self._open_steps(segment)
 
     @property
     def outruns_syncs(self) -> bool:
@@ -210,3 +228,7 @@ class LogSyncs(LogState):
             yield self.log_dir.replace_file(name, self.leader_epochs.format())
         self._is_storing_epochs = False
         self._advance_recovery_point()
+
+
+def _has_gap_between(old: Segment, new: Segment) -> bool:
+    return old.next_offset < new.base_offset

@@ -10,7 +10,7 @@ A broker of Apache Kafka leaves gaps that are no holes: a compaction leaves out 
 is left, and a follower's segment begins with its first batch, wherever the leader's compaction has left that. Below the
 first dirty offset every gap counts as one of these. So does one between two segments with index files, unless those of the
 first name records that it no longer has. Our segments get these files after their sync, hence after the sync of all before
-them; Kafka's have them from the beginning.
+them, and one that begins after a gap as soon as these are synced; Kafka's have them from the beginning.
 """
 
 from collections.abc import Iterator, Sequence

@@ -319,6 +319,11 @@ class Segment:
         yield self.log_dir.replace_file(self.path(TIME_INDEX_SUFFIX), times)
         self._stored_indexes = entries
 
+    def first_index_file_steps(self) -> Steps:
+        """Writes index files without entries, for a segment whose file has no batches, although it borders on a gap."""
+        yield self.log_dir.replace_file(self.path(TIME_INDEX_SUFFIX), b"")
+        yield self.log_dir.replace_file(self.path(INDEX_SUFFIX), b"")
+
     @property
     def deleted_name(self) -> str:
         """The name that `removal_steps` gives to the segment's file."""
