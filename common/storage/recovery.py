@@ -3,7 +3,8 @@
 Counterpart of Kafka's LogLoader. After a clean shutdown the files are trusted. Otherwise every batch from the recovery
 point's segment on is checked (header, checksum, ascending offsets and leader epochs). The first bad byte ends the log, and
 indexes, leader epochs and producers are rebuilt from the batches. A damaged transaction index is rebuilt as well, because
-unlike the other indexes it cannot be rebuilt when it is needed. A power cut may lose the end of an older segment and keep a
+unlike the other indexes it cannot be rebuilt when it is needed. Where compaction has removed the batches with which an epoch
+began, the stored leader epochs tell where that was. A power cut may lose the end of an older segment and keep a
 newer one. Such a hole also ends the log: a replica that skipped over it would claim to have the records that it lost.
 
 A broker of Apache Kafka leaves gaps that are no holes: a compaction leaves out the last batch of a segment if nothing of it
@@ -80,20 +81,20 @@ async def load_segments(
     clean: bool,
 ) -> LoadedSegments:
     """Loads everything in the folder and repairs it where needed. Raises only LogDirError."""
-    loading = _Loading(log_dir, folder, config, first_dirty_offset)
-    await loading.open_all()
     stored_epochs = await _load_epochs(log_dir, folder)
+    loading = _Loading(log_dir, folder, config, first_dirty_offset, stored_epochs)
+    await loading.open_all()
     if not loading.segments:
         await loading.add_empty(log_start_offset)
         await loading.producers.clear(folder)
         return loading.result(stored_epochs, LeaderEpochs())
     first = len(loading.segments) - 1 if clean else loading.number_of(recovery_point)
     if not (clean and await loading.trust_newest()):
-        epochs = await loading.epochs_below(first, stored_epochs)
+        epochs = await loading.epochs_below(first)
         await loading.note_producers_below(first)
         await loading.validate_from(first, epochs)
     else:
-        epochs = await loading.epochs_below(first + 1, stored_epochs)
+        epochs = await loading.epochs_below(first + 1)
     if loading.end_offset < log_start_offset:
         await loading.start_over(log_start_offset)
     else:
@@ -118,12 +119,21 @@ async def _load_epochs(log_dir: LogDir, folder: str) -> LeaderEpochs | None:
 class _Loading:
     """The state of loading one log."""
 
-    def __init__(self, log_dir: LogDir, folder: str, config: LogSettings, first_dirty_offset: int) -> None:
+    def __init__(
+        self,
+        log_dir: LogDir,
+        folder: str,
+        config: LogSettings,
+        first_dirty_offset: int,
+        stored_epochs: LeaderEpochs | None,
+    ) -> None:
         self.log_dir = log_dir
         self.folder = folder
         self.config = config
         # Below it the log was compacted, so between two segments there nothing is missing.
         self.first_dirty_offset = first_dirty_offset
+        # From leader-epoch-checkpoint. None if the file is missing or malformed.
+        self.stored_epochs = stored_epochs
         # All segments, ascending. `open_all` fills the list; validation replaces segments one by one, and removes those past
         # the log's end.
         self.segments: list[Segment] = []
@@ -225,24 +235,42 @@ class _Loading:
         self._without_transactions = [newest if each is old else each for each in self._without_transactions]
         return True
 
-    async def epochs_below(self, number: int, stored: LeaderEpochs | None) -> LeaderEpochs:
-        """Returns the leader epochs of the segments before `number`: from `stored`, or from the batches if it is None."""
-        if stored is not None:
-            epochs = LeaderEpochs(stored.entries)
+    async def epochs_below(self, number: int) -> LeaderEpochs:
+        """Returns the leader epochs of the segments before `number`: the stored ones, else those of the batches."""
+        if self.stored_epochs is not None:
+            epochs = LeaderEpochs(self.stored_epochs.entries)
             if number < len(self.segments):
                 epochs.truncate_from_end(Offset(self.segments[number].base_offset))
             return epochs
         epochs = LeaderEpochs()
+        expected = self.segments[0].base_offset
         for segment in self.segments[:number]:
             scan = segment.scan(0)
             try:
                 while (found := await scan.next()) is not None:
                     header, _ = found
-                    epochs.assign(LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset))
+                    self._note_epoch(header, expected, epochs)
+                    expected = header.next_offset
             except BatchError:
                 # A batch below the recovery point is damaged, so the epochs end here. Readers of the batch get the error.
                 break
         return epochs
+
+    def _note_epoch(self, header: BatchHeader, expected: int, epochs: LeaderEpochs) -> None:
+        """Notes the leader epoch of a batch, and where that began if there is a gap before the batch. Compaction may have
+        removed the first batches of the epoch, and all those of others. A follower may have other records in place of them,
+        and it must not hear that the epoch before lasted longer than it did. Without the stored epochs, it may have ended
+        where the gap begins."""
+        epoch = header.partition_leader_epoch
+        if self.stored_epochs is None:
+            if epoch > epochs.latest_epoch:
+                epochs.assign(LeaderEpoch(epoch), Offset(expected))
+            return
+        if expected < header.base_offset and epoch > epochs.latest_epoch:
+            for stored, start in self.stored_epochs.entries:
+                if epochs.latest_epoch < stored <= epoch and expected <= start <= header.base_offset:
+                    epochs.assign(LeaderEpoch(stored), Offset(start))
+        epochs.assign(LeaderEpoch(epoch), Offset(header.base_offset))
 
     # --- producers -----------------------------------------------------------------------------------------------
     async def note_producers_below(self, number: int) -> None:
@@ -317,7 +345,7 @@ class _Loading:
                     break
                 if header.producer_id > NO_PRODUCER_ID:
                     self._note_producer(header, view, segment)
-                epochs.assign(LeaderEpoch(header.partition_leader_epoch), Offset(header.base_offset))
+                self._note_epoch(header, expected, epochs)
                 segment.note_batch(
                     first_offset=header.base_offset,
                     last_offset=header.last_offset,
