@@ -150,6 +150,21 @@ def test_a_gap_too_wide_for_the_indexes_is_no_loss(first: int, ending: str) -> N
     assert crash_at > 5
 
 
+def test_what_follows_a_gap_that_a_copy_has_skipped_is_no_loss() -> None:
+    # The source of the copy ends in a gap that a broker of Apache Kafka has left.
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world)
+        await fill(log, 3)
+        await log.skip_to(Offset(10))
+        await append(log).written
+        world.crash("a")
+        loaded = await Log.load(await attached(world), FOLDER, SMALL)
+        assert loaded.recovery.reason is None
+        assert await all_offsets(loaded) == [(0, 0), (1, 1), (2, 2), (3, 3), (10, 10)]
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_a_new_leaders_epoch_is_known_before_its_first_record() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world)
