@@ -299,16 +299,6 @@ _REPLICATION = (
         Edit(PartitionReplica._maybe_advance_high_watermark, "if not self.has_enough_in_sync():", "if False:"),
     ),
     _bug(
-        "a leader whose appends have failed remembers that a follower has them",
-        "What a follower has, it has.",
-        Edit(
-            PartitionReplica.truncated,
-            "follower.log_end_offset = min(follower.log_end_offset, log_end_offset)",
-            "pass",
-        ),
-        seed=90283,
-    ),
-    _bug(
         "a loaded log counts as committed",
         "It was on the disk before, so it must have been committed.",
         Edit(
@@ -1061,6 +1051,15 @@ DIRECTED_BUGS: tuple[PlantedBug, ...] = (
         "a static member whose join was not answered is taken for another one",
         "Its place is taken.",
         Edit(consumer_heartbeat.identify, " and not rejoins", ""),
+    ),
+    _bug(
+        "a leader whose appends have failed remembers that a follower has them",
+        "What a follower has, it has.",
+        Edit(
+            PartitionReplica.truncated,
+            "follower.log_end_offset = min(follower.log_end_offset, log_end_offset)",
+            "pass",
+        ),
     ),
     *_REPEATED_HEARTBEATS,
     *_SLICES,

@@ -28,6 +28,7 @@ from tests.simulation.planted_bugs import DIRECTED_BUGS
 from tests.unit.broker import test_follower_reads, test_process_trouble, test_slow_disks
 from tests.unit.broker.coordinator import test_group_coordinator, test_marker_sender
 from tests.unit.broker.coordinator.core.consumer_group import test_static_consumers
+from tests.unit.broker.core import test_partition_replica
 from tests.unit.broker.hosting import test_replicas
 from tests.unit.broker.requests import test_describe_configs, test_fetch, test_metadata
 from tests.unit.common.raft import test_observers
@@ -41,6 +42,10 @@ BUGS = {bug.name: bug for bug in DIRECTED_BUGS}
 
 def observers(monkeypatch: pytest.MonkeyPatch) -> None:
     test_observers.test_what_was_fetched_at_once_is_delivered_in_several_steps(monkeypatch)
+
+
+def lost_appends(_: pytest.MonkeyPatch) -> None:
+    test_partition_replica.test_what_followers_had_of_a_leaders_lost_appends_does_not_count()
 
 
 def slow_disk(_: pytest.MonkeyPatch) -> None:
@@ -198,6 +203,7 @@ def disks_that_hang_together(_: pytest.MonkeyPatch) -> None:
 FOUND_BY: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a classic group that becomes a consumer group forgets what its members own": changing_group,
     "a static member whose join was not answered is taken for another one": static_member,
+    "a leader whose appends have failed remembers that a follower has them": lost_appends,
     "a directory may fill the memory for requests": slow_disk,
     "a full directory takes every request": slow_disk,
     "a lost directory is looked at once": repeated_report,
