@@ -66,7 +66,12 @@ def committed_records(bootstrap: str, topic: str, *, partitions: int = 1) -> Ite
     )
     try:
         consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-        ended: set[int | None] = set()
+        # While a topic is written without a pause, its reader may never be at its end, so the end is what it is now.
+        ends = {
+            index: consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=SECONDS_MAX)[1]
+            for index in range(partitions)
+        }
+        ended: set[int | None] = {index for index, end in ends.items() if end == 0}
         while len(ended) < partitions:
             message = consumer.poll(SECONDS_MAX)
             assert message is not None, f"{topic} cannot be read to its end"
@@ -74,6 +79,10 @@ def committed_records(bootstrap: str, topic: str, *, partitions: int = 1) -> Ite
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 ended.add(message.partition())
             else:
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None and offset is not None
+                if offset + 1 >= ends[partition]:
+                    ended.add(partition)
                 yield message
     finally:
         consumer.close()
