@@ -2,29 +2,33 @@
 
 A worker of Connect keeps its configuration, its status and its sources' offsets in compacted topics, forms a group with a
 protocol of its own, fences the producers of its dead predecessors, and writes records and their offsets in transactions.
-MirrorMaker also reads and writes the configuration of topics and the offsets of groups through the admin API.
+MirrorMaker also reads and writes the configuration of topics and the offsets of groups through the admin API. It mirrors one
+cluster of ours into another, and, as while users migrate, a cluster of Apache Kafka and one of ours into each other.
 """
 
 import json
 import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.blocking_admin import BlockingAdmin
 from tests.integration.cluster import until
-from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, logging_option
+from tests.interop.apache_kafka import DOWNLOAD_SECONDS_MAX, ApacheKafkaNode, NoJars, logging_option
 from tests.interop.java_programs import JavaProgram, need_jars
 from tests.interop.loop_cluster import disk_with_a_leader, loop_cluster
 from tests.interop.our_tools import run_tool
-from tests.interop.records import committed_records, write
+from tests.interop.records import being_written, committed_records, write
 from tests.interop.topics import create_topic
+from tools.lab.disk_faults import freeze
 from tools.lab.disk_lab import kill_disk
 from tools.lab.local_cluster import LocalCluster, free_ports
 
@@ -34,6 +38,18 @@ COUNT = 3000
 STORY_SECONDS = 180.0
 SECONDS_PER_LINE = 0.002
 REQUIRED = {"exactly.once.support": "required"}
+ORDERS, LATER = "orders", "later"
+ORDERS_EACH = 30
+DYING, HANGING, KILLED = 2, 3, 1
+# Longer than a disk may hang before clients get errors for it, and shorter than until it counts as dead.
+HANGS_SECONDS = 5.0
+# What a cluster of one node needs.
+ALONE = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+RETENTION = {"retention.ms": "987654321"}
 COMMITTED = {"consumer.override.isolation.level": "read_committed"}
 
 pytestmark = [
@@ -201,35 +217,58 @@ def committed_offset(bootstrap: str, group: str, topic: str) -> int:
         consumer.close()
 
 
-def mirror(java: list[str], source: str, target: str, folder: Path) -> JavaProgram:
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A cluster that MirrorMaker reads or writes."""
+
+    bootstrap: str
+    replication_factor: int
+
+
+def mirror(
+    java: list[str], sides: Mapping[str, Side], flows: Sequence[tuple[str, str]], topics: Sequence[str], folder: Path
+) -> JavaProgram:
+    """Each flow goes from one side to another."""
     path = folder / "mirror.properties"
-    topics = (
-        "checkpoints.topic",
-        "heartbeats.topic",
-        "offset-syncs.topic",
-        "offset.storage",
-        "status.storage",
-        "config.storage",
-    )
-    path.write_text(
-        "clusters=source,target\n"
-        f"source.bootstrap.servers={source}\n"
-        f"target.bootstrap.servers={target}\n"
-        "source->target.enabled=true\n"
-        f"source->target.topics={LINES}\n"
-        "target->source.enabled=false\n"
-        "target.exactly.once.source.support=enabled\n"
-        "replication.factor=1\n"
-        "sync.group.offsets.enabled=true\n"
-        "offset.lag.max=10\n"
-        "session.timeout.ms=6000\n"
-        "heartbeat.interval.ms=1000\n"
-        + "".join(f"{topic}.replication.factor=1\n" for topic in topics)
-        + "".join(
-            f"{task}.interval.seconds=1\n"
+    lines = [
+        f"clusters={','.join(sides)}",
+        "dedicated.mode.enable.internal.rest=true",
+        "listeners=http://127.0.0.1:0",
+        "plugin.discovery=service_load",
+        "sync.group.offsets.enabled=true",
+        "sync.topic.acls.enabled=false",
+        "offset.lag.max=10",
+        "session.timeout.ms=6000",
+        "heartbeat.interval.ms=1000",
+        "scheduled.rebalance.max.delay.ms=0",
+        *(
+            f"{task}.interval.seconds=1"
             for task in ("sync.group.offsets", "emit.checkpoints", "refresh.topics", "refresh.groups", "sync.topic.configs")
-        )
-    )
+        ),
+    ]
+    for name, side in sides.items():
+        lines += [
+            f"{name}.bootstrap.servers={side.bootstrap}",
+            f"{name}.exactly.once.source.support=enabled",
+            # A MirrorMaker that starts waits until the transactions of a killed one are over.
+            f"{name}.producer.transaction.timeout.ms=10000",
+            f"{name}.consumer.isolation.level=read_committed",
+            *(
+                f"{name}.{what}.storage.replication.factor={side.replication_factor}"
+                for what in ("offset", "status", "config")
+            ),
+        ]
+    for source, target in flows:
+        flow, copies = f"{source}->{target}", sides[target].replication_factor
+        lines += [
+            f"{flow}.enabled=true",
+            f"{flow}.topics={','.join(topics)}",
+            f"{flow}.replication.factor={copies}",
+            f"{flow}.checkpoints.topic.replication.factor={copies}",
+            f"{flow}.heartbeats.topic.replication.factor={copies}",
+            f"{flow}.offset-syncs.topic.replication.factor={sides[source].replication_factor}",
+        ]
+    path.write_text("".join(f"{line}\n" for line in lines))
     return JavaProgram([*java, "org.apache.kafka.connect.mirror.MirrorMaker", str(path)], folder / "mirror.log")
 
 
@@ -239,12 +278,18 @@ def test_a_topic_is_mirrored_exactly_once(java: list[str], tmp_path: Path) -> No
     with loop_cluster(tmp_path) as source:
         try:
             target.start()
-            create_topic(source.bootstrap, LINES, partitions=1, replication_factor=3, configs={"retention.ms": "987654321"})
+            create_topic(source.bootstrap, LINES, partitions=1, replication_factor=3, configs=RETENTION)
             write(source.bootstrap, LINES, lines(COUNT))
-            program = mirror(java, source.bootstrap, target.bootstrap, tmp_path)
+            program = mirror(
+                java,
+                {"source": Side(source.bootstrap, 3), "target": Side(target.bootstrap, 1)},
+                [("source", "target")],
+                [LINES],
+                tmp_path,
+            )
             try:
                 program.start()
-                until(lambda: has_topic(target, mirrored), "the mirrored topic is there", seconds=STORY_SECONDS)
+                until(lambda: has_topic(target.bootstrap, mirrored), "the mirrored topic is there", seconds=STORY_SECONDS)
                 write(source.bootstrap, LINES, lines(COUNT, start=COUNT))
                 until_read(target.bootstrap, mirrored, 1)
                 program.kill()
@@ -268,7 +313,151 @@ def test_a_topic_is_mirrored_exactly_once(java: list[str], tmp_path: Path) -> No
     assert any("retention.ms=987654321" in line for line in described.lines)
 
 
-def has_topic(cluster: LocalCluster, name: str) -> bool:
-    with BlockingAdmin(cluster.bootstrap) as admin:
+def has_topic(bootstrap: str, name: str) -> bool:
+    with BlockingAdmin(bootstrap) as admin:
         (found,) = admin.metadata([name]).topics
         return not found.error_code
+
+
+def by_partition(bootstrap: str, topic: str) -> list[list[str]]:
+    """Returns the committed values of each partition, in order."""
+    with BlockingAdmin(bootstrap) as admin:
+        (described,) = admin.metadata([topic]).topics
+    found: list[list[str]] = [[] for _ in described.partitions]
+    for message in committed_records(bootstrap, topic, partitions=len(found)):
+        value, partition = message.value(), message.partition()
+        assert value is not None and partition is not None
+        found[partition].append(value.decode())
+    return found
+
+
+def count_of(bootstrap: str, topic: str) -> int:
+    return sum(map(len, by_partition(bootstrap, topic))) if has_topic(bootstrap, topic) else 0
+
+
+def write_orders(bootstrap: str, start: int) -> None:
+    """Writes transactions, of which every third is aborted."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "orders"})
+    producer.init_transactions(STORY_SECONDS)
+    for number in range(start, start + ORDERS_EACH):
+        producer.begin_transaction()
+        for item in range(3):
+            producer.produce(ORDERS, f"order {number}.{item}")
+        if number % 3 == 0:
+            assert producer.flush(STORY_SECONDS) == 0
+            producer.abort_transaction(STORY_SECONDS)
+        else:
+            producer.commit_transaction(STORY_SECONDS)
+
+
+def read_in_group(bootstrap: str, topic: str, wanted: set[str]) -> list[str]:
+    """A member of the group reads on from what the group has committed until it has seen all that is wanted, and commits."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "readers",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    found: list[str] = []
+    missing = set(wanted)
+    deadline = time.monotonic() + STORY_SECONDS
+    try:
+        consumer.subscribe([topic])
+        while missing:
+            assert time.monotonic() < deadline, f"the group misses {sorted(missing)[:10]} of {topic}"
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                value = message.value()
+                assert value is not None
+                found.append(value.decode())
+                missing.discard(found[-1])
+        consumer.commit(asynchronous=False)
+        return found
+    finally:
+        consumer.close()
+
+
+def test_two_clusters_are_mirrored_into_each_other(java: list[str], tmp_path: Path) -> None:
+    """A group moves from each side to the other, and the topics grow, after a disk died, one hung, and a broker and
+    MirrorMaker were killed."""
+    with ExitStack() as stack:
+        ours = stack.enter_context(loop_cluster(tmp_path))
+        try:
+            theirs = stack.enter_context(ApacheKafkaNode(tmp_path / "theirs", disks=1, overrides=ALONE))
+        except NoJars as error:
+            pytest.skip(f"NOTHING WAS TESTED WITH APACHE KAFKA: {error}")
+        sides = {"ours": Side(ours.bootstrap, 3), "theirs": Side(theirs.bootstrap, 1)}
+        flows = [("ours", "theirs"), ("theirs", "ours")]
+        program = mirror(java, sides, flows, [LINES, ORDERS, LATER], tmp_path)
+        stack.callback(program.kill)
+
+        def until_more(target: str, source: str, topic: str = LINES) -> None:
+            bootstrap, mirrored = sides[target].bootstrap, f"{source}.{topic}"
+            seen = count_of(bootstrap, mirrored)
+            until(lambda: count_of(bootstrap, mirrored) > seen, f"{target} has more of {mirrored}", seconds=STORY_SECONDS)
+            program.check()
+
+        def until_mirrored(topic: str) -> None:
+            for source, target in flows:
+                written = by_partition(sides[source].bootstrap, topic)
+                bootstrap, mirrored = sides[target].bootstrap, f"{source}.{topic}"
+                until(
+                    lambda: count_of(bootstrap, mirrored) >= sum(map(len, written)),  # noqa: B023
+                    f"{mirrored} is complete",
+                    seconds=STORY_SECONDS,
+                )
+                assert by_partition(bootstrap, mirrored) == written
+            program.check()
+
+        for side in sides.values():
+            for topic in (LINES, ORDERS):
+                create_topic(side.bootstrap, topic, replication_factor=side.replication_factor, configs=RETENTION)
+        with ExitStack() as writers:
+            ends = {name: writers.enter_context(being_written(side.bootstrap, LINES)) for name, side in sides.items()}
+            program.start()
+            for source, target in flows:
+                write_orders(sides[source].bootstrap, 0)
+                until_more(target, source)
+            kill_disk(disk_with_a_leader(ours, f"theirs.{LINES}", DYING))
+            until_more("ours", "theirs")
+            freeze(disk_with_a_leader(ours, LINES, HANGING), HANGS_SECONDS)
+            write_orders(ours.bootstrap, ORDERS_EACH)
+            until_more("theirs", "ours")
+            ours.broker(KILLED).kill()
+            ours.broker(KILLED).start()
+            ours.broker(KILLED).wait_for("broker_running")
+            for source, target in flows:
+                until_more(target, source)
+            program.kill()
+            write_orders(theirs.bootstrap, ORDERS_EACH)
+            program.start()
+            until_more("ours", "theirs")
+            for side in sides.values():
+                grown = ("--alter", "--topic", LINES, "--partitions", "4")
+                assert run_tool("topics", "--bootstrap-server", side.bootstrap, *grown).status == 0
+                create_topic(side.bootstrap, LATER, replication_factor=side.replication_factor)
+                write(side.bootstrap, LATER, lines(10))
+            written = {name: set(lines(end())) for name, end in ends.items()}
+        for topic in (LINES, ORDERS, LATER):
+            until_mirrored(topic)
+        read = {name: read_in_group(side.bootstrap, LINES, written[name]) for name, side in sides.items()}
+        for source, target in flows:
+            until(
+                lambda: committed_offset(sides[target].bootstrap, "readers", f"{source}.{LINES}") > 0,  # noqa: B023
+                "the group's offset is mirrored",
+                seconds=STORY_SECONDS,
+            )
+            write(sides[source].bootstrap, LINES, late := {f"late {number}" for number in range(100)})
+            repeated = set(read_in_group(sides[target].bootstrap, f"{source}.{LINES}", late)) - late
+            assert len(repeated) < len(written[source]) / 2
+            assert set(read[source]) | repeated == written[source]
+            described = run_tool(
+                "topics", "--bootstrap-server", sides[target].bootstrap, "--describe", "--topic", f"{source}.{LINES}"
+            )
+            assert any("PartitionCount: 4" in line and "retention.ms=987654321" in line for line in described.lines)
+        until_mirrored(LINES)
+        program.check()
+    assert "UnsupportedVersionException" not in (tmp_path / "mirror.log").read_text()
