@@ -89,25 +89,21 @@ class LogSyncs(LogState):
             self._start(self._finish_rolled_steps(segment, following))
 
     def _finish_rolled_steps(self, segment: Segment, following: Segment) -> Steps:
+        has_gap = _has_gap_between(segment, following)
         assert segment.file is not None
         yield self.log_dir.fsync(segment.file.handle)
         yield from segment.index_file_steps()
-        if not _has_gap_between(segment, following):
-            self._note_durable(segment)
-            return
-        if not segment.size:
+        if has_gap and not segment.size:
             yield from segment.first_index_file_steps()
-        self._note_durable(segment)
-        yield from self._open_after_gap_steps(following)
-
-    def _note_durable(self, segment: Segment) -> None:
         segment.undone -= 1
         segment.forget_indexes()
         self._advance_recovery_point()
+        if has_gap:
+            yield from self._open_after_gap_steps(following)
 
     def _open_after_gap_steps(self, segment: Segment) -> Steps:
-        """Opens the file of a segment that begins after a gap. All older ones are durable, and so are their indexes. The
-        segment gets index files before its first batch, which tells recovery that no record is missing in the gap."""
+        """Opens the file of a segment that begins after a gap. All older segments are durable with their indexes. The new one
+        gets its index files before its first batch: they tell recovery that no record is missing in the gap."""
         yield from segment.first_index_file_steps()
         yield from self._open_steps(segment)
 

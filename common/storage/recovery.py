@@ -2,16 +2,16 @@
 
 Counterpart of Kafka's LogLoader. After a clean shutdown the files are trusted. Otherwise every batch from the recovery
 point's segment on is checked (header, checksum, ascending offsets and leader epochs). The first bad byte ends the log, and
-indexes, leader epochs and producers are rebuilt from the batches. A damaged transaction index is rebuilt as well, because
-unlike the other indexes it cannot be rebuilt when it is needed. Where compaction has removed the batches with which an epoch
-began, the stored leader epochs tell where that was. A power cut may lose the end of an older segment and keep a
-newer one. Such a hole also ends the log: a replica that skipped over it would claim to have the records that it lost.
+indexes, leader epochs and producers are rebuilt from the batches. Where compaction has removed the batches with which an
+epoch began, the stored leader epochs tell where that was. A damaged transaction index is rebuilt as well, because unlike the
+other indexes it cannot be rebuilt when it is needed. A power cut may lose the end of an older segment and keep a newer one.
+Such a hole also ends the log: a replica that skipped over it would claim to have the records that it lost.
 
 A broker of Apache Kafka leaves gaps that are no holes: a compaction leaves out the last batch of a segment if nothing of it
 is left, and a follower's segment begins with its first batch, wherever the leader's compaction has left that. Below the
 first dirty offset every gap counts as one of these. So does one between two segments with index files, unless those of the
 first name records that it no longer has. Our segments get these files after their sync, hence after the sync of all before
-them, and one that begins after a gap as soon as these are synced; Kafka's have them from the beginning.
+them. A segment that begins after a gap gets them once all before it are synced. Kafka's have them from the beginning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -257,10 +257,12 @@ class _Loading:
         return epochs
 
     def _note_epoch(self, header: BatchHeader, expected: int, epochs: LeaderEpochs) -> None:
-        """Notes the leader epoch of a batch, and where that began if there is a gap before the batch. Compaction may have
-        removed the first batches of the epoch, and all those of others. A follower may have other records in place of them,
-        and it must not hear that the epoch before lasted longer than it did. Without the stored epochs, it may have ended
-        where the gap begins."""
+        """Notes the leader epoch of a batch, and where that epoch began if there is a gap before the batch.
+
+        Compaction may have removed the first batches of the epoch, and all batches of others. The epoch before must not seem
+        to end later than it did: a follower that asks for its end would keep records that were never committed. Without the
+        stored epochs, it counts as ended where the gap begins.
+        """
         epoch = header.partition_leader_epoch
         if self.stored_epochs is None:
             if epoch > epochs.latest_epoch:
