@@ -102,8 +102,8 @@ class LogSyncs(LogState):
             yield from self._open_after_gap_steps(following)
 
     def _open_after_gap_steps(self, segment: Segment) -> Steps:
-        """Opens the file of a segment that begins after a gap. All older segments are durable with their indexes. The new one
-        gets its index files before its first batch: they tell recovery that no record is missing in the gap."""
+        """Opens the file of a segment that begins after a gap. All older segments are durable, with their indexes. The new
+        one gets its index files before its first batch: they tell recovery that no record is missing in the gap."""
         yield from segment.first_index_file_steps()
         yield from self._open_steps(segment)
 
