@@ -320,7 +320,7 @@ class Segment:
         self._stored_indexes = entries
 
     def first_index_file_steps(self) -> Steps:
-        """Writes index files without entries, for a segment that borders on a gap and has no batches yet."""
+        """Writes index files without entries, for a segment without batches that borders on a gap."""
         yield self.log_dir.replace_file(self.path(TIME_INDEX_SUFFIX), b"")
         yield self.log_dir.replace_file(self.path(INDEX_SUFFIX), b"")
 

@@ -39,6 +39,7 @@ STORY_SECONDS = 180.0
 SECONDS_PER_LINE = 0.002
 REQUIRED = {"exactly.once.support": "required"}
 ORDERS, LATER = "orders", "later"
+FLOWS = [("ours", "theirs"), ("theirs", "ours")]
 ORDERS_EACH = 30
 DYING, HANGING, KILLED = 2, 3, 1
 # Longer than a disk may hang before clients get errors for it, and shorter than until it counts as dead.
@@ -380,6 +381,77 @@ def read_in_group(bootstrap: str, topic: str, wanted: set[str]) -> list[str]:
         consumer.close()
 
 
+class Mirroring:
+    """Two clusters that one MirrorMaker mirrors into each other."""
+
+    def __init__(self, sides: Mapping[str, Side], program: JavaProgram) -> None:
+        self.sides = sides
+        self.program = program
+
+    def until_more(self, target: str, topic: str = LINES) -> None:
+        """Waits until further records of the other side's topic have come."""
+        (source,) = self.sides.keys() - {target}
+        bootstrap, mirrored = self.sides[target].bootstrap, f"{source}.{topic}"
+        seen = count_of(bootstrap, mirrored)
+        until(lambda: count_of(bootstrap, mirrored) > seen, f"{target} has more of {mirrored}", seconds=STORY_SECONDS)
+        self.program.check()
+
+    def until_equal(self, topic: str) -> None:
+        """Waits until each side has all records of the other's topic, each once and in order."""
+        for source, target in FLOWS:
+            self._until_copied(source, target, topic)
+        self.program.check()
+
+    def _until_copied(self, source: str, target: str, topic: str) -> None:
+        written = by_partition(self.sides[source].bootstrap, topic)
+        count = sum(map(len, written))
+        bootstrap, mirrored = self.sides[target].bootstrap, f"{source}.{topic}"
+        until(lambda: count_of(bootstrap, mirrored) >= count, f"{mirrored} is complete", seconds=STORY_SECONDS)
+        assert by_partition(bootstrap, mirrored) == written
+
+    def move_readers(self, source: str, target: str, written: set[str]) -> None:
+        """A group reads all that was written, and goes on on the other side. It misses nothing, and repeats little."""
+        own, mirrored = self.sides[source].bootstrap, f"{source}.{LINES}"
+        other = self.sides[target].bootstrap
+        read = set(read_in_group(own, LINES, written))
+        until(
+            lambda: committed_offset(other, "readers", mirrored) > 0,
+            "the group's offset is mirrored",
+            seconds=STORY_SECONDS,
+        )
+        late = {f"late {number}" for number in range(100)}
+        write(own, LINES, late)
+        repeated = set(read_in_group(other, mirrored, late)) - late
+        assert len(repeated) < len(written) / 2
+        assert read | repeated == written
+
+
+def disturb(mirroring: Mirroring, ours: LocalCluster) -> None:
+    """A disk dies, another one hangs, a broker and MirrorMaker are killed. After each, both sides get further records."""
+    kill_disk(disk_with_a_leader(ours, f"theirs.{LINES}", DYING))
+    mirroring.until_more("ours")
+    freeze(disk_with_a_leader(ours, LINES, HANGING), HANGS_SECONDS)
+    write_orders(ours.bootstrap, ORDERS_EACH)
+    mirroring.until_more("theirs")
+    ours.broker(KILLED).kill()
+    ours.broker(KILLED).start()
+    ours.broker(KILLED).wait_for("broker_running")
+    for side in mirroring.sides:
+        mirroring.until_more(side)
+    mirroring.program.kill()
+    write_orders(mirroring.sides["theirs"].bootstrap, ORDERS_EACH)
+    mirroring.program.start()
+    mirroring.until_more("ours")
+
+
+def grow(side: Side) -> None:
+    """Adds partitions and a topic."""
+    grown = ("--alter", "--topic", LINES, "--partitions", "4")
+    assert run_tool("topics", "--bootstrap-server", side.bootstrap, *grown).status == 0
+    create_topic(side.bootstrap, LATER, replication_factor=side.replication_factor)
+    write(side.bootstrap, LATER, lines(10))
+
+
 def test_two_clusters_are_mirrored_into_each_other(java: list[str], tmp_path: Path) -> None:
     """A group moves from each side to the other, and the topics grow, after a disk died, one hung, and a broker and
     MirrorMaker were killed."""
@@ -390,74 +462,28 @@ def test_two_clusters_are_mirrored_into_each_other(java: list[str], tmp_path: Pa
         except NoJars as error:
             pytest.skip(f"NOTHING WAS TESTED WITH APACHE KAFKA: {error}")
         sides = {"ours": Side(ours.bootstrap, 3), "theirs": Side(theirs.bootstrap, 1)}
-        flows = [("ours", "theirs"), ("theirs", "ours")]
-        program = mirror(java, sides, flows, [LINES, ORDERS, LATER], tmp_path)
-        stack.callback(program.kill)
-
-        def until_more(target: str, source: str, topic: str = LINES) -> None:
-            bootstrap, mirrored = sides[target].bootstrap, f"{source}.{topic}"
-            seen = count_of(bootstrap, mirrored)
-            until(lambda: count_of(bootstrap, mirrored) > seen, f"{target} has more of {mirrored}", seconds=STORY_SECONDS)
-            program.check()
-
-        def until_mirrored(topic: str) -> None:
-            for source, target in flows:
-                written = by_partition(sides[source].bootstrap, topic)
-                bootstrap, mirrored = sides[target].bootstrap, f"{source}.{topic}"
-                until(
-                    lambda: count_of(bootstrap, mirrored) >= sum(map(len, written)),  # noqa: B023
-                    f"{mirrored} is complete",
-                    seconds=STORY_SECONDS,
-                )
-                assert by_partition(bootstrap, mirrored) == written
-            program.check()
-
+        mirroring = Mirroring(sides, mirror(java, sides, FLOWS, [LINES, ORDERS, LATER], tmp_path))
+        stack.callback(mirroring.program.kill)
         for side in sides.values():
             for topic in (LINES, ORDERS):
                 create_topic(side.bootstrap, topic, replication_factor=side.replication_factor, configs=RETENTION)
         with ExitStack() as writers:
             ends = {name: writers.enter_context(being_written(side.bootstrap, LINES)) for name, side in sides.items()}
-            program.start()
-            for source, target in flows:
-                write_orders(sides[source].bootstrap, 0)
-                until_more(target, source)
-            kill_disk(disk_with_a_leader(ours, f"theirs.{LINES}", DYING))
-            until_more("ours", "theirs")
-            freeze(disk_with_a_leader(ours, LINES, HANGING), HANGS_SECONDS)
-            write_orders(ours.bootstrap, ORDERS_EACH)
-            until_more("theirs", "ours")
-            ours.broker(KILLED).kill()
-            ours.broker(KILLED).start()
-            ours.broker(KILLED).wait_for("broker_running")
-            for source, target in flows:
-                until_more(target, source)
-            program.kill()
-            write_orders(theirs.bootstrap, ORDERS_EACH)
-            program.start()
-            until_more("ours", "theirs")
+            mirroring.program.start()
+            for name, side in sides.items():
+                write_orders(side.bootstrap, 0)
+                mirroring.until_more(name)
+            disturb(mirroring, ours)
             for side in sides.values():
-                grown = ("--alter", "--topic", LINES, "--partitions", "4")
-                assert run_tool("topics", "--bootstrap-server", side.bootstrap, *grown).status == 0
-                create_topic(side.bootstrap, LATER, replication_factor=side.replication_factor)
-                write(side.bootstrap, LATER, lines(10))
+                grow(side)
             written = {name: set(lines(end())) for name, end in ends.items()}
         for topic in (LINES, ORDERS, LATER):
-            until_mirrored(topic)
-        read = {name: read_in_group(side.bootstrap, LINES, written[name]) for name, side in sides.items()}
-        for source, target in flows:
-            until(
-                lambda: committed_offset(sides[target].bootstrap, "readers", f"{source}.{LINES}") > 0,  # noqa: B023
-                "the group's offset is mirrored",
-                seconds=STORY_SECONDS,
-            )
-            write(sides[source].bootstrap, LINES, late := {f"late {number}" for number in range(100)})
-            repeated = set(read_in_group(sides[target].bootstrap, f"{source}.{LINES}", late)) - late
-            assert len(repeated) < len(written[source]) / 2
-            assert set(read[source]) | repeated == written[source]
+            mirroring.until_equal(topic)
+        for source, target in FLOWS:
+            mirroring.move_readers(source, target, written[source])
             described = run_tool(
                 "topics", "--bootstrap-server", sides[target].bootstrap, "--describe", "--topic", f"{source}.{LINES}"
             )
             assert any("PartitionCount: 4" in line and "retention.ms=987654321" in line for line in described.lines)
-        until_mirrored(LINES)
-        program.check()
+        mirroring.until_equal(LINES)
     assert "UnsupportedVersionException" not in (tmp_path / "mirror.log").read_text()
