@@ -7,7 +7,7 @@ that the topic sets. The source of a value is where it was *set*, even if it was
 name, which stands for all brokers, the answer lists only the keys that are set there. A broker's own answer lists the keys
 that have an effect, but a throttle only where it is set, as in Kafka.
 For a group the answer lists the keys that have an effect, and all other keys that are set for it. The group need not exist.
-As in Kafka, what a group inherits counts as the default, even if server.properties sets it.
+As in Kafka since 4.3, what a group inherits is listed under the server's key, with the source that it has there.
 
 The value of a key that the node does not know is not shown, because it may be a secret of a plug-in.
 
@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Final
 
 from common.configuration.documentation import GROUP_DOCUMENTATION, SERVER_DOCUMENTATION, TOPIC_DOCUMENTATION
-from common.configuration.group import GROUP_SETTINGS, GroupConfig, default_group_config, group_config
+from common.configuration.group import GROUP_SETTINGS, GroupConfig, default_group_config, group_config, server_key
 from common.configuration.group import WITHOUT_EFFECT as GROUP_KEYS_WITHOUT_EFFECT
 from common.configuration.resolver import CLUSTER_DEFAULT_NAME, ConfigResolver, ConfigSource, ConfigSynonym
 from common.configuration.server import DYNAMIC_KEYS, SERVER_SETTINGS, THROTTLE_NAMES
@@ -214,10 +214,11 @@ class _Description:
         overrides = self._state.config(ConfigResourceType.GROUP, name)
         effective = group_config(self._group_defaults, overrides)
         for key, setting in GROUP_SETTINGS.items():
-            is_set = key in overrides and is_readable(setting, overrides[key])
-            source = ConfigSource.DYNAMIC_GROUP_CONFIG if is_set else ConfigSource.DEFAULT_CONFIG
             value = value_text(getattr(effective, field_of(key)))
-            yield _entry(key, value, setting.type, [ConfigSynonym(key, value, source)])
+            is_set = key in overrides and is_readable(setting, overrides[key])
+            own = [ConfigSynonym(key, overrides[key], ConfigSource.DYNAMIC_GROUP_CONFIG)] if is_set else []
+            of_server = self._resolver.broker_synonyms(self._state, server_key(key))
+            yield _entry(key, value, setting.type, [*own, *of_server])
         # Another controller has accepted the other keys.
         others = {key: value for key, value in overrides.items() if key not in GROUP_SETTINGS}
         for key in sorted(others.keys() & GROUP_KEYS_WITHOUT_EFFECT):

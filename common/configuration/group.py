@@ -44,6 +44,11 @@ WITHOUT_EFFECT = frozenset(
 )
 
 
+def server_key(key: str) -> str:
+    """Returns the server's key for groups that do not set this one."""
+    return f"group.{key}"
+
+
 def default_group_config(server: ServerConfig) -> GroupConfig:
     """Returns this server's settings for a group without overrides."""
     return GroupConfig(

@@ -215,7 +215,7 @@ def test_synonyms_in_the_order_in_which_they_count() -> None:
     The file's lines and the default have the broker's key names."""
     broker = Broker({"log.retention.ms": "1000", "log.retention.hours": "2"}, {"retention.ms": "5"})
     entry = broker.topic_entry("retention.ms", synonyms=True)
-    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
+    assert _synonyms(entry) == [
         ("retention.ms", "5", TOPIC_SOURCE),
         ("log.retention.ms", "1000", STATIC_BROKER_SOURCE),
         ("log.retention.hours", "2", STATIC_BROKER_SOURCE),
@@ -354,7 +354,7 @@ def test_a_throttle_is_listed_only_where_it_is_set(throttle: str) -> None:
 def test_synonyms_of_the_brokers_own_configuration() -> None:
     """If the file sets the key, that value comes before the built-in default. A key may lack either or both."""
     result = Broker({"num.partitions": "3"}).describe(BROKER, "1", synonyms=True)
-    synonyms = {entry.name: [(each.name, each.value, each.source) for each in entry.synonyms] for entry in result.configs}
+    synonyms = {entry.name: _synonyms(entry) for entry in result.configs}
     assert synonyms["num.partitions"] == [
         ("num.partitions", "3", STATIC_BROKER_SOURCE),
         ("num.partitions", "1", DEFAULT_SOURCE),
@@ -386,7 +386,7 @@ def test_the_cluster_wide_defaults_are_what_is_set_there() -> None:
     broker = Broker({"log.retention.ms": "1"}, own={"log.retention.ms": "2"}, everywhere={"log.retention.ms": "3"})
     (entry,) = broker.describe(BROKER, "", synonyms=True).configs
     assert (entry.name, entry.value, entry.config_source) == ("log.retention.ms", "3", CLUSTER_SOURCE)
-    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [("log.retention.ms", "3", CLUSTER_SOURCE)]
+    assert _synonyms(entry) == [("log.retention.ms", "3", CLUSTER_SOURCE)]
     assert (entry.read_only, entry.is_sensitive) == (False, False)
 
 
@@ -400,7 +400,7 @@ def test_every_place_that_sets_a_value_is_a_synonym() -> None:
     )
     entry = broker.topic_entry("retention.ms", synonyms=True)
     assert (entry.value, entry.config_source) == ("5", TOPIC_SOURCE)
-    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
+    assert _synonyms(entry) == [
         ("retention.ms", "5", TOPIC_SOURCE),
         ("log.retention.ms", "4", BROKER_SOURCE),
         ("log.retention.ms", "3", CLUSTER_SOURCE),
@@ -454,6 +454,10 @@ def test_another_brokers_configuration_is_asked_elsewhere(name: str) -> None:
     assert "this is node 1" in (result.error_message or "")
 
 
+def _synonyms(entry: DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
+    return [(each.name, each.value, each.source) for each in entry.synonyms]
+
+
 def test_every_key_is_documented_if_the_client_asks() -> None:
     """Each key has a sentence, for a topic another one than for a server if need be. A key that the broker does not know has
     none."""
@@ -485,14 +489,20 @@ HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout
 
 @pytest.mark.parametrize("name", ["g", "another", "x" * 32_767])
 def test_a_group_inherits_from_the_broker(name: str) -> None:
-    """Whether the group exists or not. As in Kafka, the source is the default even if server.properties sets the value, and
-    the only synonym is the key itself."""
+    """Whether the group exists or not. As in Kafka since 4.3, the synonyms are those of the server's key."""
     broker = Broker({"group.consumer.session.timeout.ms": "50000"})
     entries = {entry.name: entry for entry in broker.describe(GROUP, name, synonyms=True).configs}
-    assert {key: entry.value for key, entry in entries.items()} == {HEARTBEAT: "5000", SESSION: "50000"}
-    for key, entry in entries.items():
-        assert (entry.config_source, entry.config_type, entry.read_only, entry.is_sensitive) == (5, 3, False, False)
-        assert [(each.name, each.value, each.source) for each in entry.synonyms] == [(key, entry.value, DEFAULT_SOURCE)]
+    assert {key: (entry.value, entry.config_source) for key, entry in entries.items()} == {
+        HEARTBEAT: ("5000", DEFAULT_SOURCE),
+        SESSION: ("50000", STATIC_BROKER_SOURCE),
+    }
+    for entry in entries.values():
+        assert (entry.config_type, entry.read_only, entry.is_sensitive) == (3, False, False)
+    assert _synonyms(entries[HEARTBEAT]) == [(f"group.{HEARTBEAT}", "5000", DEFAULT_SOURCE)]
+    assert _synonyms(entries[SESSION]) == [
+        (f"group.{SESSION}", "50000", STATIC_BROKER_SOURCE),
+        (f"group.{SESSION}", "45000", DEFAULT_SOURCE),
+    ]
 
 
 def test_what_is_set_for_a_group() -> None:
@@ -509,8 +519,8 @@ def test_what_is_set_for_a_group() -> None:
     }
     assert [key for key, entry in entries.items() if entry.is_sensitive] == ["plug.in.password"]
     assert not any(entry.read_only for entry in entries.values())
-    synonyms = [(each.name, each.value, each.source) for each in entries[HEARTBEAT].synonyms]
-    assert synonyms == [(HEARTBEAT, "6000", GROUP_SOURCE)]
+    inherited = (f"group.{HEARTBEAT}", "5000", DEFAULT_SOURCE)
+    assert _synonyms(entries[HEARTBEAT]) == [(HEARTBEAT, "6000", GROUP_SOURCE), inherited]
     assert [entry.value for entry in broker.describe(GROUP, "g", SESSION).configs] == ["45000"]
     assert broker.describe(GROUP, "h").configs[0].value == "5000"
 
