@@ -52,12 +52,19 @@ from common.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespo
 _LATER_RELEASE: Final = "The state of the member was written by a later release."
 
 
+def expect_room_for_newcomer(turn: Turn, group: ConsumerGroup, joining: Joining) -> None:
+    """Raises Refused if a member without an id cannot join. Its metadata is read when it comes back with one."""
+    _expect_room(turn, group)
+    _expect_common_protocol(group, joining)
+
+
 def identify_joining(turn: Turn, group: ConsumerGroup, topics: TopicsView, joining: Joining) -> tuple[Sender, Assignment]:
     """Finds out who joins, and what it owns. Raises Refused if it may not. Changes nothing."""
     before, replaces = _before(group, joining)
-    if before is None and group.size >= turn.settings.group_consumer_max_size:
-        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "The group has as many members as it may have.")
-    subscription = _subscription(group, joining)
+    if before is None:
+        _expect_room(turn, group)
+    _expect_common_protocol(group, joining)
+    subscription = _subscription(joining)
     member = _updated(before, joining, subscription)
     owned = partitions_by_id(subscription.owned_partitions, topics)
     if member.state is MemberState.UNKNOWN and owned:
@@ -80,10 +87,18 @@ def _before(group: ConsumerGroup, joining: Joining) -> tuple[ConsumerMember | No
     return former, former
 
 
-def _subscription(group: ConsumerGroup, joining: Joining) -> ConsumerProtocolSubscription:
+def _expect_room(turn: Turn, group: ConsumerGroup) -> None:
+    if group.size >= turn.settings.group_consumer_max_size:
+        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "The group has as many members as it may have.")
+
+
+def _expect_common_protocol(group: ConsumerGroup, joining: Joining) -> None:
     is_consumer = joining.request.protocol_type == CONSUMER_PROTOCOL_TYPE and bool(joining.protocols)
     if not is_consumer or not group.supports_classic(joining.protocols):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The group has no protocol in common with the member.")
+
+
+def _subscription(joining: Joining) -> ConsumerProtocolSubscription:
     try:
         return read_subscription(next(iter(joining.protocols.values())))
     except ProtocolError as error:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, MutableMapping
 from broker.coordinator.core.classic_group import ClassicGroup
 from broker.coordinator.core.consumer_group.classic_members import (
     classic_heartbeat,
+    expect_room_for_newcomer,
     identify_joining,
     joined,
     named_member,
@@ -216,12 +217,13 @@ class ConsumerGroups:
         """Lets a classic member join, or refuses it. The group has members."""
         member_id = joining.member_id
         try:
+            if joining.needs_member_id:
+                expect_room_for_newcomer(turn, group, joining)
+                refuse(turn, joining.waiter, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+                return
             sender, owned = identify_joining(turn, group, self.topics, joining)
         except Refused as refused:
-            refuse(turn, joining.waiter, refused.error, joining.request.member_id)
-            return
-        if joining.needs_member_id:
-            refuse(turn, joining.waiter, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            refuse(turn, joining.waiter, refused.error)
             return
         member = advance(turn, group, self.topics, self._topics_version, sender, owned)
         if member.epoch == JOINING_EPOCH:

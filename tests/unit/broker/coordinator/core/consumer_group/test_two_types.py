@@ -5,6 +5,8 @@ import pytest
 from broker.coordinator.core.group_settings import GroupSettings
 from broker.coordinator.core.group_shard import GroupShard
 from broker.coordinator.core.result import Caller
+from common.protocol.errors import ErrorCode
+from common.protocol.messages.join_group import JoinGroupResponse
 from common.records.consumer_group_records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
@@ -31,11 +33,15 @@ def test_a_classic_group_whose_members_are_no_consumers_takes_none() -> None:
 
 
 def test_a_consumer_group_takes_only_consumers() -> None:
+    """It looks at the metadata of a new member only after it has given it an id, and names no id in a refusal, as Kafka."""
     world = ConsumerWorld()
     world.enter("a")
     assert world.error(world.join(protocol_type="connect")) == "INCONSISTENT_GROUP_PROTOCOL"
-    assert world.error(world.join(protocols={"range": b"\x00"})) == "INCONSISTENT_GROUP_PROTOCOL"
     assert world.error(world.join(protocols={})) == "INCONSISTENT_GROUP_PROTOCOL"
+    first = world.join(protocols={"range": b"\x00"})
+    assert world.error(first) == "MEMBER_ID_REQUIRED"
+    second = world.join(world.answers[first].member_id, protocols={"range": b"\x00"})
+    assert world.answers[second] == JoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     assert world.error(world.sync("a", generation=1)) == "UNKNOWN_MEMBER_ID"
     assert world.heartbeat("a", generation=1) == "UNKNOWN_MEMBER_ID"
     assert world.told(world.beat("a", 1)) == (1, None)
