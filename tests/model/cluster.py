@@ -14,7 +14,7 @@ Requests and answers travel for as long as they like. One request of each kind i
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from broker.core.lifecycle import HeartbeatAnswered, Registered, RegistrationRefused, RequestFailed
 from common.ids import NO_LEADER, BrokerId, DirectoryId, TopicId, TopicIdPartition, Uuid
@@ -38,8 +38,7 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Faults:
+class Faults(NamedTuple):
     """How often each fault may happen, and how many replicas are moved and records produced at most."""
 
     disks: int = 0
@@ -80,8 +79,7 @@ class Late:
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(NamedTuple):
     """One state. Brokers, controller and wires are numbers of the tables of `Cluster`."""
 
     controller: int
@@ -94,8 +92,7 @@ class World:
     left: Faults
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     name: str
     world: World
     # Whether the step is a fault, or is not needed for progress.
@@ -152,13 +149,13 @@ class Cluster:
         world = self.settled(world)
         controller = self.controllers[world.controller]
         created = self.logs.append(controller.log, first_records(self.size.partitions, range(1, self.size.brokers + 1)))
-        world = replace(world, controller=self._controller(replace(controller, log=created)))
+        world = world._replace(controller=self._controller(replace(controller, log=created)))
         if is_settled:
             world = self.settled(world)
             for _ in range(self.size.partitions):
-                world = replace(world, left=Faults(records=1))
+                world = world._replace(left=Faults(records=1))
                 world = next(step.world for step in self.steps(world) if step.name.startswith("produce"))
-        return replace(world, left=faults)
+        return world._replace(left=faults)
 
     def settled(self, world: World) -> World:
         """Returns where the protocol alone leads to, when the first thing that has not happened yet always happens first."""
@@ -177,13 +174,13 @@ class Cluster:
     def steps(self, world: World) -> Iterator[Step]:
         """Yields everything that can happen next."""
         for step in self._steps(world):
-            yield replace(step, world=self._without_stale(step.world)) if step.world.late else step
+            yield step._replace(world=self._without_stale(step.world)) if step.world.late else step
 
     def _without_stale(self, world: World) -> World:
         """Drops late requests with an earlier epoch of their broker: they would be refused whenever they came."""
         brokers = self.controllers[world.controller].log.state.brokers
         late = tuple(sorted(each for each in world.late if not _is_stale(self.lates[each], brokers)))
-        return world if late == world.late else replace(world, late=late)
+        return world if late == world.late else world._replace(late=late)
 
     def _steps(self, world: World) -> Iterator[Step]:
         controller = self.controllers[world.controller]
@@ -201,7 +198,7 @@ class Cluster:
         if controller.log.state.leads_any(NO_LEADER):
             swept, _ = self._operate(world.controller, "sweep", elect_leaderless, None)
             if swept != world.controller:
-                yield Step("the controller sweeps", replace(world, controller=swept))
+                yield Step("the controller sweeps", world._replace(controller=swept))
         for key in self.keys:
             yield from self._of_replication(world, controller.log, key)
 
@@ -219,7 +216,7 @@ class Cluster:
     def _expires(self, world: World, controller: Controller, broker_id: int) -> World:
         silent = replace(controller, sessions=expired(controller.sessions, broker_id))
         fenced, _ = self._operate(self._controller(silent), "fence", fence_stale_broker, None)
-        return replace(world, controller=fenced)
+        return world._replace(controller=fenced)
 
     def _while_up(self, world: World, controller: Controller, index: int, broker: Broker) -> Iterator[Step]:
         process, name = broker.process, f"broker {broker.broker_id}"
@@ -243,13 +240,13 @@ class Cluster:
             for disk_number, disk in enumerate(broker.disks):
                 if not disk.is_dead:
                     failed = self._remembered(("disk", number, disk_number), partial(broker.fails_directory, disk_number))
-                    left = replace(world.left, disks=world.left.disks - 1)
-                    failing = replace(self._with_broker(world, index, failed), left=left)
+                    left = world.left._replace(disks=world.left.disks - 1)
+                    failing = self._with_broker(world, index, failed)._replace(left=left)
                     yield Step(f"{name} loses disk {disk_number}", failing, is_fault=True)
         if world.left.kills:
-            left = replace(world.left, kills=world.left.kills - 1)
+            left = world.left._replace(kills=world.left.kills - 1)
             killed = self._with_broker(world, index, (broker.killed(), []))
-            yield Step(f"{name} is killed", replace(killed, left=left), is_fault=True)
+            yield Step(f"{name} is killed", killed._replace(left=left), is_fault=True)
 
     def _of_moves(self, world: World, index: int, broker: Broker) -> Iterator[Step]:
         assert broker.process is not None
@@ -264,8 +261,8 @@ class Cluster:
                         begun = self._remembered(
                             ("move", number, key, disk_number), partial(broker.begins_move, key, disk_number)
                         )
-                        left = replace(world.left, moves=world.left.moves - 1)
-                        moving = replace(self._with_broker(world, index, begun), left=left)
+                        left = world.left._replace(moves=world.left.moves - 1)
+                        moving = self._with_broker(world, index, begun)._replace(left=left)
                         yield Step(f"{name} moves {key.partition} to disk {disk_number}", moving, is_fault=True)
 
     def _of_wire(self, world: World, index: int, kind: int, wire: Asked | Answered) -> Iterator[Step]:
@@ -274,7 +271,7 @@ class Cluster:
         name, what = f"broker {broker.broker_id}", ("heartbeat", "assignments")[kind]
         if isinstance(wire, Asked):
             controller, heard = self._handled(world.controller, broker.broker_id, wire.request)
-            answered = self._with_wire(replace(world, controller=controller), index, kind, Answered(heard))
+            answered = self._with_wire(world._replace(controller=controller), index, kind, Answered(heard))
             yield Step(f"{what} of {name} arrive: {_told(wire.request)}", answered)
         else:
             heard = self._hears(number, kind, wire.heard)
@@ -284,18 +281,18 @@ class Cluster:
         if world.left.losses:
             failed = self._hears(number, kind, RequestFailed("lost") if kind == 0 else None)
             lost = self._with_broker(self._with_wire(world, index, kind, None), index, failed)
-            lost = replace(lost, left=replace(world.left, losses=world.left.losses - 1))
+            lost = lost._replace(left=world.left._replace(losses=world.left.losses - 1))
             yield Step(f"{name} gives up on its {what}", lost, is_fault=True)
             if isinstance(wire, Asked):
                 late = Late(broker.broker_id, wire.request)
-                later = replace(lost, late=(*lost.late, self.lates.number(late, late)))
+                later = lost._replace(late=(*lost.late, self.lates.number(late, late)))
                 yield Step(f"{name} gives up on its {what}, which come later", later, is_fault=True)
 
     def _arrives_late(self, world: World, place: int, late: Late) -> Step:
         controller, _ = self._handled(world.controller, late.broker, late.request)
         others = (*world.late[:place], *world.late[place + 1 :])
         name = f"a late request of broker {late.broker} arrives: {_told(late.request)}"
-        return Step(name, replace(world, controller=controller, late=others), is_fault=True)
+        return Step(name, world._replace(controller=controller, late=others), is_fault=True)
 
     def _of_replication(self, world: World, log: Log, key: TopicIdPartition) -> Iterator[Step]:
         if key.topic_id not in log.state.topics:
@@ -313,11 +310,11 @@ class Cluster:
                 fetched = brokers[follower].with_version(key, versions[leader])
                 following = self._with_broker(world, index, (fetched, []))
                 if follower not in partition.isr:
-                    following = replace(following, controller=self._expanded(world.controller, log, key, follower))
+                    following = following._replace(controller=self._expanded(world.controller, log, key, follower))
                 if following != world:
                     yield Step(f"broker {follower} catches up with {key.partition}", following)
         if world.left.records and all(versions.get(member) == versions[leader] for member in partition.isr):
-            produced = replace(world, left=replace(world.left, records=world.left.records - 1))
+            produced = world._replace(left=world.left._replace(records=world.left.records - 1))
             for index, member in enumerate(brokers):
                 if member in partition.isr:
                     produced = self._with_broker(
@@ -326,7 +323,7 @@ class Cluster:
             acknowledged = tuple(
                 versions[leader] + 1 if each == key else old for each, old in zip(self.keys, world.acknowledged, strict=True)
             )
-            yield Step(f"produce to {key.partition}", replace(produced, acknowledged=acknowledged), is_fault=True)
+            yield Step(f"produce to {key.partition}", produced._replace(acknowledged=acknowledged), is_fault=True)
 
     # --- parts of steps ------------------------------------------------------------------------------------------------
 
@@ -401,7 +398,7 @@ class Cluster:
     def _with_broker(self, world: World, index: int, changed: tuple[Broker, Sequence[Request]]) -> World:
         broker, requests = changed
         brokers = (*world.brokers[:index], self._broker(broker), *world.brokers[index + 1 :])
-        world = replace(world, brokers=brokers)
+        world = world._replace(brokers=brokers)
         if broker.process is None:
             # What is under way from a dead process may still arrive; nobody waits for the answer.
             late = tuple(
@@ -412,7 +409,7 @@ class Cluster:
             )
             nothing = self._wire(None)
             wires = (*world.wires[:index], (nothing, nothing), *world.wires[index + 1 :])
-            return replace(world, wires=wires, late=tuple(sorted((*world.late, *late))))
+            return world._replace(wires=wires, late=tuple(sorted((*world.late, *late))))
         for request in requests:
             world = self._with_wire(world, index, int(isinstance(request, AssignmentBatch)), Asked(request))
         return world
@@ -420,7 +417,7 @@ class Cluster:
     def _with_wire(self, world: World, index: int, kind: int, wire: Wire) -> World:
         mine = list(world.wires[index])
         mine[kind] = self._wire(wire)
-        return replace(world, wires=(*world.wires[:index], (mine[0], mine[1]), *world.wires[index + 1 :]))
+        return world._replace(wires=(*world.wires[:index], (mine[0], mine[1]), *world.wires[index + 1 :]))
 
     def _broker(self, broker: Broker) -> int:
         return self.brokers.number(broker, broker.key)

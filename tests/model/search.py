@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tests.model.cluster import Cluster, Faults, Size, World
 from tests.model.properties import is_settled, unsettled, violations
+from tests.simulation.loop import rare_collections
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Found:
         )
 
 
+@rare_collections()
 def search(setting: Setting, *, states_max: int) -> Found:
     """Searches until a property fails, or all worlds are known, or there are `states_max` of them."""
     cluster = Cluster(setting.size)
