@@ -39,6 +39,8 @@ OVERRIDES = {
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
     "log.segment.delete.delay.ms": "300",
+    # A broker that was killed registers again when its session has expired, so a short one makes the tests short.
+    "broker.session.timeout.ms": "1500",
 }
 
 
