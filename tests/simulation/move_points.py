@@ -30,8 +30,9 @@ SINGLE = "single"
 ACKS = {REPLICATED: -1, SINGLE: 1}
 VALUE_BYTES = 5_000
 SEGMENT_BYTES = "120000"
-# With this many records, the copy takes several chunks.
-RECORDS_BEFORE = 60
+# With these records, the copy takes several chunks.
+RECORDS_BEFORE = 30
+BYTES_BEFORE = 10_000
 RECORDS_MEANWHILE = 20
 OVERRIDES = {
     # One chunk of the copy is a tenth of this.

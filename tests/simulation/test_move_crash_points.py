@@ -19,12 +19,12 @@ from tests.simulation.environment import SimulatedWorld
 from tests.simulation.history import History
 from tests.simulation.move_points import (
     ACKS,
+    BYTES_BEFORE,
     OVERRIDES,
     POINTS,
     RECORDS_BEFORE,
     REPLICATED,
     SINGLE,
-    VALUE_BYTES,
     AtPoint,
     Replica,
     Writers,
@@ -77,7 +77,7 @@ async def _case(world: SimulatedWorld, topic: str, point: str, end: Ending) -> N
         replicas = {name: Replica(cluster, broker_id, name) for name in ACKS}
         for number in range(RECORDS_BEFORE):
             for name, acks in ACKS.items():
-                await client.produce(name, 0, b"before %d" % number + bytes(VALUE_BYTES), acks=acks)
+                await client.produce(name, 0, b"before %d" % number + bytes(BYTES_BEFORE), acks=acks)
         writers = Writers(cluster, client, group)
         crash = Crash(cluster, broker_id, replicas[topic], point, end)
         await move(client, broker_id, replicas.values())

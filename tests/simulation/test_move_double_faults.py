@@ -16,11 +16,11 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.move_points import (
     ACKS,
+    BYTES_BEFORE,
     OVERRIDES,
     RECORDS_BEFORE,
     REPLICATED,
     SINGLE,
-    VALUE_BYTES,
     AtPoint,
     Replica,
     Writers,
@@ -54,7 +54,7 @@ async def _case(world: SimulatedWorld, point: str, failing: str, missing: str) -
         broker_id = cluster.partition(SINGLE, 0).leader
         replica = Replica(cluster, broker_id, SINGLE)
         for number in range(RECORDS_BEFORE):
-            await client.produce(SINGLE, 0, b"before %d" % number + bytes(VALUE_BYTES), acks=1)
+            await client.produce(SINGLE, 0, b"before %d" % number + bytes(BYTES_BEFORE), acks=1)
         disks = {"source": replica.source, "target": replica.target}
         struck = [disks[each] for each in failing.split("+")]
         failure = AtPoint(cluster, broker_id, replica, point, partial(fail, struck))
