@@ -56,6 +56,7 @@ from common.slices import pause_before
 
 _TOPIC_ID_FIRST_VERSION = 10
 _TRANSACTIONAL_TOPIC_ID_FIRST_VERSION = 6
+_GROUP_ERROR_FIRST_VERSION = 2
 _SEVERAL_GROUPS_FIRST_VERSION = 8
 _MISSING_GROUPS_FIRST_VERSION = 9
 _ABORTABLE_FIRST_VERSION = 4
@@ -172,7 +173,8 @@ class GroupOffsetsRequests:
                 if topics is None
                 else [OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes) for each in topics],
             )
-            return _single_response(self._fetch_group(request, group), group)
+            has_group_error = context.api_version >= _GROUP_ERROR_FIRST_VERSION
+            return _single_response(self._fetch_group(request, group), group, has_group_error=has_group_error)
         if context.api_version >= _TOPIC_ID_FIRST_VERSION:
             return self._fetched_by_id(Parts(partial(self._fetch_by_id, request), request.groups))
         return _fetched(Parts(partial(self._fetch_group, request), request.groups))
@@ -294,11 +296,13 @@ async def _fetched(parts: Parts[WaitingRequest]) -> OffsetFetchResponse:
     return OffsetFetchResponse(groups=await all_of(parts))
 
 
-async def _single_response(waiting: WaitingRequest, asked: OffsetFetchRequestGroup) -> OffsetFetchResponse:
+async def _single_response(
+    waiting: WaitingRequest, asked: OffsetFetchRequestGroup, *, has_group_error: bool
+) -> OffsetFetchResponse:
     """Brings the answer for one group into the form of the versions below 8. Version 1 has no code for the whole response,
-    so every partition carries the error as well."""
+    so every partition carries the error."""
     group: OffsetFetchResponseGroup = await waiting.future
-    if group.error_code != ErrorCode.NONE:
+    if group.error_code != ErrorCode.NONE and not has_group_error:
         group.topics = [
             OffsetFetchResponseTopics(
                 name=topic.name,
