@@ -34,6 +34,11 @@ def read_assignment(assignment: bytes, topics: TopicsView) -> Assignment:
     return partitions_by_id(_read(ConsumerProtocolAssignment, assignment).assigned_partitions, topics)
 
 
+def has_user_data(assignment: bytes) -> bool:
+    """Whether the leader's assignor has given the member more than partitions. Raises RemoteProtocolError."""
+    return bool(assignment) and bool(_read(ConsumerProtocolAssignment, assignment).user_data)
+
+
 def encode_assignment(assignment: Assignment, topics: TopicsView, metadata: bytes) -> bytes:
     """Returns the assignment for the member with this metadata, in its version. Topics that do not exist are left out."""
     named = sorted(

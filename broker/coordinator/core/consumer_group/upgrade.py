@@ -16,7 +16,12 @@ from broker.coordinator.core.classic_group import ClassicGroup
 from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment, epochs_of
 from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import ClassicMembership, ConsumerMember
-from broker.coordinator.core.consumer_group.embedded_protocol import partitions_by_id, read_assignment, read_subscription
+from broker.coordinator.core.consumer_group.embedded_protocol import (
+    has_user_data,
+    partitions_by_id,
+    read_assignment,
+    read_subscription,
+)
 from broker.coordinator.core.consumer_group.group_log import (
     write_assignment,
     write_epoch,
@@ -42,6 +47,8 @@ def upgraded(
     one. The classic group is not changed."""
     _validate_upgrade(turn, classic)
     try:
+        if any(has_user_data(each.assignment) for each in classic.members):
+            raise _refused(classic, "its assignor gives the members data of its own, which would be lost")
         members = _members(classic, topics)
     except ProtocolError as error:
         raise _refused(classic, f"the metadata of a member is not a consumer's: {error}") from error

@@ -12,6 +12,7 @@ from broker.coordinator.core.consumer_group.group_log import apply
 from broker.coordinator.core.consumer_group.topic_subscribers import TopicSubscribers
 from broker.coordinator.core.group_state import GroupState
 from common.protocol.codec import encode_with_version
+from common.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from common.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
 from common.protocol.messages.leave_group import MemberIdentity
 from common.records.consumer_group_records import (
@@ -152,6 +153,24 @@ def test_a_group_that_may_not_be_upgraded_stays_as_it_is(settings: dict[str, Any
     assert world.refused(world.enter("new")) == "GROUP_ID_NOT_FOUND"
     assert len(world.log) == records
     assert world.heartbeat(one.member_id) == world.heartbeat(two.member_id) == "NONE"
+
+
+def test_a_group_whose_assignor_sends_data_of_its_own_is_not_upgraded() -> None:
+    """Its members could not do without. With the next assignment that has none, it is upgraded."""
+    world = mixed_world()
+    member_id, _ = world.join_with_new_id(protocols={"own": metadata(set())})
+    world.advance(10)
+    with_data, without = (encode_with_version(ConsumerProtocolAssignment(user_data=each), 3) for each in (b"\0", b""))
+    world.sync(member_id, {member_id: with_data}, generation=world.generation())
+    records = len(world.log)
+    refused = world.enter("new")
+    assert world.refused(refused) == "GROUP_ID_NOT_FOUND"
+    assert "data of its own" in (refused.error_message or "")
+    assert len(world.log) == records
+    world.join(member_id, protocols={"own": metadata(set())})
+    world.advance(10)
+    world.sync(member_id, {member_id: without}, generation=world.generation())
+    assert world.refused(world.enter("new")) == "NONE"
 
 
 def test_a_group_whose_records_fill_more_than_a_batch_is_not_upgraded() -> None:
