@@ -184,7 +184,7 @@ class ReplicaCopy:
             await future.truncate_fully_and_start_at(Offset(batches[0][0].base_offset))
             return True
         append = self._in_flight = AwaitedAppend()
-        future.append_as_follower(batches, view, on_written=append.written, on_failed=append.failed)
+        future.append_as_follower(batches, view, is_copy=True, on_written=append.written, on_failed=append.failed)
         # Nobody reads the copy, so it need not remember which of its transactions are replicated.
         future.replicated_up_to(future.log_end_offset)
         await self._pace_write_back(future, len(data))
@@ -321,7 +321,8 @@ async def _first_batch_offset(log: Log) -> Offset:
 
 async def _flush_aside(log: Log) -> None:
     """Flushes the log while holding up appends to its directory as little as possible (rule 5)."""
-    if log.size_bytes > CHUNK_BYTES_MAX and log.recovery_point < log.log_end_offset:
+    # Appends of clients that wait for a sync (flush.messages) wait for a write-back as well.
+    if log.size_bytes > CHUNK_BYTES_MAX and log.synced_offset < log.written_offset:
         await log.write_back()
     await log.flush()
 

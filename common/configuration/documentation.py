@@ -17,7 +17,9 @@ TOPIC_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "compression.zstd.level": "The level from -131072 to 22 if compression.type is zstd.",
         "delete.retention.ms": "How long tombstones stay in a compacted log, in milliseconds.",
         "file.delete.delay.ms": "How long the files of a deleted segment or log stay on disk, in milliseconds.",
-        "flush.messages": "How many records are appended before the log is synced. Replication protects them earlier.",
+        "flush.messages": (
+            "How many records may be written and not yet synced to disk. With 1, none is acknowledged before it is synced."
+        ),
         "flush.ms": "After how many milliseconds an appended record is synced to disk. Replication protects it earlier.",
         "follower.replication.throttled.replicas": (
             "The replicas whose fetching is throttled, as PARTITION:BROKER separated by commas, or * for all."
@@ -160,6 +162,10 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
             "In milliseconds."
         ),
         "log.dirs": "The directories for logs, separated by commas.",
+        "log.flush.interval.messages": (
+            "How many records of a log may be written and not yet synced to disk, where the topic does not say so itself. "
+            "With 1, none is acknowledged before it is synced."
+        ),
         "log.flush.offset.checkpoint.interval.ms": "How often recovery points are written, in milliseconds.",
         "log.flush.start.offset.checkpoint.interval.ms": "How often log start offsets are written, in milliseconds.",
         "log.index.interval.bytes": "How many bytes of records lie between two entries of a segment's index.",

@@ -7,6 +7,8 @@ are written: the log assigns the offsets and the position, and the pipeline does
              until the segment's  several at once,  until all earlier        `written_offset` moves,
              file is open         in any order      appends are done         `on_written` is called
 
+An append that must survive a power cut (flush.messages) is not done until the log has also synced it.
+
 1. `written_offset` moves in offset order. Two segments are two files, so a later append can finish first. It then waits
    until all earlier appends are done.
 2. One failed append ends the pipeline. Later appends may be on the disk after a hole, or not at all. So `fail` takes back
@@ -26,7 +28,7 @@ from common.storage.outstanding import Outstanding
 from common.storage.segment import Segment
 
 OnWritten = Callable[[], None]
-"""Called when the kernel has the bytes of this append and of all earlier ones."""
+"""Called when the kernel has the bytes of this append and of all earlier ones, and has synced those that must be."""
 
 OnFailed = Callable[[LogDirError | None], None]
 """Called when the append has failed. The error is None if the append was given up because the process is shutting down."""
@@ -80,7 +82,7 @@ class _Append(PendingWrite):
         self.end_offset = end_offset
         self.on_written = on_written
         self.on_failed = on_failed
-        # Whether the kernel has the bytes.
+        # Whether the kernel has the bytes, and has synced them if they must be.
         self.is_done = False
 
     def written(self) -> None:
@@ -92,20 +94,51 @@ class _Append(PendingWrite):
         self.pipeline.note_failed(error)
 
 
+class _SyncedAppend(_Append):
+    """An append that is done only once it is synced, too."""
+
+    __slots__ = ("is_in_kernel", "is_synced")
+
+    is_in_kernel: bool
+    is_synced: bool
+
+    def written(self) -> None:
+        self.is_in_kernel = True
+        self.is_done = self.is_synced
+        self.pipeline.note_done()
+
+    def note_synced(self) -> None:
+        self.is_synced = True
+        self.is_done = self.is_in_kernel
+
+
 class AppendPipeline:
     """Writes the appends of one Log, which decides when appending is allowed. Calls `on_failure` if a write fails."""
 
-    __slots__ = ("_held", "_in_order", "_log_dir", "_loop", "_on_failure", "_outstanding", "_written", "written_offset")
+    __slots__ = (
+        "_held",
+        "_in_order",
+        "_log_dir",
+        "_loop",
+        "_on_failure",
+        "_outstanding",
+        "_unsynced",
+        "_written",
+        "written_offset",
+    )
 
     def __init__(self, log_dir: LogDir, written_offset: Offset, on_failure: Callable[[LogDirError | None], None]) -> None:
         self._log_dir = log_dir
         self._loop = asyncio.get_running_loop()
-        # The kernel has every record below this offset. Advances when the oldest append is done; `restart_at` resets it.
+        # The kernel has every record below this offset, and has synced those that must be. Advances when the oldest append
+        # is done; `restart_at` resets it.
         self.written_offset = written_offset
         # Every append that was sent and is not written yet, in offset order. Invariant: the first one is not done.
         self._in_order: deque[_Append] = deque()
         # The appends of `_in_order` whose segment is held, in the same order, each with its position and bytes.
         self._held: list[tuple[_Append, int, Sequence[memoryview]]] = []
+        # The appends of `_in_order` that must be synced and are not, in the same order.
+        self._unsynced: list[_SyncedAppend] = []
         # The callbacks of written appends, in offset order. While there are any, `_call_back` is scheduled.
         self._written: deque[OnWritten] = deque()
         self._outstanding = Outstanding()
@@ -120,19 +153,50 @@ class AppendPipeline:
         buffers: Sequence[memoryview],
         end_offset: Offset,
         *,
+        must_be_synced: bool = False,
         on_written: OnWritten,
         on_failed: OnFailed,
     ) -> None:
         """Queues `buffers` for writing at `position`. `segment.size` must already include them.
 
-        Calls one of the two callbacks, once.
+        Calls one of the two callbacks, once. If the append `must_be_synced`, the log syncs it and calls `note_synced`.
         """
-        append = _Append(self, segment, segment.size, end_offset, on_written, on_failed)
+        if must_be_synced:
+            append: _Append = self._unsynced_append(segment, end_offset, on_written, on_failed)
+        else:
+            append = _Append(self, segment, segment.size, end_offset, on_written, on_failed)
         self._in_order.append(append)
         if segment.is_held:
             self._held.append((append, position, buffers))
         else:
             self._write(append, position, buffers)
+
+    def _unsynced_append(
+        self, segment: Segment, end_offset: Offset, on_written: OnWritten, on_failed: OnFailed
+    ) -> _SyncedAppend:
+        append = _SyncedAppend(self, segment, segment.size, end_offset, on_written, on_failed)
+        append.is_in_kernel = append.is_synced = False
+        self._unsynced.append(append)
+        return append
+
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether any append waits for a sync."""
+        return bool(self._unsynced)
+
+    def note_synced(self, offset: Offset) -> None:
+        """Notes that everything below `offset` would survive a power cut."""
+        count = 0
+        for append in self._unsynced:
+            if append.end_offset > offset:
+                break
+            append.note_synced()
+            count += 1
+        if count:
+            del self._unsynced[:count]
+            # It counts what is done now. No operation has ended, so one begins for it.
+            self._outstanding.begin()
+            self.note_done()
 
     def when_written(self, *, on_written: OnWritten, on_failed: OnFailed) -> None:
         """Calls `on_written` when all appends sent so far are written, or `on_failed` if one of them fails."""
@@ -163,6 +227,7 @@ class AppendPipeline:
         """
         self._on_failure = None
         self._held.clear()
+        self._unsynced.clear()
         taken_back, self._in_order = self._in_order, deque()
         for append in taken_back:
             self._loop.call_soon(append.on_failed, error)

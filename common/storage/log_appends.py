@@ -44,9 +44,10 @@ class LogAppends(LogSyncs):
     ) -> Appended:
         """Stamps offsets and epoch into validated batches, in place, and sends them to the disk.
 
-        Calls `on_written` once the kernel has these batches and all earlier ones, or `on_failed` if the append fails. The
-        call comes in a later turn of the event loop. The views must be writable, and the caller leaves them unchanged until
-        the call. Raises LogClosed, and LogDirError if the log has failed.
+        Calls `on_written` once the kernel has these batches and all earlier ones, or `on_failed` if the append fails. If the
+        batches complete flush.messages, the kernel must also have synced all of that. The call comes in a later turn of the
+        event loop. The views must be writable, and the caller leaves them unchanged until the call. Raises LogClosed, and
+        LogDirError if the log has failed.
         """
         self._check_appendable()
         first_offset = offset = self.log_end_offset
@@ -74,7 +75,16 @@ class LogAppends(LogSyncs):
             )
             next_offset = Offset(last_offset + 1)
         self.log_end_offset = offset
-        self._appends.send(segment, position, buffers, offset, on_written=on_written, on_failed=on_failed)
+        must_be_synced = offset - self._flush_offset >= self.config.flush_messages and self._is_sync_due()
+        self._appends.send(
+            segment,
+            position,
+            buffers,
+            offset,
+            must_be_synced=must_be_synced,
+            on_written=on_written,
+            on_failed=on_failed,
+        )
         return Appended(first_offset, Offset(offset - 1))
 
     def append_as_follower(
@@ -82,14 +92,17 @@ class LogAppends(LogSyncs):
         batches: Sequence[tuple[BatchHeader, memoryview]],
         view: memoryview,
         *,
+        is_copy: bool = False,
         on_written: OnWritten,
         on_failed: OnFailed,
     ) -> Appended:
         """Appends whole, validated batches that already have their offsets and epochs. `view` is the memory that holds them
         one after the other.
 
-        Calls `on_written` or `on_failed` like `append_as_leader`; the caller leaves `view` unchanged until the call. Raises
-        UnexpectedOffset, BatchError if a marker cannot be read, LogClosed, and LogDirError if the log has failed.
+        Calls `on_written` or `on_failed` like `append_as_leader`; the caller leaves `view` unchanged until the call. The
+        owner of a copy, on which nothing relies before `take_over` has synced it, sets `is_copy`; flush.messages does not
+        count for it. Raises UnexpectedOffset, BatchError if a marker cannot be read, LogClosed, and LogDirError if the log
+        has failed.
         """
         self._check_appendable()
         if not batches:
@@ -115,8 +128,19 @@ class LogAppends(LogSyncs):
                 index_interval=index_interval,
             )
         assert segment.size == position + len(view), "the view holds the batches and nothing else"
-        self.log_end_offset = Offset(last_offset + 1)
-        self._appends.send(segment, position, [view], self.log_end_offset, on_written=on_written, on_failed=on_failed)
+        self.log_end_offset = end_offset = Offset(last_offset + 1)
+        must_be_synced = (
+            end_offset - self._flush_offset >= self.config.flush_messages and not is_copy and self._is_sync_due()
+        )
+        self._appends.send(
+            segment,
+            position,
+            [view],
+            end_offset,
+            must_be_synced=must_be_synced,
+            on_written=on_written,
+            on_failed=on_failed,
+        )
         return Appended(Offset(first_offset), Offset(last_offset))
 
     def _check_offsets(self, batches: Sequence[tuple[BatchHeader, memoryview]]) -> dict[int, EndTransactionMarker | None]:

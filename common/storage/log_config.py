@@ -9,9 +9,12 @@ from typing import Protocol
 
 from common.time_units import MS_PER_HOUR
 
+NEVER = 2**63 - 1
+"""Kafka's default of flush.messages: no append waits for a sync."""
+
 
 class LogSettings(Protocol):
-    """Kafka's segment.bytes, segment.ms (`roll_ms`), segment.index.bytes and index.interval.bytes."""
+    """Kafka's segment.bytes, segment.ms (`roll_ms`), segment.index.bytes, index.interval.bytes and flush.messages."""
 
     @property
     def segment_bytes(self) -> int: ...
@@ -25,6 +28,9 @@ class LogSettings(Protocol):
     @property
     def index_interval_bytes(self) -> int: ...
 
+    @property
+    def flush_messages(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
@@ -34,3 +40,4 @@ class LogConfig:
     roll_ms: int = 7 * 24 * MS_PER_HOUR
     segment_index_bytes: int = 10 * 1024**2
     index_interval_bytes: int = 4096
+    flush_messages: int = NEVER

@@ -101,13 +101,29 @@ class LogState:
         self._unopened: Segment | None = None
         # True while `_store_epochs_steps` runs. Invariant: it runs at most once at a time.
         self._is_storing_epochs = False
+        # The end of the last append that had to be synced before it counted as written, or of what was durable otherwise.
+        # flush.messages counts from here. Invariant: what is below is durable or waits for a sync, `_maybe_sync_appends`.
+        self._flush_offset = recovery_point
+        # The end of the last sync for appends; see `synced_offset`.
+        self._synced_offset = recovery_point
+        # True while `_maybe_sync_appends` is to be called in the next turn of the event loop.
+        self._is_sync_scheduled = False
+        # True while `_sync_appends_steps` runs. Invariant: it runs at most once at a time.
+        self._is_syncing_appends = False
         # True if leader-epoch-checkpoint is older than `leader_epochs`. The file is stored before the recovery point moves.
         self._epochs_changed = False
 
     @property
     def written_offset(self) -> Offset:
-        """The kernel has every record below this offset, so these records can be read."""
+        """The kernel has every record below this offset, and has synced those that flush.messages wants synced. So these
+        records can be read."""
         return self._appends.written_offset
+
+    @property
+    def synced_offset(self) -> Offset:
+        """Every record below this offset survives a power cut. Unlike below the recovery point, the leader epochs need
+        not."""
+        return max(self.recovery_point, self._synced_offset)
 
     @property
     def recovery_start(self) -> Offset:

@@ -80,6 +80,8 @@ class LogSyncs(LogState):
     def _release(self, segment: Segment) -> None:
         """Starts the held appends of a segment whose file can now be written."""
         self._appends.release(segment)
+        # A segment that was held for a truncation has its name already. What waits in a new one waits for its name, too.
+        self._maybe_sync_appends()
         if segment is not self._segments.newest:
             # The segment was rolled while it was held, so `_roll` has left the rest to this method. If the segment was held
             # for a truncation, a file of the next one's name may have been there until now: that of a removed segment.
@@ -147,6 +149,7 @@ class LogSyncs(LogState):
             self._fail(error)
             raise
         self._check_not_failed()
+        self._appends.note_synced(target)
         self.recovery_point = max(self.recovery_point, target)
         self._note_offsets_changed()
 
@@ -183,7 +186,67 @@ class LogSyncs(LogState):
             segment.undone -= 1
             self._advance_recovery_point()
 
+    # --- syncing appends before they count as written ------------------------------------------------------------
+    def _is_sync_due(self) -> bool:
+        """Whether the append that has just moved the log end has to be synced before it counts as written (flush.messages).
+        If so, it will be."""
+        # Something else may have synced the log since `_flush_offset` was set.
+        self._flush_offset = max(self._flush_offset, self.recovery_point)
+        if self.log_end_offset - self._flush_offset < self.config.flush_messages:
+            return False
+        self._flush_offset = self.log_end_offset
+        if not self._is_sync_scheduled:
+            self._is_sync_scheduled = True
+            # All appends of this turn of the event loop share a sync. Until it begins, the log is not settled.
+            self._background.begin()
+            asyncio.get_running_loop().call_soon(self._sync_scheduled_appends)
+        return True
+
+    def _sync_scheduled_appends(self) -> None:
+        self._is_sync_scheduled = False
+        self._maybe_sync_appends()
+        self._background.end()
+
+    def _maybe_sync_appends(self) -> None:
+        """Starts to sync the newest segment if appends wait for that, unless a sync is under way that will look for them at
+        its end.
+
+        The sync must make everything below the log end durable, as in UnifiedLog.flush: an append is worth nothing after a
+        hole. So it does not begin before the rolled segments are durable, nor before the newest one has a file with a
+        durable name. What they wait for calls this method at its end. Appends in a segment that was rolled meanwhile get no
+        sync of their own: they count as written when the segment is durable.
+        """
+        if self._appends.has_unsynced and not self._is_syncing_appends and self._is_newest_alone():
+            self._is_syncing_appends = True
+            self._start(self._sync_appends_steps())
+
+    def _is_newest_alone(self) -> bool:
+        newest = self._segments.newest
+        return not self._undurable and not newest.undone and not newest.is_held
+
+    def _sync_appends_steps(self) -> Steps:
+        """Syncs the newest segment as long as appends wait for it. What is appended during a sync shares the next one.
+
+        The recovery point stays. Leader epochs would have to be stored before it moves, and the checkpoint has nothing
+        beyond the start of the newest segment anyway (`recovery_start`): a load after a crash looks at all of its batches.
+        """
+        while self._appends.has_unsynced and self._is_newest_alone():
+            segment, target = self._segments.newest, self.log_end_offset
+            assert segment.file is not None
+            yield self.log_dir.fsync(segment.file.handle)
+            # The kernel reports a failed write to only one sync. If a write-back began meanwhile, it may be that one.
+            if not segment.undone:
+                self._synced_offset = target
+                self._appends.note_synced(target)
+        self._is_syncing_appends = False
+
+    # --- the recovery point --------------------------------------------------------------------------------------
     def _advance_recovery_point(self) -> None:
+        """Moves the recovery point as far as segments are durable, and syncs appends that waited for that."""
+        self._pass_rolled_segments()
+        self._maybe_sync_appends()
+
+    def _pass_rolled_segments(self) -> None:
         """Moves the recovery point past the oldest rolled segments, as far as they are durable.
 
         Stores leader-epoch-checkpoint first if the epochs have changed: recovery trusts that file below the recovery point
@@ -202,6 +265,7 @@ class LogSyncs(LogState):
             return
         while self._undurable and self._undurable[0].undone == 0:
             segment = self._undurable.popleft()
+            self._appends.note_synced(Offset(segment.next_offset))
             self.recovery_point = Offset(max(self.recovery_point, segment.next_offset))
         assert self.recovery_point <= self.written_offset
         self._note_offsets_changed()

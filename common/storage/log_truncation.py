@@ -168,5 +168,7 @@ class LogTruncation(SegmentDeletion):
         self.log_end_offset = offset
         self._appends.restart_at(offset)
         self.recovery_point = min(self.recovery_point, offset)
+        self._flush_offset = min(self._flush_offset, offset)
+        self._synced_offset = min(self._synced_offset, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
         self._note_offsets_changed()

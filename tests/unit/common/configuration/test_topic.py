@@ -5,6 +5,7 @@ import pytest
 from common.configuration.server_loading import load_server_config
 from common.configuration.settings import ConfigError
 from common.configuration.topic import TopicConfig, default_topic_config, topic_config, validate_topic_overrides
+from common.storage.log_config import NEVER
 from tests.unit.common.configuration.node_properties import BROKER
 
 
@@ -27,6 +28,14 @@ def test_a_negative_size_of_a_topic_keeps_everything() -> None:
     assert topic_config(defaults, {"retention.bytes": "-2"}).retention_bytes < 0
 
 
+def test_the_number_of_unsynced_records_is_limited_by_the_topic_or_the_server() -> None:
+    assert TopicConfig().flush_messages == NEVER
+    defaults = default_topic_config(load_server_config(BROKER | {"log.flush.interval.messages": "100"}))
+    assert defaults.flush_messages == 100
+    validate_topic_overrides({"flush.messages": "1"})
+    assert topic_config(defaults, {"flush.messages": "1"}).flush_messages == 1
+
+
 def test_the_class_defaults_are_kafkas() -> None:
     """If server.properties sets no topic defaults, every topic setting has the default that TopicConfig declares."""
     assert default_topic_config(load_server_config(BROKER)) == TopicConfig()
@@ -39,6 +48,8 @@ def test_the_class_defaults_are_kafkas() -> None:
         ({"retention.ms": "soon"}, "retention.ms=soon"),
         ({"no.such": "1"}, "Unknown topic config name: no.such"),
         ({"min.insync.replicas": "0"}, "at least 1"),
+        ({"flush.messages": "0"}, "flush.messages=0 is not valid; it takes a whole number of at least 1"),
+        ({"flush.ms": "1000"}, "only 9223372036854775807 is served"),
         ({"message.downconversion.enable": "true"}, "leave it out"),
         ({"remote.storage.enable": "true"}, "only false is served"),
         ({"local.retention.ms": "1000"}, "only -2 is served"),

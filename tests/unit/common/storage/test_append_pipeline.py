@@ -40,13 +40,14 @@ class Appends:
         self.failures.append(error)
         self.pipeline.fail(error)
 
-    def send(self, number: int) -> None:
+    def send(self, number: int, *, must_be_synced: bool = False) -> None:
         self.segment.size = number + 1
         self.pipeline.send(
             self.segment,
             number,
             [memoryview(b"x")],
             Offset(number + 1),
+            must_be_synced=must_be_synced,
             on_written=lambda: self.ended.append(number),
             on_failed=self.ended.append,
         )
@@ -77,6 +78,41 @@ async def test_appends_that_are_written_together_end_together_and_in_order() -> 
     assert offsets == [4]
     await asyncio.sleep(0)
     assert offsets == [4, -1]
+
+
+async def test_an_append_that_must_be_synced_ends_with_the_later_of_write_and_sync() -> None:
+    """The first two must be synced. Whatever comes last, the appends end in order, and a sync that ends where the first one
+    does says nothing of the second."""
+    appends = Appends()
+    pipeline, writes = appends.pipeline, appends.directory.writes
+    for number in range(3):
+        appends.send(number, must_be_synced=number < 2)
+    for number in (1, 2):
+        writes[number].set_result(None)
+    pipeline.note_synced(Offset(1))
+    assert pipeline.has_unsynced
+    assert pipeline.written_offset == 0
+    writes[0].set_result(None)
+    assert pipeline.written_offset == appends.segment.written_size == 1
+    assert pipeline.is_idle
+    pipeline.note_synced(Offset(2))
+    assert not pipeline.has_unsynced
+    assert pipeline.written_offset == 3
+    assert pipeline.is_idle
+    await asyncio.sleep(0)
+    assert appends.ended == [0, 1, 2]
+
+
+async def test_a_failure_takes_back_what_waits_for_a_sync() -> None:
+    appends = Appends()
+    appends.send(0, must_be_synced=True)
+    appends.directory.writes[0].set_result(None)
+    appends.fail(ERROR)
+    assert not appends.pipeline.has_unsynced
+    appends.pipeline.note_synced(Offset(1))
+    await asyncio.sleep(0)
+    assert appends.ended == [ERROR]
+    assert appends.pipeline.written_offset == 0
 
 
 @pytest.mark.parametrize("error", [ERROR, None], ids=["error", "shutdown"])

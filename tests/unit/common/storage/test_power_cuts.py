@@ -2,13 +2,15 @@
 
 Each seed gives a random series of runs of one log, with appends, rolls, flushes, truncations and deletions. A run ends with
 a kill or with a power cut, sometimes after a close or a failed fsync. The owner stores the recovery point and the log start
-like a broker's checkpoints: now and then, and always before it appends to a truncated log.
+like a broker's checkpoints: now and then, and always before it appends to a truncated log. With flush.messages, what is
+written is durable but for fewer records than that.
 """
 
 import asyncio
 import errno
 import random
 from collections.abc import Coroutine
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +19,7 @@ from common.ids import LeaderEpoch, Offset
 from common.records.batch import split_batches
 from common.records.record import iterate_records
 from common.storage.log import Log
-from common.storage.log_config import LogConfig
+from common.storage.log_config import NEVER, LogConfig
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,
@@ -39,8 +41,11 @@ SETTINGS = LogConfig(segment_bytes=600, index_interval_bytes=150)
 class Lives:
     """One log and its owner, through several runs."""
 
-    def __init__(self, world: SimulatedWorld) -> None:
+    def __init__(self, world: SimulatedWorld, flush_messages: int) -> None:
         self.world = world
+        self.settings = replace(SETTINGS, flush_messages=flush_messages)
+        # Where the log was written up to when its last life ended.
+        self.written_offset = Offset(0)
         self.rng = random.Random(f"{world.seed}/lives")
         self.disk = world.disk(PATH)
         self.epoch = 0
@@ -53,11 +58,12 @@ class Lives:
         self.is_clean = False
 
     async def run(self) -> None:
-        log = await Log.create(await attached(self.world), FOLDER, SETTINGS, TOPIC_ID)
+        log = await Log.create(await attached(self.world), FOLDER, self.settings, TOPIC_ID)
         for _ in range(self.rng.randint(2, 5)):
             for _ in range(self.rng.randint(1, 12)):
                 await self.act(log)
             await self.end(log)
+            self.written_offset = log.written_offset
             log = await self.begin()
 
     async def act(self, log: Log) -> None:
@@ -129,7 +135,7 @@ class Lives:
         log = await Log.load(
             await attached(self.world),
             FOLDER,
-            SETTINGS,
+            self.settings,
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start,
             clean=self.is_clean,
@@ -138,6 +144,7 @@ class Lives:
             assert not log.recovery.lost_anything
             assert log.log_end_offset == self.recovery_point
         assert log.log_end_offset >= self.recovery_point, "lost what it vouched for"
+        assert self.written_offset - log.log_end_offset < self.settings.flush_messages, "lost what it should have synced"
         assert log.log_start_offset <= max(self.log_start, log.segment_base_offsets[0])
         found = await self.read(log)
         self.check(log, found)
@@ -176,13 +183,14 @@ class Lives:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("flush_messages", [1, 10, NEVER])
 @pytest.mark.parametrize("first", range(0, 200, 100))
-def test_a_log_is_a_prefix_of_what_was_appended_and_has_all_it_vouched_for(first: int) -> None:
+def test_a_log_is_a_prefix_of_what_was_appended_and_has_all_it_vouched_for(first: int, flush_messages: int) -> None:
     """No holes, no record at a wrong offset, no wrong leader epoch, and no loss below the recovery point."""
     for seed in range(first, first + 100):
         world = SimulatedWorld(seed)
         try:
-            world.run(lambda world: Lives(world).run())
+            world.run(lambda world: Lives(world, flush_messages).run())
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
