@@ -1,7 +1,8 @@
 """Whole clusters lose power: acknowledged records and committed metadata survive, and every node comes back.
 
 If one node at a time loses power, two of the three replicas keep their page cache, so no acknowledged record may be lost. If
-all nodes lose power at once, records may be lost but metadata may not, and the replicas must become equal again.
+all nodes lose power at once, records may be lost but metadata may not, and the replicas must become equal again. With
+flush.messages=1, no acknowledged record may be lost then either.
 """
 
 import asyncio
@@ -10,10 +11,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from common.protocol.errors import ErrorCode
 from common.records.batch import split_batches
 from common.records.record import iterate_records
-from tests.simulation.cluster import CONTROLLER_ID, NotAcknowledged, SimulatedClient, SimulatedCluster
+from common.storage.log_config import NEVER
+from tests.simulation.cluster import CONTROLLER_ID, NotAcknowledged, SimulatedClient, SimulatedCluster, run
 from tests.simulation.environment import SimulatedWorld
+from tests.simulation.test_dynamic_configuration import BROKER, alter
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +33,7 @@ OVERRIDES = {
 Trouble = Callable[[SimulatedCluster, random.Random], Awaitable[None]]
 
 
-def run_under_load(seed: int, trouble: Trouble, *, keeps_records: bool) -> None:
+def run_under_load(seed: int, trouble: Trouble, *, keeps_records: bool, flush_messages: int = NEVER) -> None:
     """Two clients write while `trouble` happens; afterwards everything is in sync again and all replicas are equal."""
 
     async def scenario(world: SimulatedWorld) -> None:
@@ -39,7 +43,13 @@ def run_under_load(seed: int, trouble: Trouble, *, keeps_records: bool) -> None:
         is_over = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             client = SimulatedClient(cluster, group)
-            await client.create_topic(TOPIC, partitions=PARTITIONS, min_insync_replicas="2", segment_bytes="16384")
+            await client.create_topic(
+                TOPIC,
+                partitions=PARTITIONS,
+                min_insync_replicas="2",
+                segment_bytes="16384",
+                flush_messages=str(flush_messages),
+            )
             writers = [group.create_task(write(cluster, client, rng, is_over)) for _ in range(2)]
             await trouble(cluster, rng)
             is_over.set()
@@ -112,18 +122,64 @@ def test_nodes_lose_power_one_after_the_other(seed: int) -> None:
     run_under_load(seed, trouble, keeps_records=True)
 
 
+async def everything_goes_dark(cluster: SimulatedCluster, rng: random.Random) -> None:
+    await cluster.world.sleep(rng.uniform(1, 3))
+    nodes = [CONTROLLER_ID, *cluster.broker_ids]
+    for node_id in nodes:
+        cluster.power_cut(node_id)
+    await come_back(cluster, *nodes)
+
+
 @pytest.mark.parametrize("seed", [1])
 def test_everything_goes_dark_at_once(seed: int) -> None:
     """No node keeps its page cache: unsynced records may be lost, but the topic remains, and every node comes back."""
+    run_under_load(seed, everything_goes_dark, keeps_records=False)
 
-    async def trouble(cluster: SimulatedCluster, rng: random.Random) -> None:
-        await cluster.world.sleep(rng.uniform(1, 3))
-        nodes = [CONTROLLER_ID, *cluster.broker_ids]
-        for node_id in nodes:
-            cluster.power_cut(node_id)
-        await come_back(cluster, *nodes)
 
-    run_under_load(seed, trouble, keeps_records=False)
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_what_is_synced_first_survives_when_everything_goes_dark(seed: int) -> None:
+    """Each replica syncs a record before it counts as written. So the platters of all replicas of the ISR have every
+    acknowledged record, and every one that a consumer has read."""
+    run_under_load(seed, everything_goes_dark, keeps_records=True, flush_messages=1)
+
+
+def test_without_these_syncs_acknowledged_records_are_lost() -> None:
+    """The counterpart of the test before it, with the default."""
+    with pytest.raises(BaseExceptionGroup) as caught:
+        run_under_load(3, everything_goes_dark, keeps_records=True)
+    assert "lost what was acknowledged" in str(caught.value.exceptions[0])
+
+
+@pytest.mark.parametrize("is_lowered", [True, False])
+def test_the_first_record_after_a_lower_number_makes_all_before_it_durable(is_lowered: bool) -> None:
+    """log.flush.interval.messages is set for all brokers while they run, and one more record is acknowledged. Without the
+    change, the same power cut takes records."""
+
+    async def scenario(cluster: SimulatedCluster, client: SimulatedClient) -> None:
+        await client.create_topic(TOPIC, partitions=1)
+        for number in range(20):
+            await client.produce(TOPIC, 0, b"%d" % number)
+        if is_lowered:
+            key = "log.flush.interval.messages"
+            assert await alter(client, 1, (BROKER, "", key, "1")) == [("", ErrorCode.NONE, None)]
+            await cluster.world.until(lambda: all(flush_interval(cluster, id_) == 1 for id_ in cluster.broker_ids))
+        await client.produce(TOPIC, 0, b"last")
+        for broker_id in cluster.broker_ids:
+            cluster.power_cut(broker_id)
+        await come_back(cluster, *cluster.broker_ids)
+
+    if is_lowered:
+        run(scenario)
+    else:
+        with pytest.raises(BaseExceptionGroup) as caught:
+            run(scenario)
+        assert "lost what was acknowledged" in str(caught.value.exceptions[0])
+
+
+def flush_interval(cluster: SimulatedCluster, broker_id: int) -> int | None:
+    """Returns the number in effect on the broker, or None while the broker is starting."""
+    node = cluster.nodes[broker_id]
+    return None if node.broker is None else node.broker.configuration.server.log_flush_interval_messages
 
 
 @pytest.mark.parametrize("victim", [CONTROLLER_ID, 1])
