@@ -101,6 +101,24 @@ async def a_move(log_dir: LogDir) -> None:
     await current.close()
 
 
+async def appends_that_wait_for_syncs(log_dir: LogDir) -> None:
+    log = await Log.create(log_dir, FOLDER, LogConfig(segment_bytes=2000, flush_messages=1), TOPIC_ID)
+    written: list[Offset] = []
+
+    async def client(number: int) -> None:
+        for _ in range(10):
+            appended = append(log, epoch=0, size=number)
+            await appended.written
+            assert appended.last_offset < log.synced_offset
+            written.append(appended.last_offset)
+
+    await asyncio.gather(*[client(number) for number in range(20)])
+    assert sorted(written) == list(range(200))
+    assert len(log.segment_base_offsets) > 5
+    assert await all_offsets(log) == [(offset, offset) for offset in range(200)]
+    await log.close()
+
+
 async def everything_at_once(log_dir: LogDir) -> None:
     log = await Log.create(log_dir, FOLDER, LogConfig(segment_bytes=2000, index_interval_bytes=100), TOPIC_ID)
     errors: list[LogDirError] = []
@@ -134,7 +152,15 @@ async def small_files(log_dir: LogDir) -> None:
     assert await load_clean_shutdown(log_dir) is None
 
 
-SCENARIOS = [an_orderly_life, a_torn_tail, truncation_and_deletion, a_move, everything_at_once, small_files]
+SCENARIOS = [
+    an_orderly_life,
+    a_torn_tail,
+    truncation_and_deletion,
+    a_move,
+    appends_that_wait_for_syncs,
+    everything_at_once,
+    small_files,
+]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
