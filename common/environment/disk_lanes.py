@@ -150,6 +150,12 @@ class DiskLanes:
         # The time is taken last, or progress that the writer makes meanwhile would give a negative result.
         return time.monotonic_ns() - min(signs_ns) if signs_ns else 0
 
+    @property
+    def awaited_sync_age_ns(self) -> int:
+        """The age of the oldest unfinished sync for which clients wait, 0 if there is none."""
+        queued_ns = next((queued.queued_ns for queued in self._lanes[Lane.SYNCER] if queued.is_awaited), 0)
+        return time.monotonic_ns() - queued_ns if queued_ns else 0
+
     def _sign_of_life_ns(self, front: Queued) -> int:
         """Returns when the disk last did something while the first operation of the writer's or the reader's lane waited: a
         thread finished an operation, or the writer a part of a large write. Where the kernel counts, what other threads

@@ -122,6 +122,7 @@ class Operation:
         "freed_ns",
         "future",
         "held_back",
+        "is_awaited",
         "lane",
         "method",
         "name",
@@ -150,6 +151,8 @@ class Operation:
         self.lane = Lane.WRITER
         # True while this operation waits for another thread to finish earlier operations. That thread then calls `free`.
         self.held_back = False
+        # Whether this is a sync for which clients wait. Set before the operation is queued.
+        self.is_awaited = False
         # When `free` was called; 0 if it was not.
         self.freed_ns = 0
         # What `work` returned or raised. Set by the thread that runs the operation, and read on the event loop after that
@@ -193,6 +196,7 @@ class Append:
     result: Final = None
     lane: Final = Lane.WRITER
     held_back: Final = False
+    is_awaited: Final = False
     freed_ns: Final = 0
 
     def __init__(

@@ -132,9 +132,15 @@ class LogDir(ABC):
     @abstractmethod
     def silence_ns(self) -> int:
         """How long nothing has finished although an operation that clients may wait for is not, 0 if none waits. A slow disk
-        is not silent: it finishes one operation after the other, or one MiB after the other of a large append. No client
-        waits for a sync, a removal or a probe. A read that finishes does not speak for a disk that an append waits for, nor
+        is not silent: it finishes one operation after the other, or one MiB after the other of a large append. A sync, a
+        removal or a probe does not count. A read that finishes does not speak for a disk that an append waits for, nor
         an append for one that a read waits for: the page cache answers both while the disk hangs."""
+
+    @property
+    @abstractmethod
+    def awaited_sync_age_ns(self) -> int:
+        """How long the oldest unfinished sync for which clients wait has been waiting, 0 if there is none. It makes no disk
+        silent, because a busy one may need long for it. But it is a reason to try whether the disk still answers."""
 
     # --- the directory itself ------------------------------------------------------------------------------------
     @abstractmethod
@@ -230,9 +236,10 @@ class LogDir(ABC):
     def truncate(self, file: LogFile, size: int) -> Awaitable[None]: ...
 
     @abstractmethod
-    def fsync(self, file: LogFile) -> Awaitable[None]:
+    def fsync(self, file: LogFile, *, is_awaited: bool = False) -> Awaitable[None]:
         """Syncs data and file size (fdatasync). Covers exactly what was queued before it; later appends go on meanwhile. A
-        failure takes the directory offline for good (docs/DESIGN.md, "Disks")."""
+        failure takes the directory offline for good (docs/DESIGN.md, "Disks"). `is_awaited` says that clients wait for
+        it."""
 
     @abstractmethod
     def sync_and_forget(self, file: LogFile) -> Awaitable[None]:

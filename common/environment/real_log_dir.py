@@ -165,6 +165,10 @@ class RealLogDir(LogDir):
     def silence_ns(self) -> int:
         return self._lanes.silence_ns
 
+    @property
+    def awaited_sync_age_ns(self) -> int:
+        return self._lanes.awaited_sync_age_ns
+
     # --- the directory itself ------------------------------------------------------------------------------------
     def attach(self, *, create: bool = False) -> Awaitable[None]:
         if not self._started and self._refusal is None:
@@ -316,8 +320,8 @@ class RealLogDir(LogDir):
         open_file.writes_in_flight += 1
         return operation.future
 
-    def fsync(self, file: LogFile) -> Awaitable[None]:
-        return self._sync("fsync", file, disk_operations.sync_data)
+    def fsync(self, file: LogFile, *, is_awaited: bool = False) -> Awaitable[None]:
+        return self._sync("fsync", file, disk_operations.sync_data, is_awaited=is_awaited)
 
     def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
         return self._sync("sync_and_forget", file, disk_operations.sync_and_forget)
@@ -331,11 +335,14 @@ class RealLogDir(LogDir):
         self._queue_beside_writer(operation, Lane.SWEEPER, after_writes=False)
         return operation.future
 
-    def _sync(self, method: str, file: LogFile, sync: Callable[[int], None]) -> "asyncio.Future[None]":
+    def _sync(
+        self, method: str, file: LogFile, sync: Callable[[int], None], *, is_awaited: bool = False
+    ) -> "asyncio.Future[None]":
         open_file = _opened(file)
         if open_file is None:
             return self._failed(self._closed_error(method, file.name))
         operation = self._operation(method, open_file.name, partial(sync, open_file.fd), open_file)
+        operation.is_awaited = is_awaited
         self._queue_beside_writer(operation, Lane.SYNCER, after_writes=True)
         return operation.future
 

@@ -15,7 +15,8 @@ not removed from the ISR for a lag, because they could not fetch from it.
 A controller card or an enclosure that stalls takes several disks with it, and a client may need them one after the other:
 the reads of a fetch take turns, and so do the requests of a client. So while one directory is silent, those for which
 nothing waits are *tried*: something is read from their disks. Those that hang as well are then suspected soon after the
-first one, and not each after a wait of its own.
+first one, and not each after a wait of its own. A directory is tried as well if clients have waited long for a sync in it
+(flush.messages): a sync may take a busy disk long and makes it not silent, but a read that does not end does.
 """
 
 from collections.abc import Container, Mapping
@@ -24,6 +25,9 @@ from dataclasses import dataclass
 from common.ids import DirectoryId
 
 _LOOKS_PER_WAIT = 10
+# Clients have waited long for a sync after this part of diskraft.log.dir.suspect.ms. To try a directory costs a read of its
+# disk, which may be busy.
+_TRIED_AFTER = 2
 # A look that comes later than this many intervals after the one before says that the process was stopped. Its disks had no
 # chance to finish anything.
 _LATE_LOOK = 5
@@ -46,16 +50,21 @@ class DirectorySuspicion:
     def __init__(self, suspect_after_ns: int) -> None:
         self._suspect_after_ns = suspect_after_ns
         self.look_interval_ns = suspect_after_ns // _LOOKS_PER_WAIT
+        self._try_after_ns = suspect_after_ns // _TRIED_AFTER
         # The suspected directories. Changes in `look`.
         self.suspected: dict[DirectoryId, None] = {}
         # Those that have been silent lately, the suspected ones included, and when each was last seen silent.
         self.unsteady: dict[DirectoryId, int] = {}
-        # Those for which nothing waited at the last look, although another directory was silent.
+        # Those for which nothing waited at the last look, although another directory was silent or clients have waited long
+        # for a sync.
         self.to_try: list[DirectoryId] = []
         self._looked_ns: int | None = None
 
-    def look(self, now_ns: int, silence_ns: Mapping[DirectoryId, int]) -> Changes:
-        """Takes for each online directory how long it has been silent (`LogDir.silence_ns`)."""
+    def look(
+        self, now_ns: int, silence_ns: Mapping[DirectoryId, int], awaited_sync_ns: Mapping[DirectoryId, int]
+    ) -> Changes:
+        """Takes for each online directory how long it has been silent (`LogDir.silence_ns`), and how long clients have
+        waited for a sync (`LogDir.awaited_sync_age_ns`)."""
         before_ns, self._looked_ns = self._looked_ns, now_ns
         is_late = before_ns is not None and now_ns - before_ns > _LATE_LOOK * self.look_interval_ns
         suspected: list[DirectoryId] = []
@@ -67,7 +76,11 @@ class DirectorySuspicion:
             self.suspected[directory_id] = None
             self.unsteady[directory_id] = now_ns
         is_any_silent = not is_late and max(silence_ns.values(), default=0) >= self.look_interval_ns
-        self.to_try = [each for each, silent_ns in silence_ns.items() if not silent_ns] if is_any_silent else []
+        self.to_try = [
+            each
+            for each, silent_ns in silence_ns.items()
+            if not silent_ns and (is_any_silent or (awaited_sync_ns[each] >= self._try_after_ns and not is_late))
+        ]
         return Changes(suspected, self._trust(now_ns, silence_ns))
 
     def _trust(self, now_ns: int, online: Container[DirectoryId]) -> list[DirectoryId]:

@@ -66,7 +66,9 @@ class SuspectedDirectories:
             if directory.directory_id is not None and directory.is_online
         }
         changes = self._suspicion.look(
-            self._env.now_ns(), {directory_id: self._log_dirs[directory_id].silence_ns for directory_id in online}
+            self._env.now_ns(),
+            {directory_id: self._log_dirs[directory_id].silence_ns for directory_id in online},
+            {directory_id: self._log_dirs[directory_id].awaited_sync_age_ns for directory_id in online},
         )
         for directory_id in changes.trusted:
             if directory_id in online:

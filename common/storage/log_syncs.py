@@ -233,7 +233,7 @@ class LogSyncs(LogState):
         while self._appends.has_unsynced and self._is_newest_alone():
             segment, target = self._segments.newest, self.log_end_offset
             assert segment.file is not None
-            yield self.log_dir.fsync(segment.file.handle)
+            yield self.log_dir.fsync(segment.file.handle, is_awaited=True)
             # The kernel reports a failed write to only one sync. If a write-back began meanwhile, it may be that one.
             if not segment.undone:
                 self._synced_offset = target

@@ -152,6 +152,8 @@ class Operation:
     cut_short: Callable[[], None] | None = None
     # Called with the errno when the operation fails, to mark its file.
     failed: Callable[[int], None] | None = None
+    # Whether it is a sync for which clients wait.
+    is_awaited: bool = False
     # Of a sync or a sweep: when nothing holds it up any more but its predecessors in its own lane, and when it is planned to
     # start and to end. A write starts at once.
     ready_ns: int = 0
@@ -271,6 +273,12 @@ class SimulatedLogDir(LogDir):
                 silence_ns = max(silence_ns, self._loop.now_ns - max(first.queued_ns, progress_ns))
         return silence_ns
 
+    @property
+    def awaited_sync_age_ns(self) -> int:
+        awaited = (each for each in self._unfinished() if each.is_awaited)
+        first = next(awaited, None)
+        return 0 if first is None else self._loop.now_ns - first.queued_ns
+
     def _unfinished(self) -> Iterator[Operation]:
         return (operation for operation in self._pending if not operation.future.done())
 
@@ -284,6 +292,7 @@ class SimulatedLogDir(LogDir):
         begin: Callable[[], Callable[[], Any]] | None = None,
         cut_short: Callable[[], None] | None = None,
         failed: Callable[[int], None] | None = None,
+        is_awaited: bool = False,
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._owner.is_dead:
@@ -302,6 +311,7 @@ class SimulatedLogDir(LogDir):
         operation = Operation(
             self, kind, name, effect, future, self._loop.now_ns, timeout_ns, begin=begin, cut_short=cut_short, failed=failed
         )
+        operation.is_awaited = is_awaited
         self._pending[operation] = None
         self._arm_deadline(self._deadline_of(operation))
         self._schedule_after_its_predecessors(operation)
@@ -780,8 +790,8 @@ class SimulatedLogDir(LogDir):
 
         return self._queue_on_file("truncate", file, effect)
 
-    def fsync(self, file: LogFile) -> Awaitable[None]:
-        return self._queue_sync("fsync", file, forget=False)
+    def fsync(self, file: LogFile, *, is_awaited: bool = False) -> Awaitable[None]:
+        return self._queue_sync("fsync", file, forget=False, is_awaited=is_awaited)
 
     def sync_and_forget(self, file: LogFile) -> Awaitable[None]:
         return self._queue_sync("sync_and_forget", file, forget=True)
@@ -789,7 +799,7 @@ class SimulatedLogDir(LogDir):
     def write_back(self, file: LogFile, *, forget: bool = False) -> Awaitable[None]:
         return self._queue_sync("write_back", file, forget=forget)
 
-    def _queue_sync(self, kind: str, file: LogFile, *, forget: bool) -> asyncio.Future[None]:
+    def _queue_sync(self, kind: str, file: LogFile, *, forget: bool, is_awaited: bool = False) -> asyncio.Future[None]:
         assert isinstance(file, SimulatedLogFile)
         assert file.log_dir is self
         was_closed = file.is_closed
@@ -807,7 +817,7 @@ class SimulatedLogDir(LogDir):
 
             return effect
 
-        return self._queue(kind, file.name, _not_begun, begin=begin)
+        return self._queue(kind, file.name, _not_begun, begin=begin, is_awaited=is_awaited)
 
     def _sync(self, node: FileNode, changes: int) -> None:
         """Makes the first `changes` of all changes of the file durable."""

@@ -55,6 +55,7 @@ def test_every_operation_of_a_directory_is_listed() -> None:
     """The metrics show each operation in OPERATIONS from the start. What is left out cannot fail once a node has started."""
     at_start = {"attach", "lock"}
     cannot_fail = {
+        "awaited_sync_age_ns",
         "close_file",
         "give_up_regions",
         "oldest_operation_age_ns",

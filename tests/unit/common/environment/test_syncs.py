@@ -98,6 +98,21 @@ async def test_appends_and_reads_go_on_during_a_sync(log_dir: RealLogDir, held_s
     await sync
 
 
+async def test_a_sync_that_clients_wait_for_has_an_age_and_is_no_silence(log_dir: RealLogDir, held_sync: Held) -> None:
+    """A busy disk may need long for it. The age counts from the first such sync, not from other syncs before it."""
+    file = await log_dir.open("a", create=True)
+    other = asyncio.ensure_future(log_dir.fsync(file))
+    await asyncio.to_thread(held_sync.entered.wait)
+    assert log_dir.awaited_sync_age_ns == 0
+    before_ns = time.monotonic_ns()
+    awaited = [asyncio.ensure_future(log_dir.fsync(file, is_awaited=True)) for _ in range(2)]
+    assert 0 < log_dir.awaited_sync_age_ns <= time.monotonic_ns() - before_ns
+    assert log_dir.silence_ns == 0
+    held_sync.release.set()
+    await asyncio.gather(other, *awaited)
+    assert log_dir.awaited_sync_age_ns == 0
+
+
 async def test_changes_of_names_hold_up_no_appends(log_dir: RealLogDir, held_probe: Held) -> None:
     """A checkpoint is replaced, and a file renamed after it. Both wait for the disk, and appends for neither."""
     file = await log_dir.open("a", create=True)
