@@ -62,6 +62,8 @@ FURTHER_DISKS_MAX = 2
 # In this share of the other seeds an operator cordons directories and ends the cordons again (KIP-1066). The level is the
 # latest then, because the default one cannot express cordons.
 CORDONS_SHARE = 0.15
+# In this share of the seeds the logs sync records before they count as written.
+FLUSH_SHARE = 0.1
 # In this share of the seeds records of two further topics are deleted, and their retention and segments change.
 TRIMS_SHARE = 0.2
 # In this share of the seeds, except those with a low level, there are topics with unclean elections.
@@ -225,6 +227,7 @@ def draw_plan(seed: int) -> Plan:
         is_idempotent=random.Random(f"{seed}/idempotence").random() < IDEMPOTENCE_SHARE,
     )
     overrides = _draw_overrides(random.Random(f"{seed}/overrides"))
+    _draw_flushes(random.Random(f"{seed}/flushes"), overrides)
     groups = _draw_groups(random.Random(f"{seed}/groups"), overrides)
     transactional = _draw_transactions(random.Random(f"{seed}/transactions"), overrides)
     transaction_version = _draw_transaction_version(random.Random(f"{seed}/versions producer"), transactional, level)
@@ -351,6 +354,11 @@ SHORT_CONSUMER_SESSIONS = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "3000",
 }
+
+
+def _draw_flushes(rng: random.Random, overrides: dict[str, str]) -> None:
+    if rng.random() < FLUSH_SHARE:
+        overrides["log.flush.interval.messages"] = rng.choice(["1", "10"])
 
 
 def _draw_groups(rng: random.Random, overrides: dict[str, str]) -> int:
