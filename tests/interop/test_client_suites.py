@@ -1,4 +1,4 @@
-"""The test suites of kafka-python, aiokafka and franz-go against clusters of ours, compared with what is expected of each.
+"""The test suites of other projects against clusters of ours, compared with what is expected of each test.
 
 `make client-suites` runs them whole. Here runs what CI has time for.
 """

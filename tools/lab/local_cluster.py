@@ -254,6 +254,7 @@ class LocalCluster:
         disk_mib: int = 256,
         first_port: int | None = None,
         first_node_id: int = 1,
+        controller_id: int = CONTROLLER_ID,
         overrides: Mapping[str, str] | None = None,
         on_formatted: Callable[[LocalNode], None] = lambda _node: None,
     ) -> "LocalCluster":
@@ -267,7 +268,7 @@ class LocalCluster:
             _node_files(folder, f"broker-{first_node_id + n}", first_node_id + n, "broker", ports[n], disks)
             for n in range(brokers)
         ]
-        nodes.append(_node_files(folder, "controller", CONTROLLER_ID, "controller", ports[-1], 0))
+        nodes.append(_node_files(folder, "controller", controller_id, "controller", ports[-1], 0))
         cluster = cls(folder, cluster_id, nodes, loop=loop, disk_mib=disk_mib, overrides=overrides or {}, has_run=False)
         # Write this first, so that a later command can remove the cluster even if the rest fails.
         cluster._store()
@@ -275,7 +276,7 @@ class LocalCluster:
             for files in nodes:
                 _make_directories(files, loop=loop, disk_mib=disk_mib)
                 defaults = _internal_topics(brokers) | dict(overrides or {})
-                text = _configuration(files, controller_port=ports[-1], overrides=defaults)
+                text = _configuration(files, controller=nodes[-1], overrides=defaults)
                 Path(files.config).write_text(text)
                 _tool("tools.kafka.storage", "format", "--config", files.config, "--cluster-id", cluster_id)
                 on_formatted(cluster.nodes[files.name])
@@ -300,13 +301,13 @@ class LocalCluster:
     def change_ports(self, first_port: int) -> None:
         """Gives the nodes other ports: the brokers first, the controller last. Lines of server.properties that were changed
         by hand are kept. The nodes must have ended."""
-        old_controller = self.controller.files
+        controller = self.controller.files
         ports = {node.files.name: first_port + index for index, node in enumerate([*self.brokers, self.controller])}
         for name, node in self.nodes.items():
             old, new = node.files, replace(node.files, port=ports[name])
             changes = {
                 _listeners_line(old): _listeners_line(new),
-                _voters_line(old_controller.port): _voters_line(ports[old_controller.name]),
+                _voters_line(controller): _voters_line(replace(controller, port=ports[controller.name])),
             }
             path = Path(old.config)
             lines = path.read_text().splitlines()
@@ -409,8 +410,8 @@ def _listeners_line(files: NodeFiles) -> str:
     return f"listeners={listener}://127.0.0.1:{files.port}"
 
 
-def _voters_line(controller_port: int) -> str:
-    return f"controller.quorum.voters={CONTROLLER_ID}@127.0.0.1:{controller_port}"
+def _voters_line(controller: NodeFiles) -> str:
+    return f"controller.quorum.voters={controller.node_id}@127.0.0.1:{controller.port}"
 
 
 def _node_files(folder: Path, name: str, node_id: int, role: str, port: int, disks: int) -> NodeFiles:
@@ -448,11 +449,11 @@ def _internal_topics(brokers: int) -> dict[str, str]:
     }
 
 
-def _configuration(files: NodeFiles, *, controller_port: int, overrides: Mapping[str, str]) -> str:
+def _configuration(files: NodeFiles, *, controller: NodeFiles, overrides: Mapping[str, str]) -> str:
     lines = (
         f"process.roles={files.role}",
         f"node.id={files.node_id}",
-        _voters_line(controller_port),
+        _voters_line(controller),
         "controller.listener.names=CONTROLLER",
         _listeners_line(files),
         f"log.dirs={','.join(files.data_dirs) or files.metadata_dir}",

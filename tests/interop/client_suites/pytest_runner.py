@@ -1,6 +1,5 @@
 """Runs the suite of a Python client, with a plugin that gives it our brokers."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop.client_suites.runner import Outcome, Runner, SuiteFailed
+from tests.interop.client_suites.runner import Outcome, Runner, SuiteFailed, read_outcomes
 
 # The newest Kafka whose requests Diskraft knows in full. The suites choose and skip their tests by it.
 KAFKA_VERSION = "4.3.0"
@@ -59,7 +58,7 @@ class PytestRunner(Runner):
                 raise SuiteFailed(f"pytest took longer than {seconds_max:g} s (see {output})") from None
         if done.returncode not in PYTEST_RAN:
             raise SuiteFailed(f"pytest ended with status {done.returncode} (see {output})")
-        return _read(outcomes)
+        return read_outcomes(outcomes)
 
 
 def _environment(bootstrap: str, home: Path, outcomes: Path) -> dict[str, str]:
@@ -74,8 +73,3 @@ def _environment(bootstrap: str, home: Path, outcomes: Path) -> dict[str, str]:
         "KAFKA_ROOT": str(home),
         "PROJECT_ROOT": str(home),
     }
-
-
-def _read(outcomes: Path) -> dict[str, Outcome]:
-    found = map(json.loads, outcomes.read_text().splitlines())
-    return {each["test"]: Outcome(each["outcome"], each["reason"]) for each in found}

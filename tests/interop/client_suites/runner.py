@@ -1,5 +1,6 @@
 """What runs the tests of a client's suite: a pytest of their own or Go's tool, whatever their authors run them with."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,3 +34,9 @@ class Runner(ABC):
     ) -> dict[str, Outcome]:
         """Runs the tests against the cluster and returns the outcome of each by its id. Leaves their output in `folder`.
         Raises SuiteFailed."""
+
+
+def read_outcomes(path: Path) -> dict[str, Outcome]:
+    """Reads lines of JSON with a test, its outcome and the reason."""
+    found = map(json.loads, path.read_text().splitlines())
+    return {each["test"]: Outcome(each["outcome"], each["reason"]) for each in found}

@@ -1,10 +1,11 @@
 """How each suite is run: its tests, the cluster that it wants, and what runs it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.interop.client_suites import sources
 from tests.interop.client_suites.go_runner import GoRunner
+from tests.interop.client_suites.junit_runner import JUnitRunner
 from tests.interop.client_suites.pytest_runner import KAFKA_VERSION, PytestRunner
 from tests.interop.client_suites.runner import Runner
 
@@ -18,14 +19,15 @@ BROKER = {
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A client's suite. `in_ci` are the tests that CI has time for. `seconds_max` is for all of them."""
+    """A client's suite. `in_ci` are the tests that CI has time for. `seconds_max` is for all of them. `brokers` is 0 if each
+    test has a cluster of its own."""
 
     name: str
     runner: Runner
     tests: tuple[str, ...]
     in_ci: tuple[str, ...]
     seconds_max: float
-    broker: Mapping[str, str]
+    broker: Mapping[str, str] = field(default_factory=dict)
     brokers: int = 3
 
 
@@ -128,4 +130,116 @@ FRANZ_GO = Suite(
     broker=BROKER,
 )
 
-SUITES = {suite.name: suite for suite in (KAFKA_PYTHON, AIOKAFKA, FRANZ_GO)}
+# Apache Kafka's own tests that ask for a cluster. Those of what Diskraft does not have are left out: security, share groups,
+# streams groups, classes that a broker of Java would load, or a certain metadata.version.
+APACHE_CLIENTS_TESTS = tuple(
+    f"org.apache.kafka.clients.{name}"
+    for name in (
+        "ClientRebootstrapTest",
+        "TransactionsExpirationTest",
+        "TransactionsWithMaxInFlightOneTest",
+        "admin.AdminFenceProducersTest",
+        "admin.AutoTopicCreationTest",
+        "admin.ConcurrentListOffsetsRequestTest",
+        "admin.DeleteTopicTest",
+        "admin.DescribeProducersWithBrokerIdTest",
+        "admin.DynamicGroupConfigIntegrationTest",
+        "admin.ListOffsetsIntegrationTest",
+        "admin.RackAwareAutoTopicCreationTest",
+        "admin.StaticBrokerConfigTest",
+        "consumer.ConsumerBounceTest",
+        "consumer.ConsumerIntegrationTest",
+        "consumer.ConsumerTopicCreationTest",
+        "consumer.ConsumerWithLegacyMessageFormatIntegrationTest",
+        "consumer.PlaintextConsumerAssignTest",
+        "consumer.PlaintextConsumerCallbackTest",
+        "consumer.PlaintextConsumerCloseTest",
+        "consumer.PlaintextConsumerCommitTest",
+        "consumer.PlaintextConsumerFetchTest",
+        "consumer.PlaintextConsumerPollTest",
+        "consumer.PlaintextConsumerSubscriptionTest",
+        "consumer.PlaintextConsumerTest",
+        "producer.ProducerCompressionTest",
+        "producer.ProducerFailureHandlingTest",
+        "producer.ProducerIdExpirationTest",
+        "producer.ProducerIntegrationTest",
+        "producer.ProducerSendWhileDeletionTest",
+        "producer.SocketServerMemoryPoolTest",
+    )
+)
+
+APACHE_TOOLS_TESTS = tuple(
+    f"org.apache.kafka.tools.{name}"
+    for name in (
+        "BrokerApiVersionsCommandTest",
+        "ClusterToolTest",
+        "ConfigCommandIntegrationTest",
+        "DeleteRecordsCommandTest",
+        "GetOffsetShellTest",
+        "LeaderElectionCommandTest",
+        "LogDirsCommandTest",
+        "MetadataQuorumCommandTest",
+        "TopicCommandTest",
+        "consumer.ConsoleConsumerTest",
+        "consumer.group.DeleteConsumerGroupsTest",
+        "consumer.group.DeleteOffsetsConsumerGroupCommandIntegrationTest",
+        "consumer.group.DescribeConsumerGroupTest",
+        "consumer.group.ListConsumerGroupTest",
+        "consumer.group.ResetConsumerGroupOffsetTest",
+        "reassign.ReassignPartitionsCommandTest",
+    )
+)
+
+APACHE_REQUESTS_TESTS = tuple(
+    f"kafka.{name}"
+    for name in (
+        "server.ConsumerGroupDescribeRequestTest",
+        "server.ConsumerGroupHeartbeatRequestTest",
+        "server.ConsumerProtocolMigrationTest",
+        "server.DeleteGroupsRequestTest",
+        "server.DescribeGroupsRequestTest",
+        "server.HeartbeatRequestTest",
+        "server.JoinGroupRequestTest",
+        "server.LeaveGroupRequestTest",
+        "server.ListGroupsRequestTest",
+        "server.OffsetCommitRequestTest",
+        "server.OffsetDeleteRequestTest",
+        "server.OffsetFetchRequestTest",
+        "server.SyncGroupRequestTest",
+        "server.TxnOffsetCommitRequestTest",
+        "server.WriteTxnMarkersRequestTest",
+    )
+)
+
+# The consumers and producers for Java, the tools, and single requests to a broker.
+APACHE_CLIENTS = Suite(
+    name="apache-clients",
+    runner=JUnitRunner(),
+    tests=APACHE_CLIENTS_TESTS,
+    in_ci=("org.apache.kafka.clients.admin.AdminFenceProducersTest",),
+    seconds_max=3600,
+    brokers=0,
+)
+
+APACHE_TOOLS = Suite(
+    name="apache-tools",
+    runner=JUnitRunner(),
+    tests=APACHE_TOOLS_TESTS,
+    in_ci=(
+        "org.apache.kafka.tools.LogDirsCommandTest",
+        "org.apache.kafka.tools.reassign.ReassignPartitionsCommandTest.testLogDirReassignment",
+    ),
+    seconds_max=1800,
+    brokers=0,
+)
+
+APACHE_REQUESTS = Suite(
+    name="apache-requests",
+    runner=JUnitRunner(),
+    tests=APACHE_REQUESTS_TESTS,
+    in_ci=("kafka.server.JoinGroupRequestTest", "kafka.server.SyncGroupRequestTest"),
+    seconds_max=1800,
+    brokers=0,
+)
+
+SUITES = {suite.name: suite for suite in (KAFKA_PYTHON, AIOKAFKA, FRANZ_GO, APACHE_CLIENTS, APACHE_TOOLS, APACHE_REQUESTS)}

@@ -1,0 +1,285 @@
+package diskraft;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.AbstractMap;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.Collectors;
+import kafka.server.ControllerServer;
+import kafka.server.KafkaBroker;
+import org.apache.kafka.clients.consumer.GroupProtocol;
+import org.apache.kafka.common.acl.AccessControlEntry;
+import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.security.auth.SecurityProtocol;
+import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.api.ClusterConfig;
+import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.server.authorizer.Authorizer;
+import org.apache.kafka.server.fault.FaultHandlerException;
+import org.opentest4j.TestAbortedException;
+
+/**
+ * A cluster of Diskraft's daemons, as Apache Kafka's tests use their own.
+ *
+ * <p>Those run in the process of the test, which may look into them. Here a test that does so ends with
+ * {@link LooksInside}, unless a request to the daemon can answer.
+ */
+public final class DiskraftCluster implements ClusterInstance {
+    private static final long METADATA_MS_MAX = 30_000;
+    private static final long POLL_MS = 20;
+
+    private final ClusterConfig config;
+    private final boolean isRepeated;
+    private final AtomicBoolean isCreated = new AtomicBoolean();
+    private final AtomicBoolean isStarted = new AtomicBoolean();
+    private final AtomicBoolean isStopped = new AtomicBoolean();
+    private final Map<Integer, DiskraftBroker> brokers = new TreeMap<>();
+    private String clusterId;
+    private String controller;
+    private int controllerId;
+
+    public DiskraftCluster(ClusterConfig config, boolean isRepeated) {
+        this.config = config;
+        this.isRepeated = isRepeated;
+    }
+
+    /** Creates the cluster's files, and starts it if the test wants to find it running. Aborts a test that wants a cluster
+     * which Diskraft cannot be. */
+    public void prepare() {
+        abortIf(isRepeated, "the same test runs once more");
+        abortIf(config.numControllers() > 1, "a cluster of Diskraft has one controller");
+        abortIf(config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT, "Diskraft has no SASL and no TLS");
+        abortIf(config.serverProperties().containsKey("authorizer.class.name"), "Diskraft has no ACLs");
+        abortIf(config.serverProperties().containsKey("remote.log.storage.system.enable"), "Diskraft has no tiered storage");
+        create();
+        if (config.isAutoStart()) {
+            start();
+        }
+    }
+
+    private static void abortIf(boolean isSo, String reason) {
+        if (isSo) {
+            throw new TestAbortedException(reason);
+        }
+    }
+
+    private void create() {
+        if (!isCreated.compareAndSet(false, true)) {
+            return;
+        }
+        JsonNode made = ClusterServer.ask("create", Map.of(
+                "brokers", config.numBrokers(),
+                "disks", config.numDisksPerBroker(),
+                "properties", config.serverProperties(),
+                "properties_of", config.perServerOverrideProperties()));
+        clusterId = made.get("cluster_id").asText();
+        controller = made.get("controller").asText();
+        controllerId = made.get("controller_id").asInt();
+        made.get("brokers").forEach(each -> brokers.put(each.get("id").asInt(), new DiskraftBroker(this, each)));
+    }
+
+    /** Ends the daemons and removes their files. */
+    public void delete() {
+        isStopped.set(true);
+        if (isCreated.compareAndSet(true, false)) {
+            ClusterServer.ask("delete", Map.of());
+        }
+    }
+
+    @Override
+    public Type type() {
+        return Type.KRAFT;
+    }
+
+    @Override
+    public ClusterConfig config() {
+        return config;
+    }
+
+    @Override
+    public Map<Integer, KafkaBroker> brokers() {
+        Map<Integer, KafkaBroker> all = new LinkedHashMap<>();
+        brokers.forEach((id, broker) -> all.put(id, broker.seenFromInside()));
+        return all;
+    }
+
+    @Override
+    public Map<Integer, ControllerServer> controllers() {
+        return new AbstractMap<>() {
+            @Override
+            public Set<Map.Entry<Integer, ControllerServer>> entrySet() {
+                // Tests wait for each of them to know something. A request that the controller answers tells as much.
+                return Set.of();
+            }
+
+            @Override
+            public ControllerServer get(Object id) {
+                throw new LooksInside("ControllerServer");
+            }
+        };
+    }
+
+    @Override
+    public Set<Integer> controllerIds() {
+        return Set.of(controllerId);
+    }
+
+    @Override
+    public Set<Integer> brokerIds() {
+        return new TreeSet<>(brokers.keySet());
+    }
+
+    @Override
+    public ListenerName clientListener() {
+        return config.brokerListenerName();
+    }
+
+    @Override
+    public ListenerName controllerListenerName() {
+        return config.controllerListenerName();
+    }
+
+    @Override
+    public String bootstrapServers() {
+        return brokers.values().stream().map(DiskraftBroker::address).collect(Collectors.joining(","));
+    }
+
+    @Override
+    public String bootstrapControllers() {
+        return controller;
+    }
+
+    @Override
+    public List<Integer> controllerBoundPorts() {
+        return List.of(Integer.parseInt(controller.substring(controller.lastIndexOf(':') + 1)));
+    }
+
+    @Override
+    public List<Integer> brokerBoundPorts() {
+        return brokers.values().stream().map(DiskraftBroker::port).toList();
+    }
+
+    @Override
+    public String clusterId() {
+        return clusterId;
+    }
+
+    @Override
+    public Set<GroupProtocol> supportedGroupProtocols() {
+        return Set.of(GroupProtocol.CLASSIC, GroupProtocol.CONSUMER);
+    }
+
+    @Override
+    public Optional<FaultHandlerException> firstFatalException() {
+        return Optional.empty();
+    }
+
+    @Override
+    public Optional<FaultHandlerException> firstNonFatalException() {
+        return Optional.empty();
+    }
+
+    @Override
+    public void start() {
+        create();
+        if (isStarted.compareAndSet(false, true)) {
+            ClusterServer.ask("start", Map.of());
+        }
+    }
+
+    @Override
+    public boolean started() {
+        return isStarted.get();
+    }
+
+    @Override
+    public void stop() {
+        if (isStopped.compareAndSet(false, true)) {
+            ClusterServer.ask("stop", Map.of());
+        }
+    }
+
+    @Override
+    public boolean stopped() {
+        return isStopped.get();
+    }
+
+    @Override
+    public void shutdownBroker(int brokerId) {
+        brokers.get(brokerId).shutdown();
+    }
+
+    @Override
+    public void startBroker(int brokerId) {
+        brokers.get(brokerId).startup();
+    }
+
+    @Override
+    public void waitForReadyBrokers() throws InterruptedException {
+        untilEachBroker(broker -> broker.liveBrokers().size() == running().size(), "knows all others");
+    }
+
+    @Override
+    public void waitTopicCreation(String topic, int partitions) throws InterruptedException {
+        untilEachBroker(broker -> broker.numPartitions(topic) == partitions, "knows the partitions of " + topic);
+    }
+
+    @Override
+    public void waitTopicDeletion(String topic) throws InterruptedException {
+        untilEachBroker(broker -> !broker.topics().contains(topic), "has no " + topic);
+        untilEachBroker(broker -> !broker.hasFilesOf(topic), "has deleted the files of " + topic);
+    }
+
+    @Override
+    public void ensureConsistentMetadata() throws InterruptedException {
+        // What each broker knows is compared with the others: a test that waits has just changed something.
+        untilEachBroker(broker -> running().stream().allMatch(other -> Objects.equals(other.topicIds(), broker.topicIds())),
+                "knows the same topics");
+    }
+
+    @Override
+    public void ensureConsistentMetadata(Collection<KafkaBroker> ofThese, Collection<ControllerServer> controllers)
+            throws InterruptedException {
+        ensureConsistentMetadata();
+    }
+
+    @Override
+    public List<Authorizer> authorizers() {
+        return List.of();
+    }
+
+    @Override
+    public void waitAcls(AclBindingFilter filter, Collection<AccessControlEntry> entries) {
+        throw new TestAbortedException("Diskraft has no ACLs");
+    }
+
+    private List<DiskraftBroker> running() {
+        return brokers.values().stream().filter(DiskraftBroker::isRunning).toList();
+    }
+
+    private interface Question {
+        boolean hasYes(DiskraftBroker broker);
+    }
+
+    private void untilEachBroker(Question question, String what) throws InterruptedException {
+        long deadline = System.currentTimeMillis() + METADATA_MS_MAX;
+        for (DiskraftBroker broker : running()) {
+            while (!question.hasYes(broker)) {
+                if (System.currentTimeMillis() > deadline) {
+                    throw new AssertionError("it is not so within " + METADATA_MS_MAX + " ms that " + broker + " " + what);
+                }
+                Thread.sleep(POLL_MS);
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+"""Runs integration tests of Apache Kafka that ask for a cluster, each of which gets one of ours.
+
+Their jars come from Maven. `junit/` holds what stands for Kafka's own cluster, and the program that runs the tests.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.apache_kafka import NoJars, download, find_java, logging_option
+from tests.interop.client_suites.runner import NoSource, Outcome, Runner, SuiteFailed, read_outcomes
+from tests.interop.our_tools import ROOT
+
+POM = Path(__file__).with_name("apache_kafka_suites_pom.xml")
+SOURCES = Path(__file__).with_name("junit")
+JARS = ROOT / "build" / "apache-kafka-suites-4.3.1"
+COMPILE_SECONDS_MAX = 120
+# What a test of several configurations has after its name for all but the first.
+NUMBER = " "
+
+
+@dataclass(frozen=True, slots=True)
+class JUnitRunner(Runner):
+    """The tests are names of classes, or of methods in them."""
+
+    def prepare(self, home: Path) -> None:
+        javac = shutil.which("javac")
+        if javac is None:
+            raise NoSource("javac is missing (Debian: apt install openjdk-17-jdk-headless)")
+        try:
+            jars = download(POM, JARS)
+        except NoJars as error:
+            raise NoSource(str(error)) from error
+        command = [javac, "-cp", f"{jars}/*", "-d", str(home / "classes"), *map(str, sorted(SOURCES.glob("*.java")))]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS_MAX, check=False)
+        if done.returncode != 0:
+            raise SuiteFailed(f"{SOURCES.name} cannot be compiled: {done.stderr}")
+
+    def run(
+        self, home: Path, tests: Sequence[str], *, bootstrap: str, folder: Path, seconds_max: float
+    ) -> dict[str, Outcome]:
+        outcomes, output = folder / "outcomes.jsonl", folder / "tests.log"
+        server = f"{sys.executable} -m tests.interop.client_suites.cluster_server {folder}"
+        options = [
+            "-XX:+UseSerialGC",
+            logging_option(folder),
+            f"-Djava.io.tmpdir={folder}",
+            f"-Ddiskraft.cluster.server={server}",
+        ]
+        names = sorted({test.partition(NUMBER)[0] for test in tests})
+        classes = os.pathsep.join([str(home / "classes"), f"{JARS}/*"])
+        with output.open("wb") as log:
+            try:
+                done = subprocess.run(
+                    [find_java(), *options, "-cp", classes, "diskraft.RunTests", str(outcomes), *names],
+                    cwd=ROOT,
+                    env=os.environ | {"PYTHONPATH": str(ROOT)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    timeout=seconds_max,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise SuiteFailed(f"the tests took longer than {seconds_max:g} s (see {output})") from None
+        if done.returncode != 0:
+            raise SuiteFailed(f"Java ended with status {done.returncode} (see {output})")
+        return read_outcomes(outcomes)
