@@ -27,6 +27,8 @@ class ClusterServer:
         self._folder = folder
         self._clusters = 0
         self._cluster: LocalCluster | None = None
+        # The nodes that should be running.
+        self._started: set[str] = set()
 
     def create(self, *, brokers: int, disks: int, properties: dict[str, str], properties_of: dict[str, Any]) -> Answer:
         """Creates the files of a cluster and returns where its nodes will be."""
@@ -60,29 +62,39 @@ class ClusterServer:
         }
 
     def start(self) -> Answer:
-        self._running().start()
+        cluster = self._running()
+        cluster.start()
+        self._started.update(cluster.nodes)
         return {}
 
     def stop(self) -> Answer:
+        self._started.clear()
         self._running().stop()
         return {}
 
     def stop_broker(self, *, node_id: int) -> Answer:
-        self._running().broker(node_id).stop()
+        node = self._running().broker(node_id)
+        self._started.discard(node.files.name)
+        node.stop()
         return {}
 
     def start_broker(self, *, node_id: int) -> Answer:
         node = self._running().broker(node_id)
         node.start()
         node.wait_for("broker_running")
+        self._started.add(node.files.name)
         return {}
 
     def delete(self) -> Answer:
-        """Kills the daemons and removes their data. Their logs stay."""
+        """Kills the daemons and removes their data. Their logs stay. Raises ToolError if one has ended by itself."""
         cluster, self._cluster = self._running(), None
+        ended = [node for name, node in cluster.nodes.items() if name in self._started and node.pid is None]
+        self._started.clear()
         cluster.kill()
         for node in cluster.nodes.values():
             shutil.rmtree(Path(node.files.config).parent)
+        if ended:
+            raise ToolError("; ".join(f"{node.files.name} ended by itself: {node.last_line()}" for node in ended))
         return {}
 
     def close(self) -> None:

@@ -3,7 +3,6 @@ package diskraft;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.AbstractMap;
 import java.util.Collection;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -181,12 +180,12 @@ public final class DiskraftCluster implements ClusterInstance {
 
     @Override
     public Optional<FaultHandlerException> firstFatalException() {
-        return Optional.empty();
+        throw new LooksInside("FaultHandler");
     }
 
     @Override
     public Optional<FaultHandlerException> firstNonFatalException() {
-        return Optional.empty();
+        throw new LooksInside("FaultHandler");
     }
 
     @Override

@@ -10,8 +10,8 @@ import org.junit.jupiter.api.extension.Extension;
 import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
 
 /**
- * Gives a test a cluster of Diskraft. Apache Kafka's extension of JUnit creates an object of this name for each configuration
- * that a test asks for, and finds this class before its own, because it comes first on the class path.
+ * Gives a test a cluster of Diskraft. Apache Kafka's extension of JUnit creates an object of this name for each
+ * configuration that a test asks for, and finds this class before its own, because it comes first on the class path.
  */
 public class RaftClusterInvocationContext implements TestTemplateInvocationContext {
     /** The last word of the name of a test that runs under another name as well. */

@@ -7,7 +7,6 @@ import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
 import org.apache.kafka.common.test.api.ClusterTemplate;
@@ -31,9 +30,9 @@ import org.junit.platform.launcher.core.LauncherFactory;
 import org.opentest4j.TestAbortedException;
 
 /**
- * Runs the tests that need a cluster, of the named classes ("package.Class") or methods ("package.Class.method"). Writes a line
- * of JSON for each to the file that is the first argument: the test, its outcome, the reason if it did not pass, and the
- * seconds that it took. A test with several configurations has a number for each.
+ * Runs the tests that need a cluster, of the named classes ("package.Class") or methods ("package.Class.method"). Writes a
+ * line of JSON for each to the file that is the first argument: the test, its outcome, the reason if it did not pass, and
+ * the seconds that it took. A test with several configurations has a number for each.
  */
 public final class RunTests {
     private RunTests() {}
