@@ -7,6 +7,7 @@ everything that a later command needs is in `cluster.json` and in pid files.
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import json
 import os
@@ -16,9 +17,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,7 @@ PORT_MAX = 65535
 # Below the ports that Linux gives to outgoing connections (from 32768): none of those takes the port of a node that is down.
 FREE_PORTS_FIRST = 20_000
 FREE_PORTS_COUNT = 12_000
-# Processes begin at different ports, so that two that create clusters at the same time do not choose the same.
+# Processes begin at different ports, so that few of them meet.
 FREE_PORTS_STEP = 997
 POLL_SECONDS = 0.02
 START_SECONDS = 120.0
@@ -363,18 +366,43 @@ class LocalCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports that are free at this moment, none of which this process has returned before. Raises ToolError."""
+    """Returns ports that are free at this moment, and that no process which is still running has been given before. Raises
+    ToolError."""
     ports: list[int] = []
     for number in itertools.islice(_port_numbers, FREE_PORTS_COUNT):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", FREE_PORTS_FIRST + number % FREE_PORTS_COUNT))
-            except OSError:
-                continue
-            ports.append(probe.getsockname()[1])
+        port = FREE_PORTS_FIRST + number % FREE_PORTS_COUNT
+        if _reserve(port) and _is_free(port):
+            ports.append(port)
         if len(ports) == count:
             return ports
     raise ToolError(f"of {FREE_PORTS_COUNT} ports from {FREE_PORTS_FIRST} only {len(ports)} are free, of {count} needed")
+
+
+def _reserve(port: int) -> bool:
+    """Keeps other processes from choosing the port until this one ends, also while nobody listens there. Returns whether no
+    other process has reserved it."""
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+@cache
+def _reservations() -> int:
+    """Opens the file in which each process locks one byte for each of its ports. It is never closed, because that would
+    release them."""
+    path = Path(tempfile.gettempdir()) / f"diskraft-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def make_own_folder(folder: Path) -> None:

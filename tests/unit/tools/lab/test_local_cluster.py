@@ -1,6 +1,7 @@
 """The folder of a local cluster: what is created in it, what a later command finds in it, and what deletion removes."""
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -186,6 +187,27 @@ def test_a_port_in_use_is_not_free() -> None:
     following = FREE_PORTS_FIRST + (last + 1 - FREE_PORTS_FIRST) % FREE_PORTS_COUNT
     with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", following)):
         assert free_ports(1) != [following]
+
+
+OTHER_PROCESS = """
+import itertools, sys
+from tools.lab import local_cluster
+local_cluster._port_numbers = itertools.count(5)
+print(*local_cluster.free_ports(3), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_no_two_processes_choose_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although nobody listens there yet, and both begin to look at the same port. When one ends, its ports are free."""
+    command = [sys.executable, "-c", OTHER_PROCESS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        theirs = {int(port) for port in other.stdout.readline().split()}
+        monkeypatch.setattr(local_cluster, "_port_numbers", itertools.count(5))
+        assert theirs.isdisjoint(free_ports(3))
+    monkeypatch.setattr(local_cluster, "_port_numbers", itertools.count(5))
+    assert not theirs.isdisjoint(free_ports(6))
 
 
 # --- deleting --------------------------------------------------------------------------------------------------------
