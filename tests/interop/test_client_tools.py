@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,9 @@ def test_both_consoles_write_and_read_the_same(kafka: Kafka, bootstrap: str, top
     assert (ours.status, ours.lines, ours.errors) == (0, [], [])
     kafka_writes(kafka, *server, *options, "--compression-codec", "zstd", given=given.format(2))
     read = ("--from-beginning", *TIMEOUT, *ALL_PARTS)
-    ours, theirs = run_tool("console_consumer", *server, *read), kafka.run(CONSUMER, *server, *read)
+    with ThreadPoolExecutor() as both:
+        of_kafka = both.submit(kafka.run, CONSUMER, *server, *read)
+        ours, theirs = run_tool("console_consumer", *server, *read), of_kafka.result()
     assert (ours.status, theirs.status) == (0, 0)
     assert sorted(ours.lines) == sorted(theirs.lines)
     contents = sorted(line.split("\t")[3:] for line in ours.lines)
@@ -188,8 +191,12 @@ def test_committed_offsets_are_read_from_their_topic(
     """By the formatters of the console consumers, and by both dump tools in the segments."""
     _, group = member
     server = ("--bootstrap-server", bootstrap, "--topic", "__consumer_offsets", "--from-beginning", *TIMEOUT)
-    for name in ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter"):
-        done = run_tool("console_consumer", *server, "--formatter", f"org.apache.kafka.tools.consumer.{name}")
+    formatters = [
+        f"org.apache.kafka.tools.consumer.{name}" for name in ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter")
+    ]
+    with ThreadPoolExecutor() as both:
+        runs = [both.submit(run_tool, "console_consumer", *server, "--formatter", formatter) for formatter in formatters]
+    for done in (run.result() for run in runs):
         assert done.status == 0
         assert any(f'"group":"{group}"' in line for line in done.lines)
     (log,) = [

@@ -237,7 +237,7 @@ APACHE_REQUESTS = Suite(
     name="apache-requests",
     runner=JUnitRunner(),
     tests=APACHE_REQUESTS_TESTS,
-    in_ci=("kafka.server.JoinGroupRequestTest", "kafka.server.SyncGroupRequestTest"),
+    in_ci=("kafka.server.SyncGroupRequestTest",),
     seconds_max=1800,
     brokers=0,
 )
