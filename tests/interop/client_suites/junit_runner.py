@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.apache_kafka import NoJars, download, find_java, logging_option
-from tests.interop.client_suites.runner import NoSource, Outcome, Runner, SuiteFailed, read_outcomes
+from tests.interop.client_suites.runner import NoSource, Outcome, Runner, SuiteFailed, read_outcomes, run_logged
 from tests.interop.our_tools import ROOT
 
 POM = Path(__file__).with_name("apache_kafka_suites_pom.xml")
@@ -53,20 +53,13 @@ class JUnitRunner(Runner):
         ]
         names = sorted({test.partition(NUMBER)[0] for test in tests})
         classes = os.pathsep.join([str(home / "classes"), f"{JARS}/*"])
-        with output.open("wb") as log:
-            try:
-                done = subprocess.run(
-                    [find_java(), *options, "-cp", classes, "diskraft.RunTests", str(outcomes), *names],
-                    cwd=ROOT,
-                    env=os.environ | {"PYTHONPATH": str(ROOT)},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    timeout=seconds_max,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                raise SuiteFailed(f"the tests took longer than {seconds_max:g} s (see {output})") from None
-        if done.returncode != 0:
-            raise SuiteFailed(f"Java ended with status {done.returncode} (see {output})")
+        status = run_logged(
+            [find_java(), *options, "-cp", classes, "diskraft.RunTests", str(outcomes), *names],
+            cwd=ROOT,
+            environment={"PYTHONPATH": str(ROOT)},
+            output=output,
+            seconds_max=seconds_max,
+        )
+        if status != 0:
+            raise SuiteFailed(f"Java ended with status {status} (see {output})")
         return read_outcomes(outcomes)

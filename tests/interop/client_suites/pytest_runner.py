@@ -2,13 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop.client_suites.runner import Outcome, Runner, SuiteFailed, read_outcomes
+from tests.interop.client_suites.runner import Outcome, Runner, SuiteFailed, read_outcomes, run_logged
 
 # The newest Kafka whose requests Diskraft knows in full. The suites choose and skip their tests by it.
 KAFKA_VERSION = "4.3.0"
@@ -42,22 +41,15 @@ class PytestRunner(Runner):
         outcomes, output = folder / "outcomes.jsonl", folder / "pytest.log"
         plugins = [option for name in ("outcomes", self.plugin) for option in ("-p", name)]
         limits = ["-p", "no:randomly", "-p", "no:cacheprovider", "--timeout", str(TEST_SECONDS_MAX), "--durations", "20"]
-        with output.open("wb") as log:
-            try:
-                done = subprocess.run(
-                    [sys.executable, "-m", "pytest", *plugins, *limits, *self.options, *tests],
-                    cwd=home,
-                    env=os.environ | _environment(bootstrap, home, outcomes),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    timeout=seconds_max,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                raise SuiteFailed(f"pytest took longer than {seconds_max:g} s (see {output})") from None
-        if done.returncode not in PYTEST_RAN:
-            raise SuiteFailed(f"pytest ended with status {done.returncode} (see {output})")
+        status = run_logged(
+            [sys.executable, "-m", "pytest", *plugins, *limits, *self.options, *tests],
+            cwd=home,
+            environment=_environment(bootstrap, home, outcomes),
+            output=output,
+            seconds_max=seconds_max,
+        )
+        if status not in PYTEST_RAN:
+            raise SuiteFailed(f"pytest ended with status {status} (see {output})")
         return read_outcomes(outcomes)
 
 

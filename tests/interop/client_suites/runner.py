@@ -1,8 +1,10 @@
 """What runs the tests of a client's suite: a pytest of their own or Go's tool, whatever their authors run them with."""
 
 import json
+import os
+import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,3 +42,25 @@ def read_outcomes(path: Path) -> dict[str, Outcome]:
     """Reads lines of JSON with a test, its outcome and the reason."""
     found = map(json.loads, path.read_text().splitlines())
     return {each["test"]: Outcome(each["outcome"], each["reason"]) for each in found}
+
+
+def run_logged(
+    command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], output: Path, seconds_max: float
+) -> int:
+    """Runs a command that leaves what it prints in `output`, and returns its exit status. Raises SuiteFailed if it takes too
+    long."""
+    with output.open("wb") as log:
+        try:
+            done = subprocess.run(
+                command,
+                cwd=cwd,
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=seconds_max,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise SuiteFailed(f"the tests took longer than {seconds_max:g} s (see {output})") from None
+    return done.returncode
