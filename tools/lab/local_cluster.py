@@ -379,8 +379,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve(port: int) -> bool:
-    """Keeps other processes from choosing the port until this one ends, also while nobody listens there. Returns whether no
-    other process has reserved it."""
+    """Keeps other processes from choosing the port until this one ends, even if nothing listens on it. Returns False if
+    another process has reserved it."""
     try:
         fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except (BlockingIOError, PermissionError):

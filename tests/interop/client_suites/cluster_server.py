@@ -21,7 +21,7 @@ Answer = Mapping[str, Any]
 
 
 class ClusterServer:
-    """Keeps the cluster of the test that is running, in a folder of its own."""
+    """Runs the cluster of one test at a time, each in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

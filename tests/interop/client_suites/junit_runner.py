@@ -44,7 +44,7 @@ class JUnitRunner(Runner):
         self, home: Path, tests: Sequence[str], *, bootstrap: str, folder: Path, seconds_max: float
     ) -> dict[str, Outcome]:
         outcomes, output = folder / "outcomes.jsonl", folder / "tests.log"
-        server = f"{sys.executable} -m tests.interop.client_suites.cluster_server {folder}"
+        server = "\n".join([sys.executable, "-m", "tests.interop.client_suites.cluster_server", str(folder)])
         options = [
             "-XX:+UseSerialGC",
             logging_option(folder),

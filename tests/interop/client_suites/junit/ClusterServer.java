@@ -19,7 +19,7 @@ final class ClusterServer {
     private final Writer requests;
 
     private ClusterServer() throws IOException {
-        Process process = new ProcessBuilder(List.of(System.getProperty("diskraft.cluster.server").split(" ")))
+        Process process = new ProcessBuilder(List.of(System.getProperty("diskraft.cluster.server").split("\n")))
                 .redirectError(ProcessBuilder.Redirect.INHERIT)
                 .start();
         answers = process.inputReader();

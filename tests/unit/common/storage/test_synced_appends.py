@@ -1,6 +1,6 @@
 """Appends that count as written only when they are synced (flush.messages), on a simulated disk.
 
-Goal: what a log calls written survives a power cut, the appends share their syncs, and none of them waits for ever.
+Goal: what a log calls written survives a power cut, appends share their syncs, and every append ends.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ def syncs_of(world: SimulatedWorld) -> list[str]:
 
 @pytest.mark.parametrize("as_leader", [True, False])
 def test_an_append_is_written_once_it_is_synced(as_leader: bool) -> None:
-    """The disk syncs nothing for a second. The kernel has the record meanwhile, but nobody may read it."""
+    """The disk syncs nothing for a second. The kernel has the record meanwhile, but no reader gets it."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, EACH)
@@ -381,7 +381,7 @@ def test_appends_go_on_after_a_write_back() -> None:
 @pytest.mark.parametrize("end", ["close", "delete", "rename", "truncate", "start over", "take over", "roll"])
 @pytest.mark.parametrize("pause", [0, 0.1])
 def test_what_ends_or_changes_a_log_waits_for_its_syncs(end: str, pause: float) -> None:
-    """No append is forgotten, whether its sync is about to begin or under way, and nothing waits for ever."""
+    """No append is left waiting, whether its sync is about to begin or under way."""
 
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, EACH)

@@ -199,7 +199,7 @@ sys.stdin.read()
 
 
 def test_no_two_processes_choose_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Although nobody listens there yet, and both begin to look at the same port. When one ends, its ports are free."""
+    """Both start looking at the same port, and neither listens on what it gets. When one ends, its ports are free."""
     command = [sys.executable, "-c", OTHER_PROCESS]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
