@@ -13,7 +13,8 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Annotated, Any, ClassVar, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 from common.ids import ZERO_UUID, Uuid
 from common.parts import Buffer, Part
@@ -177,13 +178,15 @@ class _NoTaggedFields(dict[int, bytes]):
 NO_TAGGED_FIELDS: Mapping[int, bytes] = _NoTaggedFields()
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Struct:
     """Base of all declared classes. Unknown tagged fields are kept and written back when the struct is encoded."""
 
     unknown_tagged_fields: Mapping[int, bytes] = NO_TAGGED_FIELDS
 
     wire_schema: ClassVar[StructSchema]
+    # Returns the values of all fields.
+    wire_values: ClassVar["attrgetter[Any]"]
     # The compiled functions by version, filled on first use. The first dict is for KIP-858's numbering of reserved directory
     # ids, the second for Apache Kafka's.
     wire_encoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
@@ -191,6 +194,20 @@ class Struct:
     # The same as generators, which yield after each element of an array of structs.
     wire_sliced_encoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
     wire_sliced_decoders: ClassVar[tuple[dict[int, Any], dict[int, Any]]] = ({}, {})
+
+    # These are the same as what a dataclass gets. They stand here because every process declares hundreds of structs when it
+    # starts, and half of that time would go into the generation of these methods.
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        values = self.wire_values
+        return bool(values(self) == values(other))
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in dataclasses.fields(self))
+        return f"{type(self).__qualname__}({values})"
 
 
 AnyStruct = TypeVar("AnyStruct", bound=Struct)
@@ -232,7 +249,7 @@ def field(
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: type[AnyStruct]) -> type[AnyStruct]:
     """Declares a struct that is part of a message."""
-    made = dataclass(slots=True, kw_only=True)(cls)
+    made = _dataclass_of(cls)
     made.wire_schema = StructSchema(made.__name__, made, _fields_of(made))
     return made
 
@@ -244,7 +261,7 @@ def message(
     """Declares a top-level message, its versions and its flexible versions."""
 
     def declare(cls: type[AnyStruct]) -> type[AnyStruct]:
-        made = dataclass(slots=True, kw_only=True)(cls)
+        made = _dataclass_of(cls)
         made.wire_schema = MessageSchema(
             name=made.__name__,
             python_class=made,
@@ -271,10 +288,17 @@ def message_schema(message_class: type[Struct]) -> MessageSchema:
     return schema
 
 
+def _dataclass_of(cls: type[AnyStruct]) -> type[AnyStruct]:
+    # Without a docstring, dataclass would make one of the signature, which takes longer than all the rest.
+    cls.__doc__ = cls.__doc__ or cls.__name__
+    made = dataclass(slots=True, kw_only=True, eq=False, repr=False)(cls)
+    made.wire_values = attrgetter(*(each.name for each in dataclasses.fields(made)))
+    return made
+
+
 def _fields_of(cls: type[Struct]) -> tuple[FieldSchema, ...]:
-    hints = get_type_hints(cls, include_extras=True)
     declared = [
-        _field_schema(cls.__name__, each, hints[each.name])
+        _field_schema(cls.__name__, each, each.type)
         for each in dataclasses.fields(cls)
         if each.name != "unknown_tagged_fields"
     ]

@@ -158,6 +158,18 @@ def test_elements_without_bytes_are_refused() -> None:
     assert decode(Nothings, b"\x00\x00\x00\x01\x00\x00\x00\x05", 1) == Nothings(items=[Nothing(late=5)])
 
 
+def test_structs_are_compared_and_shown_like_dataclasses() -> None:
+    """The values of all fields count, and nothing can be in a set whose fields may change."""
+    drawing = Drawing(points=[Point(x=1.0)])
+    assert drawing == Drawing(points=[Point(x=1.0)])
+    for other in (Drawing(), Drawing(points=[Point(x=2.0)]), Drawing(points=[Point(x=1.0)], unknown_tagged_fields={1: b""})):
+        assert drawing != other
+    assert Point().__eq__("Point()") is NotImplemented
+    assert repr(Point(label="a")) == "Point(unknown_tagged_fields={}, x=0.0, label='a')"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Point())
+
+
 def test_the_shared_absence_of_tags_cannot_be_changed() -> None:
     """Structs without unknown tagged fields share one empty, read-only mapping. To set such fields, pass a dictionary."""
     with pytest.raises(TypeError):
