@@ -80,8 +80,9 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+# These tests wait for most of their time, so three processes suit two processors.
 integration: $(VENV)/.dev
-	$(call PYTEST,tests/integration -m "not lab" --timeout 600 --numprocesses 2 --dist loadfile)
+	$(call PYTEST,tests/integration -m "not lab" --timeout 600 --numprocesses 3 --dist loadfile)
 	$(call PYTEST,tests/integration -m "lab and brief" --timeout 600)
 
 fault-lab: $(VENV)/.dev
@@ -91,7 +92,7 @@ history: $(VENV)/.dev
 	DISKRAFT_HISTORY_MINUTES=$(MINUTES) DISKRAFT_HISTORY_SEED=$(SEED) $(BIN)/pytest tests/integration/test_history.py -s
 
 interop: $(VENV)/.dev
-	$(call PYTEST,tests/interop -m "not stories" --timeout 300 --numprocesses 2 --dist worksteal)
+	$(call PYTEST,tests/interop -m "not stories" --timeout 300 --numprocesses 3 --dist worksteal)
 
 client-stories: $(VENV)/.dev
 	$(BIN)/pytest tests/interop -m stories

@@ -31,12 +31,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         disks=DISKS,
         loop=False,
         # Metadata snapshots are written often, so that tests find some to read.
-        # Leaders change only when a test says so. Members of the consumer protocol learn quickly what they are assigned.
+        # Leaders change only when a test says so. Groups wait for no further members, and those of the consumer protocol
+        # learn quickly what they are assigned.
         # Tests write records with timestamps of years ago, which must not be deleted before they are read.
         overrides={
             "metadata.log.max.record.bytes.between.snapshots": "2048",
             "auto.leader.rebalance.enable": "false",
             "log.retention.check.interval.ms": "86400000",
+            "group.initial.rebalance.delay.ms": "0",
             "group.consumer.min.heartbeat.interval.ms": "100",
             "group.consumer.min.session.timeout.ms": "1000",
             "group.consumer.heartbeat.interval.ms": "500",

@@ -30,8 +30,8 @@ GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 SECONDS_MAX = 60.0
-# Longer than the first rebalance of a group, which waits three seconds for more members, takes on a busy machine.
-TIMEOUT = ("--timeout-ms", "15000")
+# Longer than the first rebalance of a group takes on a busy machine.
+TIMEOUT = ("--timeout-ms", "8000")
 ALL_PARTS = [
     word for part in ("timestamp", "partition", "offset", "headers", "key") for word in ("--property", f"print.{part}=true")
 ]

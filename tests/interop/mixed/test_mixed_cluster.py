@@ -44,8 +44,9 @@ OVERRIDES = {
     "diskraft.log.dir.free.bytes.floor": "0",
 }
 # ... and it moves on only with the next append, which the same connection holds back until this has passed (Apache Kafka
-# answers the requests of a connection one after the other).
-CLIENT = {"request.timeout.ms": 3000}
+# answers the requests of a connection one after the other). So only a few may be in flight: hundreds that wait there on a
+# busy machine would time out and be sent again, and again.
+CLIENT = {"request.timeout.ms": 3000, "max.in.flight": 5}
 OURS, THEIRS = 1, 3
 STORY_SECONDS = 600
 
