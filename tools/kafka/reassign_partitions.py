@@ -348,14 +348,21 @@ def _expect_present(states: Mapping[TopicPartitionReplica, MoveState]) -> None:
 
 async def _clear_throttles(admin: AdminClient, reassignment: Reassignment) -> None:
     """Removes the throttles of all brokers: it is not known which of them this reassignment's data came from. A broker that
-    is not in the cluster keeps them, because only it takes changes of its configuration. A topic that does not exist is an
-    error, after the throttles of the others are gone."""
+    is not in the cluster keeps them, because only it takes changes of its configuration. As with Kafka's tool, that is an
+    error if the file names the broker, but here the throttles of the others are gone by then. So is it with a topic that
+    does not exist."""
     broker_ids = (await admin.describe_cluster()).broker_ids
     topics = sorted({partition.topic for partition in reassignment.replicas})
     print(f"Clearing broker-level throttles on broker{_plural(broker_ids)} {','.join(map(str, broker_ids))}")
     await admin.incremental_alter_configs(throttles.without_broker_throttles(broker_ids)).all()
     print(f"Clearing topic-level throttles on topic{_plural(topics)} {','.join(topics)}")
     await admin.incremental_alter_configs(throttles.without_topic_throttles(topics)).all()
+    absent = sorted({id_ for replicas in reassignment.replicas.values() for id_ in replicas}.difference(broker_ids))
+    if absent:
+        ids = ",".join(map(str, absent))
+        raise ToolError(
+            f"not in the cluster: broker{_plural(absent)} {ids}; to remove the throttles there, use --verify again later"
+        )
 
 
 def _plural(things: list[Any]) -> str:

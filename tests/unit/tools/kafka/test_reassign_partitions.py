@@ -428,6 +428,16 @@ def test_what_is_done_loses_its_throttles(cluster: Cluster) -> None:
     assert cluster.configured == {"1": rates, "2": rates, "3": rates, "t": replicas}
 
 
+def test_a_broker_that_is_away_keeps_its_throttles(cluster: Cluster) -> None:
+    """As with Kafka's tool that is an error: nobody would know why the broker is slow when it is back. The others lose
+    theirs."""
+    cluster.replicas[0] = [1, 9]
+    status, lines, errors = cluster.on("--verify", part(0, [1, 9]))
+    assert (status, lines[-2:]) == (1, CLEARED)
+    assert errors == ["Error: not in the cluster: broker 9; to remove the throttles there, use --verify again later"]
+    assert sorted(cluster.configured) == ["1", "2", "3", "t"]
+
+
 def test_throttles_can_be_preserved(cluster: Cluster) -> None:
     status, lines, _ = cluster.on("--verify", part(0, [1, 2]), more=["--preserve-throttles"])
     # Without directories, Kafka's tool prints an empty line in place of their states.
