@@ -76,6 +76,13 @@ class HeaderScan:
         self._position = position + header.size
         return header, position
 
+    async def batch(self, header: BatchHeader, position: int) -> bytes | memoryview:
+        """Returns the whole batch that `next` returned last. It is read only if it does not end in the same piece."""
+        start = position - self._piece_start
+        if start + header.size <= len(self._piece):
+            return memoryview(self._piece)[start : start + header.size]
+        return await self._log_dir.read(self._file, position, header.size)
+
 
 class BatchScan:
     """Reads the whole batches of a segment with a right checksum, up to `end`.

@@ -21,7 +21,7 @@ from typing import Final
 from common.environment.interface import LogDir
 from common.records.batch import NO_PRODUCER_ID, BatchError
 from common.records.end_transaction import decode_end_transaction
-from common.slices import ELEMENTS_PER_SLICE, result_in_slices
+from common.slices import ELEMENTS_PER_SLICE, pause_before, result_in_slices
 from common.storage.batch_scan import HeaderScan
 from common.storage.names import parse_producer_snapshot_file, producer_snapshot_file
 from common.storage.outstanding import Steps
@@ -187,7 +187,7 @@ async def _note_batches(
                 return
             position = found[1]
         scan = HeaderScan(log_dir, handle, position=position, end=segment.written_size, piece_size=_PIECE)
-        expected = segment.base_offset
+        expected, markers = segment.base_offset, 0
         while (found_header := await scan.next()) is not None:
             header, position = found_header
             if header.next_offset > offset or header.base_offset < expected:
@@ -197,7 +197,9 @@ async def _note_batches(
             if header.producer_id > NO_PRODUCER_ID:
                 marker = None
                 if header.is_control:
-                    marker = decode_end_transaction(await log_dir.read(handle, position, header.size))
+                    await pause_before(markers)
+                    markers += 1
+                    marker = decode_end_transaction(await scan.batch(header, position))
                 completed = state.note(header, header.base_offset, marker)
                 if completed is not None and not completed.is_commit and note_aborted is not None:
                     note_aborted(completed)

@@ -4,9 +4,11 @@
 """
 
 import random
+from collections.abc import Awaitable
 
 import pytest
 
+from common.environment.interface import LogFile
 from common.ids import Offset
 from common.records.batch import TRANSACTIONAL_BIT, read_header
 from common.records.end_transaction import EndTransactionMarker, encode_marker_batch
@@ -203,6 +205,31 @@ def test_truncation_takes_back_what_the_markers_did(cut: int, is_loaded: bool) -
         await log.roll()
         on_disk = [each for entries in index_files(world.disk(PATH)).values() for each in entries]
         assert sorted(on_disk) == sorted(expected)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_truncation_does_not_read_each_marker_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a follower with thousands of transactions is out of step with its leader for seconds, and producers wait."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(segment_bytes=100_000))
+        for _ in range(40):
+            await send(log, 1)
+            await end(log, 1, is_commit=True)
+        await send(log, 2)
+        reads = 0
+        read = log.log_dir.read
+
+        def noted_read(file: LogFile, position: int, size: int) -> Awaitable[bytes]:
+            nonlocal reads
+            reads += 1
+            return read(file, position, size)
+
+        monkeypatch.setattr(log.log_dir, "read", noted_read)
+        assert await log.truncate_to(Offset(80)) == 80
+        assert log.producers.state.entries.keys() == {1}
+        assert reads < 10
 
     SimulatedWorld(1).run(scenario)
 
