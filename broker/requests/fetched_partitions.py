@@ -436,10 +436,17 @@ class Fetch:
         the aborted transactions if the client asks for them and there may be any."""
         offset = item.wanted.fetch_offset
         is_committed = self._isolation is ReadIsolation.TXN_COMMITTED
+        # A follower's log gets the batches without records as well.
+        wanted: dict[str, Any] = {
+            "max_bytes": limit,
+            "upper_offset": upper_offset,
+            "min_one_batch": whole_batch,
+            "skips_empty": not self.is_follower,
+        }
         read: LogRead | None = None
         if not is_committed or not log.may_have_aborted(offset):
             try:
-                read = log.read_at_once(offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
+                read = log.read_at_once(offset, **wanted)
             except (OffsetOutOfRange, LogDirError, LogClosed) as error:
                 self._fail(item, _code_of(error))
                 return None
@@ -447,11 +454,8 @@ class Fetch:
             item.take(read, upper_offset)
             return None
         if is_committed:
-            return partial(
-                log.read_with_aborted, offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch
-            )
-        read_log = partial(log.read, offset, max_bytes=limit, upper_offset=upper_offset, min_one_batch=whole_batch)
-        return partial(_without_aborted, read_log)
+            return partial(log.read_with_aborted, offset, **wanted)
+        return partial(_without_aborted, partial(log.read, offset, **wanted))
 
     async def _read(
         self, item: FetchedPartition, partition: Partition, begin_reading: _BeginReading, upper_offset: Offset

@@ -6,6 +6,7 @@ segments were removed meanwhile, and starts over (`LogSegments.in_one_generation
 """
 
 from common.ids import Offset
+from common.records.batch import BATCH_OVERHEAD
 from common.storage.batch_search import Span, locate_in_memory, locate_in_page_cache, locate_on_disk
 from common.storage.errors import OffsetOutOfRange
 from common.storage.log_segments import LogRead
@@ -21,25 +22,39 @@ class LogReads(LogState):
 
     # --- batches -------------------------------------------------------------------------------------------------
     async def read(
-        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        upper_offset: int = NO_UPPER_OFFSET,
+        min_one_batch: bool = True,
+        skips_empty: bool = False,
     ) -> LogRead:
         """Returns whole batches, beginning with the one that holds `offset`: at most `max_bytes`, all below `upper_offset`.
 
-        With `min_one_batch` the first batch is returned even if it exceeds `max_bytes`. Does not suspend if the position is
-        known in memory. Raises OffsetOutOfRange, LogDirError, and BatchError if the disk holds anything other than batches.
+        With `min_one_batch` the first batch is returned even if it exceeds `max_bytes`. With `skips_empty` the read goes on
+        where all that it finds is a batch without records. Compaction leaves one at the end of a segment, and some clients
+        give up after several responses with nothing else. Does not suspend if the position is known in memory. Raises
+        OffsetOutOfRange, LogDirError, and BatchError if the disk holds anything other than batches.
         """
-        return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch))
+        return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch, skips_empty))
 
     def may_have_aborted(self, offset: int) -> bool:
         """Whether there may be records of aborted transactions at or after `offset`."""
         return self._segments.may_have_aborted(offset)
 
     def read_at_once(
-        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        upper_offset: int = NO_UPPER_OFFSET,
+        min_one_batch: bool = True,
+        skips_empty: bool = False,
     ) -> LogRead | None:
         """Like `read`, but returns None where that would have to wait. Raises OffsetOutOfRange and LogDirError."""
         self._check_readable(offset)
-        asked = offset, max_bytes, min(upper_offset, self._appends.written_offset), min_one_batch
+        asked = offset, max_bytes, min(upper_offset, self._appends.written_offset), min_one_batch, skips_empty
         last = self._segments.last_read
         if last is not None and last[0] == asked:
             return last[1]
@@ -51,7 +66,7 @@ class LogReads(LogState):
         return read
 
     async def read_with_aborted(
-        self, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool = True
+        self, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool = True, skips_empty: bool = False
     ) -> tuple[LogRead, list[AbortedTransaction]]:
         """Like `read`, and also returns the aborted transactions whose records may be among those read.
 
@@ -59,7 +74,7 @@ class LogReads(LogState):
         segments: an entry that is missing must mean that its records are."""
 
         async def find() -> tuple[Span, list[AbortedTransaction]]:
-            span = await self._find_span(offset, max_bytes, upper_offset, min_one_batch)
+            span = await self._find_span(offset, max_bytes, upper_offset, min_one_batch, skips_empty)
             if not span.size:
                 return span, []
             return span, await self._segments.aborted_transactions(offset, span.next_offset)
@@ -71,7 +86,7 @@ class LogReads(LogState):
         self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
     ) -> bytes:
         """Like `read`, but returns the bytes themselves; empty if there is nothing to read."""
-        span = await self._locate(offset, max_bytes, upper_offset, min_one_batch)
+        span = await self._locate(offset, max_bytes, upper_offset, min_one_batch, skips_empty=False)
         return await span.segment.read(span.position, span.size) if span.size else b""
 
     def _as_read(self, span: Span) -> LogRead:
@@ -82,41 +97,48 @@ class LogReads(LogState):
         region = self.log_dir.region(span.segment.file.handle, span.position, span.size)
         return LogRead([region], span.size, first_offset, next_offset)
 
-    def _locate_at_once(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
-        """Returns the span to read if that is known in memory or from the page cache."""
-        self._check_readable(offset)
-        return self._find_at_once(offset, max_bytes, min(upper_offset, self._appends.written_offset), min_one_batch)
-
     def _check_readable(self, offset: int) -> None:
         self._check_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
 
-    def _find_at_once(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
-        span = locate_in_memory(
-            self._segments.holding(offset),
-            offset,
-            max_bytes=max_bytes,
-            upper_offset=upper_offset,
-            min_one_batch=min_one_batch,
-        )
-        return span or locate_in_page_cache(
-            self._segments, offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
-        )
+    def _find_at_once(
+        self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool, skips_empty: bool
+    ) -> Span | None:
+        """Returns the span to read if that is known in memory or from the page cache."""
+        while True:
+            span = locate_in_memory(
+                self._segments.holding(offset),
+                offset,
+                max_bytes=max_bytes,
+                upper_offset=upper_offset,
+                min_one_batch=min_one_batch,
+            ) or locate_in_page_cache(
+                self._segments, offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
+            )
+            if span is None or not (skips_empty and _has_no_record(span, upper_offset)):
+                return span
+            offset = span.next_offset
 
-    async def _locate(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
+    async def _locate(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool, skips_empty: bool) -> Span:
         return await self._segments.in_one_generation(
-            lambda: self._find_span(offset, max_bytes, upper_offset, min_one_batch)
+            lambda: self._find_span(offset, max_bytes, upper_offset, min_one_batch, skips_empty)
         )
 
-    async def _find_span(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
-        span = self._locate_at_once(offset, max_bytes, upper_offset, min_one_batch)
-        if span is not None:
-            return span
-        upper_offset = min(upper_offset, self._appends.written_offset)
-        return await locate_on_disk(
-            self._segments, offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
-        )
+    async def _find_span(
+        self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool, skips_empty: bool
+    ) -> Span:
+        while True:
+            self._check_readable(offset)
+            upper_offset = min(upper_offset, self._appends.written_offset)
+            span = self._find_at_once(offset, max_bytes, upper_offset, min_one_batch, skips_empty)
+            if span is None:
+                span = await locate_on_disk(
+                    self._segments, offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
+                )
+            if not (skips_empty and _has_no_record(span, upper_offset)):
+                return span
+            offset = span.next_offset
 
     # --- transactions --------------------------------------------------------------------------------------------
     @property
@@ -159,3 +181,8 @@ class LogReads(LogState):
             return await newest(self._segments, from_offset=self.log_start_offset)
 
         return await self._segments.in_one_generation(find)
+
+
+def _has_no_record(span: Span, upper_offset: int) -> bool:
+    """Whether the span is a single batch without records, and more follows below `upper_offset`."""
+    return span.size == BATCH_OVERHEAD and span.next_offset < upper_offset

@@ -1,13 +1,22 @@
 """Compaction of a log on a simulated disk: what survives, what is left of the files, and what ends it early."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from common.ids import Offset
-from common.records.batch import BatchError, CompressedBatch, InvalidRecordBatch, assemble_batch, read_header, split_batches
+from common.records.batch import (
+    BATCH_OVERHEAD,
+    BatchError,
+    CompressedBatch,
+    InvalidRecordBatch,
+    assemble_batch,
+    read_header,
+    split_batches,
+)
 from common.records.compression import compress
 from common.records.decompression import decompress
 from common.records.record import Record, encode_batch, iterate_records
@@ -15,6 +24,7 @@ from common.storage.compaction import log_compaction
 from common.storage.compaction.log_compaction import Compacted, CompactionEnded, CompactionSettings, LogCompaction
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.log_segments import LogRead
 from common.storage.segment import Segment
 from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedWorld
@@ -128,6 +138,44 @@ def test_a_read_from_inside_a_hole_returns_what_follows(offset: int) -> None:
         assert (read_header(data).base_offset, read_header(data).last_offset) == next(
             each for each in batches if each[1] >= offset
         )
+
+    SimulatedWorld(1).run(scenario)
+
+
+async def _read_at_once(log: Log, offset: int, **asked: Any) -> LogRead:
+    read = log.read_at_once(offset, **asked)
+    return await log.read(offset, **asked) if read is None else read
+
+
+async def _read_with_aborted(log: Log, offset: int, **asked: Any) -> LogRead:
+    return (await log.read_with_aborted(offset, upper_offset=log.written_offset, **asked))[0]
+
+
+@pytest.mark.parametrize("read", [Log.read, _read_at_once, _read_with_aborted])
+def test_a_consumer_is_not_sent_the_batches_without_records_that_end_segments(
+    read: Callable[..., Awaitable[LogRead]],
+) -> None:
+    """librdkafka reports an error after ten responses with nothing but such a batch, and kafka-go waits forever."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        await filled(log, count=80)
+        # No two segments become one.
+        await compact(log, settings=replace(SETTINGS, segment_bytes=1))
+        empty_ends = {last + 1 for base, last in await all_offsets(log) if last + 1 in log.segment_base_offsets}
+        assert len(empty_ends) > 5
+        sizes, offset = [], 0
+        while offset < log.written_offset:
+            found = await read(log, offset, max_bytes=200, skips_empty=True)
+            sizes.append(found.size)
+            offset = found.next_offset
+        assert min(sizes) > BATCH_OVERHEAD
+        # A follower's log gets them, and a consumer whose fetch may go no further.
+        assert (await read(log, 0, max_bytes=200)).size == BATCH_OVERHEAD
+        end = min(empty_ends)
+        if read is not _read_with_aborted:
+            found = await read(log, 0, max_bytes=200, upper_offset=end, skips_empty=True)
+            assert (found.size, found.next_offset) == (BATCH_OVERHEAD, end)
 
     SimulatedWorld(1).run(scenario)
 
