@@ -5,6 +5,7 @@
 
 import json
 import warnings
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +23,9 @@ from tests.interop.client_suites.expectations import (
     renewed,
     summary,
 )
-from tests.interop.client_suites.go_runner import read_events
+from tests.interop.client_suites.go_runner import GoRunner, read_events
 from tests.interop.client_suites.pytest_runner import KAFKA_VERSION
-from tests.interop.client_suites.runner import NoSource, Outcome
+from tests.interop.client_suites.runner import NoSource, Outcome, SuiteFailed
 from tests.interop.client_suites.running import run_suite
 from tests.interop.client_suites.suites import SUITES
 
@@ -49,7 +50,7 @@ def test_what_diskraft_serves_reaches_as_far_as_in_the_kafka_that_the_suites_tak
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", list(SUITES))
+@pytest.mark.parametrize("name", [name for name, suite in SUITES.items() if suite.in_ci])
 def test_a_clients_own_suite_comes_out_as_expected(name: str, tmp_path: Path) -> None:
     suite, expected = SUITES[name], load_expected(name)
     try:
@@ -134,6 +135,41 @@ def test_reasons_outlive_a_renewal() -> None:
 def test_a_file_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"section|reason"):
         parse_expected(text)
+
+
+class _Panics(GoRunner):
+    """Its first test ends the process."""
+
+    def _run_process(
+        self, home: Path, names: Iterable[str], told: Mapping[str, str], events: Path, seconds_max: float
+    ) -> None:
+        first, *others = sorted(names)
+        ended = [("fail", first)] if first == "TestPanic" else [("pass", name) for name in (first, *others)]
+        events.write_text("".join(json.dumps({"Action": action, "Test": name}) + "\n" for action, name in ended))
+
+
+def test_after_a_panic_the_other_tests_run_in_a_new_process(tmp_path: Path) -> None:
+    tests = ("TestZero", "TestPanic", "TestRest/within")
+    outcomes = _Panics("example.org/none").run(tmp_path, tests, bootstrap="", folder=tmp_path, seconds_max=1)
+    assert {test: each.outcome for test, each in outcomes.items()} == {
+        "TestPanic": "failed",
+        "TestRest": "passed",
+        "TestZero": "passed",
+    }
+
+
+class _Nothing(GoRunner):
+    """It ends before any test has."""
+
+    def _run_process(
+        self, home: Path, names: Iterable[str], told: Mapping[str, str], events: Path, seconds_max: float
+    ) -> None:
+        events.touch()
+
+
+def test_tests_that_never_end_are_no_outcome(tmp_path: Path) -> None:
+    with pytest.raises(SuiteFailed, match="TestA did not run"):
+        _Nothing("example.org/none").run(tmp_path, ("TestA",), bootstrap="", folder=tmp_path, seconds_max=1)
 
 
 def test_what_gos_tool_says_of_the_tests() -> None:

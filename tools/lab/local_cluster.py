@@ -371,7 +371,7 @@ def free_ports(count: int) -> list[int]:
     ports: list[int] = []
     for number in itertools.islice(_port_numbers, FREE_PORTS_COUNT):
         port = FREE_PORTS_FIRST + number % FREE_PORTS_COUNT
-        if _reserve(port) and _is_free(port):
+        if _reserve(port) and is_free(port):
             ports.append(port)
         if len(ports) == count:
             return ports
@@ -396,7 +396,8 @@ def _reservations() -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Returns whether a node could listen on the port."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))

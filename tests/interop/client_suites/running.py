@@ -5,13 +5,14 @@ own. So tests that failed against expectation run once more, alone, and their se
 fails again.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.interop.client_suites.runner import Outcome
+from tests.interop.client_suites.containers import toxiproxy, write_docker
+from tests.interop.client_suites.runner import NoSource, Outcome
 from tests.interop.client_suites.suites import Suite
-from tools.lab.local_cluster import LocalCluster
+from tools.lab.local_cluster import LocalCluster, NodeFiles, free_ports, is_free
 
 DISKS = 2
 
@@ -30,7 +31,7 @@ def run_suite(suite: Suite, tests: tuple[str, ...], folder: Path, doubtful: Doub
         (folder / name).mkdir()
         return suite.runner.run(home, tests, bootstrap=bootstrap, folder=folder / name, seconds_max=suite.seconds_max)
 
-    with _cluster(suite, folder / "cluster") as bootstrap:
+    with _cluster(suite, folder, home) as bootstrap:
         outcomes = run(tests, "first", bootstrap)
         if again := doubtful(outcomes):
             outcomes |= run(again, "again", bootstrap)
@@ -38,20 +39,48 @@ def run_suite(suite: Suite, tests: tuple[str, ...], folder: Path, doubtful: Doub
 
 
 @contextmanager
-def _cluster(suite: Suite, folder: Path) -> Iterator[str]:
-    """Yields the address of a running cluster. It is empty if the tests make clusters of their own."""
+def _cluster(suite: Suite, folder: Path, home: Path) -> Iterator[str]:
+    """Yields where a running cluster is to be found. It is empty if the tests make clusters of their own."""
     if suite.brokers == 0:
         yield ""
         return
+    if taken := [port for port in suite.ports if not is_free(port)]:
+        raise NoSource(f"the tests look for our brokers at the ports {suite.ports}, of which {taken} are in use")
     cluster = LocalCluster.create(
-        folder, brokers=suite.brokers, disks=DISKS, loop=False, first_node_id=0, overrides=suite.broker
+        folder / "cluster",
+        brokers=suite.brokers,
+        disks=DISKS,
+        loop=False,
+        first_node_id=suite.first_node_id,
+        overrides=suite.broker,
     )
-    try:
-        # The suites' brokers are configured with the address that they advertise, and one test looks for that.
-        for broker in cluster.brokers:
+    with ExitStack() as stack:
+        # A test may have started a broker again.
+        stack.callback(lambda: LocalCluster.load(cluster.folder).kill())
+        bootstrap = cluster.bootstrap
+        listening = suite.ports
+        if suite.in_containers:
+            listening = tuple(free_ports(suite.brokers))
+            ids = [broker.files.node_id for broker in cluster.brokers]
+            upstreams = dict(zip(ids, zip(suite.ports, listening, strict=True), strict=True))
+            bootstrap = stack.enter_context(toxiproxy(folder, upstreams))
+            write_docker(home / "docker", cluster.folder)
+        for number, broker in enumerate(cluster.brokers):
             with Path(broker.files.config).open("a") as config:
-                config.write(f"advertised.listeners=PLAINTEXT://{broker.files.address}\n")
+                config.writelines(f"{line}\n" for line in _listeners(suite, broker.files, number, listening))
         cluster.start()
-        yield cluster.bootstrap
-    finally:
-        cluster.kill()
+        yield bootstrap
+
+
+def _listeners(suite: Suite, files: NodeFiles, number: int, listening: Sequence[int]) -> list[str]:
+    """Returns the lines of a broker's configuration that say where it is. `number` counts the brokers from 0."""
+    own = f"PLAINTEXT://{files.address}"
+    if not suite.ports:
+        # The suites' brokers are configured with the address that they advertise, and one test looks for that.
+        return [f"advertised.listeners={own}"]
+    lines = [
+        f"listeners={own},CLIENTS://127.0.0.1:{listening[number]}",
+        f"advertised.listeners={own},CLIENTS://localhost:{suite.ports[number]}",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    ]
+    return [*lines, f"broker.rack={files.node_id}"] if suite.in_containers else lines

@@ -20,7 +20,8 @@ BROKER = {
 @dataclass(frozen=True, slots=True)
 class Suite:
     """A client's suite. `in_ci` are the tests that CI has time for. `seconds_max` is for all of them. `brokers` is 0 if each
-    test has a cluster of its own."""
+    test has a cluster of its own. `ports` are those of localhost at which the tests look for the brokers, if they cannot be
+    told others. With `in_containers` they expect there what `containers` has, and each broker in a rack of its own."""
 
     name: str
     runner: Runner
@@ -29,6 +30,9 @@ class Suite:
     seconds_max: float
     broker: Mapping[str, str] = field(default_factory=dict)
     brokers: int = 3
+    first_node_id: int = 0
+    ports: tuple[int, ...] = ()
+    in_containers: bool = False
 
 
 KAFKA_PYTHON = Suite(
@@ -120,7 +124,7 @@ FRANZ_GO = Suite(
     name="franz-go",
     runner=GoRunner(
         "github.com/twmb/franz-go/pkg/kgo",
-        addresses_variable="KGO_SEEDS",
+        address_variable="KGO_SEEDS",
         # Most of their time goes into rebalances, so a hundredth of the records that they write by default will do.
         environment={"KGO_TEST_RECORDS": "5000"},
     ),
@@ -128,6 +132,200 @@ FRANZ_GO = Suite(
     in_ci=("TestGroupETL", "TestTxnEtl"),
     seconds_max=900,
     broker=BROKER,
+)
+
+# Its functional tests. Those with a client for Java skip themselves.
+SARAMA_TESTS = (
+    "TestAsyncProducerRemoteBrokerClosed",
+    "TestConsumerFetchFollowerFailover",
+    "TestConsumerGroupDeadlock",
+    "TestConsumerHighWaterMarkOffset",
+    "TestConsumerPartialBatchRecovery",
+    "TestFuncAdminAlterConfig",
+    "TestFuncAdminAlterConsumerGroupOffsets",
+    "TestFuncAdminAlterPartitionReassignments",
+    "TestFuncAdminDeleteGroup",
+    "TestFuncAdminDeleteRecords",
+    "TestFuncAdminDeleteTopic",
+    "TestFuncAdminDescribeConfig",
+    "TestFuncAdminDescribeGroups",
+    "TestFuncAdminDescribeLogDirs",
+    "TestFuncAdminElectLeadersV1",
+    "TestFuncAdminIncrementalAlterConfigs",
+    "TestFuncAdminListConsumerGroupOffsets",
+    "TestFuncAdminListConsumerGroupOffsetsBatch",
+    "TestFuncAdminListConsumerGroups",
+    "TestFuncAdminListOffsets",
+    "TestFuncAdminNetworkErrorClosesControllerConnection",
+    "TestFuncAdminQuotas",
+    "TestFuncAdminUpdateFeatures",
+    "TestFuncClientCoordinator",
+    "TestFuncClientMetadata",
+    "TestFuncConnectionFailure",
+    "TestFuncConsumerGroupCooperative",
+    "TestFuncConsumerGroupExcessConsumers",
+    "TestFuncConsumerGroupFuzzy",
+    "TestFuncConsumerGroupOffsetDeletion",
+    "TestFuncConsumerGroupPartitioning",
+    "TestFuncConsumerGroupPartitioningStateful",
+    "TestFuncConsumerGroupRebalanceAfterAddingPartitions",
+    "TestFuncConsumerGroupStaticMembership_Basic",
+    "TestFuncConsumerGroupStaticMembership_Fenced",
+    "TestFuncConsumerGroupStaticMembership_RejoinAndLeave",
+    "TestFuncConsumerOffsetOutOfRange",
+    "TestFuncDescribeProducers",
+    "TestFuncDescribeTransactions",
+    "TestFuncIdempotentBufferedSequence",
+    "TestFuncInitProducerId3",
+    "TestFuncJavaInteropCooperativeRebalance",
+    "TestFuncJoinGroupVersionSelection",
+    "TestFuncListTransactions",
+    "TestFuncMultiPartitionProduce",
+    "TestFuncOffsetManager",
+    "TestFuncProducing",
+    "TestFuncProducingFlushing",
+    "TestFuncProducingGzip",
+    "TestFuncProducingIdempotentWithBrokerFailure",
+    "TestFuncProducingNoResponse",
+    "TestFuncProducingSnappy",
+    "TestFuncProducingToInvalidTopic",
+    "TestFuncProducingZstd",
+    "TestFuncTxnAbortedProduce",
+    "TestFuncTxnCommitNoMessages",
+    "TestFuncTxnProduce",
+    "TestFuncTxnProduceAndCommitOffset",
+    "TestFuncTxnProduceEpochBump",
+    "TestFuncTxnProduceMultiTxn",
+    "TestFuncTxnProduceNoBegin",
+    "TestFuncTxnProduceWithBrokerFailure",
+    "TestInterceptors",
+    "TestJavaConsumerCompressionRoundTrip",
+    "TestJavaMurmur2PartitionerInterop",
+    "TestJavaProducerCompressionRoundTrip",
+    "TestReadOnlyAndAllCommittedMessages",
+    "TestVersionMatrix",
+    "TestVersionMatrixIdempotent",
+    "TestVersionMatrixLZ4",
+    "TestVersionMatrixZstd",
+)
+
+SARAMA = Suite(
+    name="sarama",
+    runner=GoRunner(
+        "github.com/IBM/sarama",
+        address_variable="TOXIPROXY_ADDR",
+        environment={"KAFKA_VERSION": KAFKA_VERSION},
+        tags="functional",
+    ),
+    tests=SARAMA_TESTS,
+    in_ci=(),
+    seconds_max=1500,
+    broker={
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": "2",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.replication.factor": "2",
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.replication.factor": "2",
+    },
+    brokers=5,
+    first_node_id=1,
+    ports=(29091, 29092, 29093, 29094, 29095),
+    in_containers=True,
+)
+
+# Those that need a broker, without SASL, and without TestReaderConsumerGroup, which dereferences nil with any broker.
+KAFKA_GO_TESTS = (
+    "TestAlterUserScramCredentials",
+    "TestBatchDontExpectEOF",
+    "TestClient",
+    "TestClientAddOffsetsToTxn",
+    "TestClientAddPartitionsToTxn",
+    "TestClientAlterClientQuotas",
+    "TestClientAlterConfigs",
+    "TestClientAlterPartitionReassignments",
+    "TestClientAlterPartitionReassignmentsMultiTopics",
+    "TestClientApiVersions",
+    "TestClientCreateACLs",
+    "TestClientCreatePartitions",
+    "TestClientCreatePartitionsNoAssignments",
+    "TestClientCreateTopics",
+    "TestClientDeleteACLs",
+    "TestClientDeleteGroups",
+    "TestClientDeleteOffset",
+    "TestClientDeleteTopics",
+    "TestClientDescribeACLs",
+    "TestClientDescribeConfigs",
+    "TestClientDescribeGroups",
+    "TestClientElectLeaders",
+    "TestClientFetch",
+    "TestClientFetchCompressed",
+    "TestClientFindCoordinator",
+    "TestClientHeartbeat",
+    "TestClientIncrementalAlterConfigs",
+    "TestClientInitProducerId",
+    "TestClientJoinGroup",
+    "TestClientLeaveGroup",
+    "TestClientListGroups",
+    "TestClientListOffsets",
+    "TestClientListPartitionReassignments",
+    "TestClientMetadata",
+    "TestClientOffsetCommit",
+    "TestClientPipeline",
+    "TestClientProduce",
+    "TestClientProduceAndConsume",
+    "TestClientProduceCompressed",
+    "TestClientProduceEmptyRecords",
+    "TestClientProduceNilRecords",
+    "TestClientRawProduce",
+    "TestClientRawProduceCompressed",
+    "TestClientRawProduceEmptyRecords",
+    "TestClientRawProduceNilRecords",
+    "TestClientSyncGroup",
+    "TestClientTxnOffsetCommit",
+    "TestCloseLeavesGroup",
+    "TestConn",
+    "TestConnCreateTopics",
+    "TestConsumerGroup",
+    "TestConsumerGroupWithGroupTopicsMultiple",
+    "TestConsumerGroupWithGroupTopicsSingle",
+    "TestConsumerGroupWithMissingTopic",
+    "TestConsumerGroupWithTopic",
+    "TestDescribeGroupsErrorHandling",
+    "TestDescribeGroupsInvalidAssignments",
+    "TestDescribeGroupsPartialMembersCleared",
+    "TestDescribeUserScramCredentials",
+    "TestDialer",
+    "TestDialerResolver",
+    "TestDialerTLS",
+    "TestOffsetFetchRequestWithNoTopic",
+    "TestOffsetFetchRequestWithOneTopic",
+    "TestReadTruncatedMessages",
+    "TestReader",
+    "TestReaderOnNonZeroPartition",
+    "TestReaderReadCompactedMessage",
+    "TestReaderTruncatedResponse",
+    "TestRebalanceTooManyConsumers",
+    "TestWriteOptimizations",
+    "TestWriteV2RecordBatch",
+    "TestWriter",
+)
+
+KAFKA_GO = Suite(
+    name="kafka-go",
+    runner=GoRunner(
+        "github.com/segmentio/kafka-go",
+        # Their authors skip nettest, because with newer brokers of Kafka it fails.
+        environment={"KAFKA_VERSION": KAFKA_VERSION, "KAFKA_SKIP_NETTEST": "1"},
+    ),
+    tests=KAFKA_GO_TESTS,
+    in_ci=(),
+    seconds_max=900,
+    broker={"group.initial.rebalance.delay.ms": "0", "message.max.bytes": "200000000"},
+    brokers=1,
+    first_node_id=1,
+    ports=(9092,),
 )
 
 # Apache Kafka's own tests that ask for a cluster. Those of what Diskraft does not have are left out: security, share groups,
@@ -242,4 +440,7 @@ APACHE_REQUESTS = Suite(
     brokers=0,
 )
 
-SUITES = {suite.name: suite for suite in (KAFKA_PYTHON, AIOKAFKA, FRANZ_GO, APACHE_CLIENTS, APACHE_TOOLS, APACHE_REQUESTS)}
+SUITES = {
+    suite.name: suite
+    for suite in (KAFKA_PYTHON, AIOKAFKA, FRANZ_GO, SARAMA, KAFKA_GO, APACHE_CLIENTS, APACHE_TOOLS, APACHE_REQUESTS)
+}

@@ -205,9 +205,9 @@ def find_go() -> str:
     return _find("go", "see https://go.dev/doc/install", "/usr/local/go/bin/go")
 
 
-def build_with_go(*arguments: str) -> None:
+def build_with_go(*arguments: str, **environment: str) -> None:
     """Runs Go's tool in the module of our programs. Raises NotHere."""
-    _build([find_go(), *arguments], SOURCES / "go", {"GOTOOLCHAIN": "local"})
+    _build([find_go(), *arguments], SOURCES / "go", {"GOTOOLCHAIN": "local", **environment})
 
 
 class NodeClient(Program):
