@@ -29,7 +29,7 @@ help:
 	@echo "make history      MINUTES=n of clients under disk kills, process kills and pauses, judged by their history (root)"
 	@echo "make interop      real Kafka clients and tools, clusters with nodes of Apache Kafka (root, Java, Maven)"
 	@echo "make client-stories  every client at once, Kafka Connect and Flink, while a disk is lost (root, a machine to itself)"
-	@echo "make client-suites  the test suites of Python's and Go's clients and Apache Kafka; SUITES=franz-go runs one, REWRITE=1 records the results anew"
+	@echo "make client-suites  the test suites that clients publish; SUITES=franz-go runs one, REWRITE=1 records the results anew"
 	@echo "make scenarios    the recorded scenarios; REWRITE=1 records them anew, SEED=n plays them with another seed"
 	@echo "make simulate     SEED=n replays one seed on the simulator (FAULTS=0,3 some of its faults), SEEDS=n runs n of them"
 	@echo "make simulate-mutants  plants bugs and reports which seed finds each (BUG=part of a name, SEEDS=n)"

@@ -24,6 +24,7 @@ from tests.interop.client_suites.expectations import (
     summary,
 )
 from tests.interop.client_suites.go_runner import GoRunner, read_events
+from tests.interop.client_suites.librdkafka_runner import read_report
 from tests.interop.client_suites.pytest_runner import KAFKA_VERSION
 from tests.interop.client_suites.runner import NoSource, Outcome, SuiteFailed
 from tests.interop.client_suites.running import run_suite
@@ -189,4 +190,31 @@ def test_what_gos_tool_says_of_the_tests() -> None:
         "TestA": Outcome("failed", "it said nothing"),
         "TestC": Outcome("passed", ""),
         "TestD": Outcome("skipped", "no share groups"),
+    }
+
+
+def test_what_librdkafkas_program_says_of_the_tests() -> None:
+    states = {
+        "<MAIN>": "PASSED",
+        "0044_partition_cnt": "PASSED",
+        "0045_update": "FAILED",
+        "0045_update_mock": "SKIPPED",
+        "0045_update_many": "SKIPPED",
+        "0045_update_removed": "SKIPPED",
+        "0045_update_twice": "PASSED",
+        "0045_update_late": "FAILED",
+    }
+    output = (
+        "[0045_update_mock  /  0.000s] WARN: SKIPPING TEST: Filtered due to negative test flags\n"
+        "[0045_update_many  /  0.000s] \x1b[33mWARN: SKIPPING TEST: needs RapidJSON\x1b[0m\n"
+        '\x1b[31m### Test "0045_update_late (part:7)" failed at a.c:9:part() at Mon: ###\ntoo late\x1b[0m\n'
+        '### Test "0045_update" failed at a.c:8:main() at Mon: ###\nno assignment\n'
+        '### Test "0045_update" failed at a.c:9:main() at Mon: ###\nno revocation\n'
+    )
+    report = json.dumps({"tests": {test: {"state": state} for test, state in states.items()}})
+    assert read_report(report, output, "0045") == {
+        "0045_update": Outcome("failed", "no assignment"),
+        "0045_update_many": Outcome("skipped", "needs RapidJSON"),
+        "0045_update_twice": Outcome("passed", ""),
+        "0045_update_late": Outcome("failed", "too late"),
     }

@@ -1,4 +1,4 @@
-"""What runs the tests of a client's suite: a pytest of their own or Go's tool, whatever their authors run them with."""
+"""What runs the tests of a client's suite: a pytest of their own, Go's tool or whatever else their authors run them with."""
 
 import json
 import os

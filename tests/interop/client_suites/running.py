@@ -75,12 +75,13 @@ def _cluster(suite: Suite, folder: Path, home: Path) -> Iterator[str]:
 def _listeners(suite: Suite, files: NodeFiles, number: int, listening: Sequence[int]) -> list[str]:
     """Returns the lines of a broker's configuration that say where it is. `number` counts the brokers from 0."""
     own = f"PLAINTEXT://{files.address}"
+    racks = [f"broker.rack={files.node_id}"] if suite.has_racks else []
     if not suite.ports:
         # The suites' brokers are configured with the address that they advertise, and one test looks for that.
-        return [f"advertised.listeners={own}"]
-    lines = [
+        return [f"advertised.listeners={own}", *racks]
+    return [
         f"listeners={own},CLIENTS://127.0.0.1:{listening[number]}",
         f"advertised.listeners={own},CLIENTS://localhost:{suite.ports[number]}",
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        *racks,
     ]
-    return [*lines, f"broker.rack={files.node_id}"] if suite.in_containers else lines

@@ -1,7 +1,8 @@
 """Finds the published source of a client's test suite. Nothing of it is kept in this repository.
 
 kafka-python's source distribution holds its tests, so pip downloads it, of the same version as the installed client. That of
-aiokafka does not: AIOKAFKA_SOURCE names a folder with a checkout of its repository at the installed version.
+aiokafka does not: AIOKAFKA_SOURCE names a folder with a checkout of its repository at the installed version. librdkafka's
+tests are in a package for Node.js, the only one of a registry that has them for a recent version.
 """
 
 import os
@@ -17,6 +18,8 @@ from tests.interop.our_tools import ROOT
 
 FOLDER = ROOT / "build" / "client-suites"
 DOWNLOAD_SECONDS_MAX = 120
+LIBRDKAFKA_PACKAGE = "@confluentinc/kafka-javascript@1.10.1"
+LIBRDKAFKA_VERSION = "2.15.1"
 
 
 def kafka_python() -> Path:
@@ -47,6 +50,37 @@ def aiokafka() -> Path:
     if not is_wanted:
         raise NoSource(f"{folder} is not aiokafka {wanted}, which is installed")
     return folder
+
+
+def librdkafka() -> Path:
+    """Returns the folder with librdkafka's source, downloaded if needed. Raises NoSource."""
+    folder = FOLDER / f"librdkafka-{LIBRDKAFKA_VERSION}"
+    with alone_with(folder):
+        if not folder.is_dir():
+            _download_from_npm(LIBRDKAFKA_PACKAGE, "package/deps/librdkafka", folder)
+    return folder
+
+
+def _download_from_npm(package: str, inside: str, folder: Path) -> None:
+    """Downloads a package and keeps one folder of it. A failed download leaves nothing behind."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise NoSource("npm is missing (Debian: apt install npm)")
+    unfinished = FOLDER / f"unfinished-{os.getpid()}"
+    unfinished.mkdir(parents=True)
+    command = [npm, "pack", "--silent", "--pack-destination", str(unfinished), package]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines()
+            raise NoSource(f"npm cannot download {package}: {lines[-1] if lines else done.returncode}")
+        (archive,) = unfinished.glob("*.tgz")
+        shutil.unpack_archive(archive, unfinished, format="gztar")
+        (unfinished / inside).rename(folder)
+    except subprocess.TimeoutExpired:
+        raise NoSource(f"npm took longer than {DOWNLOAD_SECONDS_MAX} s") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _download(package: str, wanted: str, folder: Path) -> None:
