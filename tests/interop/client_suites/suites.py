@@ -518,7 +518,18 @@ APACHE_REQUESTS_TESTS = tuple(
     )
 )
 
-# The consumers and producers for Java, the tools, and single requests to a broker.
+# Those of Kafka Streams for groups of the classic protocol. One cluster serves all tests of a class.
+APACHE_STREAMS_TESTS = (
+    "org.apache.kafka.streams.integration.EOSUncleanShutdownIntegrationTest",
+    "org.apache.kafka.streams.integration.EosIntegrationTest",
+    "org.apache.kafka.streams.integration.InternalTopicIntegrationTest",
+    "org.apache.kafka.streams.integration.KafkaStreamsCloseOptionsIntegrationTest",
+    "org.apache.kafka.streams.integration.PurgeRepartitionTopicIntegrationTest",
+    "org.apache.kafka.streams.integration.RegexSourceIntegrationTest",
+    "org.apache.kafka.tools.ResetIntegrationTest",
+)
+
+# The consumers and producers for Java, the tools, single requests to a broker, and Kafka Streams.
 APACHE_CLIENTS = Suite(
     name="apache-clients",
     runner=JUnitRunner(),
@@ -549,12 +560,21 @@ APACHE_REQUESTS = Suite(
     brokers=0,
 )
 
+APACHE_STREAMS = Suite(
+    name="apache-streams",
+    runner=JUnitRunner(),
+    tests=APACHE_STREAMS_TESTS,
+    in_ci=("org.apache.kafka.streams.integration.EOSUncleanShutdownIntegrationTest",),
+    seconds_max=3600,
+    brokers=0,
+)
+
 LIBRDKAFKA_SUITES = (LIBRDKAFKA, LIBRDKAFKA_CONSUMER, LIBRDKAFKA_NO_AUTO_CREATE)
 SUITES = {
     suite.name: suite
     for suite in (
         *(KAFKA_PYTHON, AIOKAFKA, FRANZ_GO, SARAMA, KAFKA_GO),
         *LIBRDKAFKA_SUITES,
-        *(APACHE_CLIENTS, APACHE_TOOLS, APACHE_REQUESTS),
+        *(APACHE_CLIENTS, APACHE_TOOLS, APACHE_REQUESTS, APACHE_STREAMS),
     )
 }

@@ -14,6 +14,7 @@ import org.apache.kafka.common.test.api.ClusterTest;
 import org.apache.kafka.common.test.api.ClusterTests;
 import org.apache.kafka.common.test.junit.RaftClusterInvocationContext;
 import org.apache.kafka.common.utils.Exit;
+import org.apache.kafka.streams.integration.utils.EmbeddedKafkaCluster;
 import org.junit.platform.engine.DiscoverySelector;
 import org.junit.platform.engine.FilterResult;
 import org.junit.platform.engine.TestDescriptor;
@@ -68,7 +69,15 @@ public final class RunTests {
         }
         Method method = source.getJavaMethod();
         return FilterResult.includedIf(Stream.of(ClusterTest.class, ClusterTests.class, ClusterTemplate.class)
-                .anyMatch(method::isAnnotationPresent));
+                        .anyMatch(method::isAnnotationPresent)
+                || hasEmbeddedCluster(source.getJavaClass()));
+    }
+
+    /** The tests of Kafka Streams have a cluster for all tests of a class, in a field. */
+    private static boolean hasEmbeddedCluster(Class<?> tests) {
+        return tests != null
+                && (Stream.of(tests.getDeclaredFields()).anyMatch(field -> field.getType() == EmbeddedKafkaCluster.class)
+                        || hasEmbeddedCluster(tests.getSuperclass()));
     }
 
     private static final class Outcomes implements TestExecutionListener {
