@@ -522,10 +522,12 @@ APACHE_REQUESTS_TESTS = tuple(
 APACHE_STREAMS_TESTS = (
     "org.apache.kafka.streams.integration.EOSUncleanShutdownIntegrationTest",
     "org.apache.kafka.streams.integration.EosIntegrationTest",
+    "org.apache.kafka.streams.integration.GlobalKTableEOSIntegrationTest",
     "org.apache.kafka.streams.integration.InternalTopicIntegrationTest",
     "org.apache.kafka.streams.integration.KafkaStreamsCloseOptionsIntegrationTest",
     "org.apache.kafka.streams.integration.PurgeRepartitionTopicIntegrationTest",
     "org.apache.kafka.streams.integration.RegexSourceIntegrationTest",
+    "org.apache.kafka.streams.integration.RestoreIntegrationTest",
     "org.apache.kafka.tools.ResetIntegrationTest",
 )
 
