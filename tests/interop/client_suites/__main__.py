@@ -13,7 +13,8 @@ from pathlib import Path
 from tests.interop.client_suites import expectations
 from tests.interop.client_suites.runner import NoSource, SuiteFailed
 from tests.interop.client_suites.running import run_suite
-from tests.interop.client_suites.suites import SUITES, Suite
+from tests.interop.client_suites.suites import SUITES
+from tests.interop.client_suites.suites.suite import Suite
 
 
 def main() -> int:

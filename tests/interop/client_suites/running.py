@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.interop.client_suites.containers import toxiproxy, write_docker
 from tests.interop.client_suites.runner import NoSource, Outcome
-from tests.interop.client_suites.suites import Suite
+from tests.interop.client_suites.suites.suite import Suite
 from tools.lab.local_cluster import LocalCluster, NodeFiles, free_ports, is_free
 
 DISKS = 2
