@@ -55,8 +55,9 @@ def _cluster(suite: Suite, folder: Path, home: Path) -> Iterator[str]:
         overrides=suite.broker,
     )
     with ExitStack() as stack:
-        # A test may have started a broker again.
+        # A test may have started a broker again, in a process that `cluster` does not know of.
         stack.callback(lambda: LocalCluster.load(cluster.folder).kill())
+        stack.callback(cluster.kill)
         bootstrap = cluster.bootstrap
         listening = suite.ports
         if suite.in_containers:
