@@ -7,6 +7,7 @@ listing a group whose last key was deleted until the broker restarts.
 
 from collections.abc import Iterator
 
+from common.configuration.resource_types import BROKER_LOGGER
 from common.metadata.state import MetadataState
 from common.net.request_context import RequestContext
 from common.protocol.errors import ErrorCode
@@ -18,7 +19,6 @@ from common.protocol.messages.list_config_resources import (
 )
 from common.records.metadata_records import ConfigResourceType
 
-BROKER_LOGGER = 8
 # The types that Kafka lists. Another one gets an error.
 LISTED_TYPES = (*ConfigResourceType, BROKER_LOGGER, CLIENT_METRICS)
 _TYPES_FIRST_VERSION = 1

@@ -25,6 +25,7 @@ from common.configuration.documentation import GROUP_DOCUMENTATION, SERVER_DOCUM
 from common.configuration.group import GROUP_SETTINGS, GroupConfig, default_group_config, group_config, server_key
 from common.configuration.group import WITHOUT_EFFECT as GROUP_KEYS_WITHOUT_EFFECT
 from common.configuration.resolver import CLUSTER_DEFAULT_NAME, ConfigResolver, ConfigSource, ConfigSynonym
+from common.configuration.resource_types import why_not_configurable
 from common.configuration.server import DYNAMIC_KEYS, SERVER_SETTINGS, THROTTLE_NAMES
 from common.configuration.settings import ConfigType, field_of, is_readable
 from common.configuration.topic import (
@@ -126,7 +127,7 @@ class _Description:
                 if error is ErrorCode.NONE:
                     entries = self._group_entries(asked.resource_name)
             case _:
-                error, message = ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} is not served"
+                error, message = ErrorCode.INVALID_REQUEST, why_not_configurable(asked.resource_type)
         result.error_code, result.error_message = error, message
         wanted = asked.configuration_keys
         result.configs = [entry for entry in entries if not wanted or entry.name in wanted]

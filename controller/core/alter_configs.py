@@ -25,6 +25,7 @@ from typing import Final, Protocol, TypeVar
 from common.configuration.group import GROUP_ID_BYTES_MAX, GROUP_SETTINGS, validate_group_overrides
 from common.configuration.group import WITHOUT_EFFECT as GROUP_KEYS_WITHOUT_EFFECT
 from common.configuration.kafka_keys import KAFKA_KEYS
+from common.configuration.resource_types import why_not_configurable
 from common.configuration.server import CORDONED_LOG_DIRS, DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, SERVER_SETTINGS, ServerConfig
 from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting
 from common.configuration.topic import TOPIC_SETTINGS, TopicConfig
@@ -209,7 +210,7 @@ def _validate_request(resource: _Resource) -> None:
     if any(count > 1 for count in names.values()):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if resource.resource_type not in tuple(ConfigResourceType):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, why_not_configurable(resource.resource_type))
 
 
 def _validate_existence(state: MetadataState, resource_type: int, name: str) -> None:

@@ -479,9 +479,15 @@ def test_every_key_is_documented_if_the_client_asks() -> None:
 
 
 def test_other_resources_are_not_served() -> None:
-    """Resources such as loggers and client metrics get INVALID_REQUEST."""
-    for resource_type in (BROKER_LOGGER, CLIENT_METRICS):
-        assert Broker().describe(resource_type, "1").error_code == ErrorCode.INVALID_REQUEST
+    """Kafka describes loggers and client metrics. Whoever asks for them here hears that there are none."""
+    expected = {
+        BROKER_LOGGER: "Diskraft has no loggers with levels of their own",
+        CLIENT_METRICS: "Diskraft has no client metrics",
+        64: "Unknown resource type 64",
+    }
+    for resource_type, message in expected.items():
+        described = Broker().describe(resource_type, "1")
+        assert (described.error_code, described.error_message) == (ErrorCode.INVALID_REQUEST, message)
 
 
 HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
