@@ -1,8 +1,8 @@
 """One connection of a request server: reads frames, calls handlers, sends responses in request order (shell).
 
 Counterpart of Kafka's `RequestChannel` and the request loop of `KafkaApis`. Handlers start in the order of the requests and
-may finish in any order. A finished response waits in its exchange until all earlier responses have been sent. Six causes
-pause reading, and each has its own event that resumes it:
+may finish in any order. A finished response waits in its exchange until all earlier responses have been sent. A handler of
+`IN_TURN` starts only then. Six causes pause reading, and each has its own event that resumes it:
 
 1. Too many requests are in progress. Resumed when a response is sent.
 2. The peer takes its queued responses too slowly. Resumed by `writable`.
@@ -19,7 +19,7 @@ a cause must end in `_advance`.
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -60,6 +60,11 @@ HEADER_START: Final = struct.Struct(">hhi")
 # can take the event loop a fifth of a second.
 TURN_NS: Final = 50 * NS_PER_MS
 
+# What is answered only when all earlier requests of the connection have been, as Kafka does with every request. A consumer
+# believes the last answer. An end offset that was looked up while a fetch waited for records would take back what the answer
+# to that fetch says, and an incremental fetch does not say it again: Kafka Streams then waits for a record that it has.
+IN_TURN: Final = frozenset({ApiKey.LIST_OFFSETS})
+
 
 class Server(Protocol):
     """The part of RequestServer that a connection uses."""
@@ -96,6 +101,7 @@ class _Exchange:
         "request",
         "response_size",
         "size",
+        "start",
         "version",
     )
 
@@ -119,6 +125,8 @@ class _Exchange:
         self.frame_size = frame_size
         # Whether the handler still needs the request when it has answered. It then calls `release` later.
         self.is_kept = False
+        # Calls the handler. None once it has been called.
+        self.start: Callable[[], None] | None = None
         # The estimated memory of the request while it is handled. Releasing the request subtracts its frame.
         self.size = 0
         # The size of the response: estimated until the response is encoded, exact from then on.
@@ -315,6 +323,10 @@ class ServedConnection:
             self._is_open = False
             self._client_gone.set_result(None)
             self._frame_since_ns = None
+            for exchange in self._exchanges:
+                if exchange.start is not None:
+                    exchange.start = None
+                    self._answer(exchange, None)
             self._charge()
             self.memory.forget(self)
 
@@ -471,7 +483,14 @@ class ServedConnection:
         self._in_flight_bytes += size - exchange.size
         self._response_bytes += response_size
         exchange.request, exchange.size, exchange.response_size = request, size, response_size
+        is_first = not self._exchanges
         self._exchanges.append(exchange)
+        if is_first or exchange.api_key not in IN_TURN:
+            self._call(handler, context, exchange, request)
+        else:
+            exchange.start = partial(self._call, handler, context, exchange, request)
+
+    def _call(self, handler: Handler, context: RequestContext, exchange: _Exchange, request: Struct) -> None:
         try:
             self._server.authorize(context, request)
             result = handler(context, request)
@@ -486,6 +505,18 @@ class ServedConnection:
             result.add_done_callback(partial(self._future_is_done, exchange))
         else:
             self._server.task_group.create_task(self._await_result(exchange, result))
+
+    def _start_first(self) -> None:
+        """Calls the handler of the first exchange, whose turn it is. Its answer, if there is one at once, is left to the
+        caller."""
+        exchange = self._exchanges[0]
+        start, exchange.start = exchange.start, None
+        assert start is not None
+        was_advancing, self._is_advancing = self._is_advancing, True
+        try:
+            start()
+        finally:
+            self._is_advancing = was_advancing
 
     def _refuse_version(self, api_key: ApiKey, version: int, correlation_id: int) -> None:
         if api_key is not ApiKey.API_VERSIONS:
@@ -633,6 +664,8 @@ class ServedConnection:
             exchange = exchanges.popleft()
             parts += exchange.parts or ()
             size += exchange.response_size
+            if exchanges and exchanges[0].start is not None:
+                self._start_first()
         if parts:
             self._last_use_ns = self._env.now_ns()
             self._response_bytes -= size

@@ -243,6 +243,62 @@ def test_responses_leave_in_the_order_of_the_requests(run: Run) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_offsets_are_looked_up_when_all_earlier_requests_are_answered(run: Run, is_async: bool) -> None:
+    # A fetch waits for records, and the same client asks for the end of the log. If that was looked up at once, the client
+    # would be told an end below what the answer to the fetch says. What follows need not wait.
+    async def scenario(world: World) -> None:
+        gate, looked_up = Gate(), list[ListOffsetsRequest]()
+
+        async def later() -> ListOffsetsResponse:
+            return ListOffsetsResponse()
+
+        def look_up(context: RequestContext, request: ListOffsetsRequest) -> Any:
+            looked_up.append(request)
+            return later() if is_async else ListOffsetsResponse()
+
+        async with Server(world, {ApiKey.METADATA: gate.handle, ApiKey.LIST_OFFSETS: look_up}) as server:
+            peer = await server.raw()
+            offsets = [request_bytes(ListOffsetsRequest(), 9, correlation_id=number) for number in (2, 3)]
+            peer.send(metadata_request("a", 0), metadata_request("b", 1), *offsets, metadata_request("c", 4))
+            await world.until(lambda: gate.started == ["a", "b", "c"])
+            gate.open("c")
+            gate.open("a")
+            await world.until(lambda: len(peer.frames) == 1)
+            assert looked_up == []
+            gate.open("b")
+            await world.until(lambda: len(peer.frames) == 5)
+            assert peer.correlation_ids() == [0, 1, 2, 3, 4]
+            assert len(looked_up) == 2
+            peer.send(request_bytes(ListOffsetsRequest(), 9, correlation_id=5))
+            await world.until(lambda: len(peer.frames) == 6)
+            await world.until(lambda: server.server.memory.used_bytes == 0)
+
+    run(scenario)
+
+
+def test_offsets_are_not_looked_up_for_a_peer_that_has_gone(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        gate, looked_up = Gate(), list[ListOffsetsRequest]()
+
+        def look_up(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+            looked_up.append(request)
+            return ListOffsetsResponse()
+
+        async with Server(world, {ApiKey.METADATA: gate.handle, ApiKey.LIST_OFFSETS: look_up}) as server:
+            peer = await server.raw()
+            peer.send(metadata_request("a"), request_bytes(ListOffsetsRequest(), 9), metadata_request("b"))
+            await world.until(lambda: len(gate.started) == 2)
+            peer.connection.abort()
+            await world.until(lambda: server.server.connection_count == 0)
+            gate.open("a")
+            gate.open("b")
+            await world.until(lambda: server.server.memory.used_bytes == 0)
+            assert looked_up == []
+
+    run(scenario)
+
+
 def test_a_slow_handler_holds_up_its_own_connection_only(run: Run) -> None:
     # While a request on one connection waits forever, another connection is served.
     async def scenario(world: World) -> None:
