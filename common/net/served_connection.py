@@ -60,9 +60,10 @@ HEADER_START: Final = struct.Struct(">hhi")
 # can take the event loop a fifth of a second.
 TURN_NS: Final = 50 * NS_PER_MS
 
-# What is answered only when all earlier requests of the connection have been, as Kafka does with every request. A consumer
-# believes the last answer. An end offset that was looked up while a fetch waited for records would take back what the answer
-# to that fetch says, and an incremental fetch does not say it again: Kafka Streams then waits for a record that it has.
+# Requests that are handled only when all earlier ones of their connection have been answered, as Kafka does with all. A
+# consumer takes the last answer for the newest. An end offset that was looked up while a fetch waited for records may be
+# below the high watermark in the answer to that fetch, and an incremental fetch does not repeat what has not changed. Kafka
+# Streams would wait for the next record.
 IN_TURN: Final = frozenset({ApiKey.LIST_OFFSETS})
 
 

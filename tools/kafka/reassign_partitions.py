@@ -348,9 +348,8 @@ def _expect_present(states: Mapping[TopicPartitionReplica, MoveState]) -> None:
 
 async def _clear_throttles(admin: AdminClient, reassignment: Reassignment) -> None:
     """Removes the throttles of all brokers: it is not known which of them this reassignment's data came from. A broker that
-    is not in the cluster keeps them, because only it takes changes of its configuration. As with Kafka's tool, that is an
-    error if the file names the broker, but here the throttles of the others are gone by then. So is it with a topic that
-    does not exist."""
+    is not in the cluster keeps them, because only it takes changes of its configuration. If the file names such a broker, or
+    a topic that does not exist, that is an error, after the throttles of the others are gone."""
     broker_ids = (await admin.describe_cluster()).broker_ids
     topics = sorted({partition.topic for partition in reassignment.replicas})
     print(f"Clearing broker-level throttles on broker{_plural(broker_ids)} {','.join(map(str, broker_ids))}")

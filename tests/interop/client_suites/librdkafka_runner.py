@@ -205,7 +205,7 @@ def _build(source: Path, numbers: Iterable[str], library: Path, program: Path) -
 
 
 def _compile(source: Path, path: Path) -> Path:
-    """Returns the object file. Some tests name topics after their file, as the compiler is told it."""
+    """Returns the object file. The compiler gets only the name of the file, because some tests name topics after it."""
     target = path.with_suffix(".o")
     if not target.exists():
         unfinished = path.with_suffix(".o.new")

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,7 +29,9 @@ def kafka_python() -> Path:
     folder = FOLDER / f"kafka_python-{wanted}"
     with alone_with(folder):
         if not folder.is_dir():
-            _download("kafka-python", wanted, folder)
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+            command = [*pip, "--no-binary", "kafka-python", f"kafka-python=={wanted}", "--dest"]
+            _download(f"kafka-python {wanted}", command, folder.name, folder)
     if not (folder / "test" / "integration").is_dir():
         raise NoSource(f"{folder} holds no test/integration")
     return folder
@@ -57,48 +60,31 @@ def librdkafka() -> Path:
     folder = FOLDER / f"librdkafka-{LIBRDKAFKA_VERSION}"
     with alone_with(folder):
         if not folder.is_dir():
-            _download_from_npm(LIBRDKAFKA_PACKAGE, "package/deps/librdkafka", folder)
+            npm = shutil.which("npm")
+            if npm is None:
+                raise NoSource("npm is missing (Debian: apt install npm)")
+            pack = [npm, "pack", "--silent", LIBRDKAFKA_PACKAGE, "--pack-destination"]
+            _download(LIBRDKAFKA_PACKAGE, pack, "package/deps/librdkafka", folder)
     return folder
 
 
-def _download_from_npm(package: str, inside: str, folder: Path) -> None:
-    """Downloads a package and keeps one folder of it. A failed download leaves nothing behind."""
-    npm = shutil.which("npm")
-    if npm is None:
-        raise NoSource("npm is missing (Debian: apt install npm)")
+def _download(package: str, command: Sequence[str], inside: str, folder: Path) -> None:
+    """Runs a command that puts an archive into the folder with which its arguments end, and keeps what the archive has
+    `inside`. A failed download leaves nothing behind."""
     unfinished = FOLDER / f"unfinished-{os.getpid()}"
     unfinished.mkdir(parents=True)
-    command = [npm, "pack", "--silent", "--pack-destination", str(unfinished), package]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False)
+        done = subprocess.run(
+            [*command, str(unfinished)], capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False
+        )
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines()
-            raise NoSource(f"npm cannot download {package}: {lines[-1] if lines else done.returncode}")
-        (archive,) = unfinished.glob("*.tgz")
+            raise NoSource(f"{package} cannot be downloaded: {lines[-1] if lines else done.returncode}")
+        (archive,) = unfinished.iterdir()
+        # tarfile's filters came with Python 3.11.4.
         shutil.unpack_archive(archive, unfinished, format="gztar")
         (unfinished / inside).rename(folder)
     except subprocess.TimeoutExpired:
-        raise NoSource(f"npm took longer than {DOWNLOAD_SECONDS_MAX} s") from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _download(package: str, wanted: str, folder: Path) -> None:
-    """Downloads and unpacks a source distribution. A failed download leaves nothing behind."""
-    unfinished = FOLDER / f"unfinished-{os.getpid()}"
-    unfinished.mkdir(parents=True)
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command = [*pip, "--no-binary", package, "--dest", str(unfinished), f"{package}=={wanted}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS_MAX, check=False)
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines()
-            raise NoSource(f"pip cannot download {package} {wanted}: {lines[-1] if lines else done.returncode}")
-        (archive,) = unfinished.glob("*.tar.gz")
-        # tarfile's filters came with Python 3.11.4.
-        shutil.unpack_archive(archive, unfinished)
-        (unfinished / folder.name).rename(folder)
-    except subprocess.TimeoutExpired:
-        raise NoSource(f"pip took longer than {DOWNLOAD_SECONDS_MAX} s") from None
+        raise NoSource(f"the download of {package} took longer than {DOWNLOAD_SECONDS_MAX} s") from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -479,7 +479,7 @@ def test_every_key_is_documented_if_the_client_asks() -> None:
 
 
 def test_other_resources_are_not_served() -> None:
-    """Kafka describes loggers and client metrics. Whoever asks for them here hears that there are none."""
+    """Kafka has loggers and client metrics to describe. Here the error says that there are none."""
     expected = {
         BROKER_LOGGER: "Diskraft has no loggers with levels of their own",
         CLIENT_METRICS: "Diskraft has no client metrics",
