@@ -21,6 +21,7 @@ from common.records.decompression import NotDecompressed, decompress
 from common.records.end_transaction import decode_end_transaction
 from common.records.record import Record, iterate_records
 from common.storage.errors import LogClosed, OffsetOutOfRange
+from common.storage.read_limits import ReadLimits
 
 _CHUNK_BYTES = 1024 * 1024
 _RECORDS_AT_ONCE = 200
@@ -48,7 +49,7 @@ async def replay_log(partition: Partition, shard: Shard, end_offset: Offset) -> 
     while offset < end_offset:
         log = partition.log
         try:
-            chunk = await log.read_bytes(offset, max_bytes=_CHUNK_BYTES, upper_offset=end_offset)
+            chunk = await log.read_bytes(offset, ReadLimits(max_bytes=_CHUNK_BYTES, upper_offset=end_offset))
         except OffsetOutOfRange:
             if offset >= partition.log.log_start_offset:
                 raise NotReplayed(f"the log ends before offset {offset}") from None

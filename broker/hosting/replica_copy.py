@@ -36,6 +36,7 @@ from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log
 from common.storage.move_origin import store_move_origin
 from common.storage.names import FolderKind, marked_partition_folder, partition_folder
+from common.storage.read_limits import ReadLimits
 from common.time_units import NS_PER_MS, NS_PER_S
 
 # Large enough to read and write at the disk's speed, small enough to hold up a client's append for a few milliseconds only.
@@ -159,7 +160,7 @@ class ReplicaCopy:
             return False
         try:
             # The log may start within a batch. The copy begins with the whole batch, below the log start.
-            data = await current.read_bytes(max(offset, current.log_start_offset), max_bytes=max_bytes)
+            data = await current.read_bytes(max(offset, current.log_start_offset), ReadLimits(max_bytes=max_bytes))
         except OffsetOutOfRange:
             # The start of the log moved, or the log was truncated. The next call looks at the log again.
             return True
@@ -314,7 +315,7 @@ async def _first_batch_offset(log: Log) -> Offset:
     log is empty, returns the log start offset itself: consumers may still be at an offset below the next batch."""
     while True:
         try:
-            return min((await log.read(log.log_start_offset, max_bytes=1)).first_offset, log.log_start_offset)
+            return min((await log.read(log.log_start_offset, ReadLimits(max_bytes=1))).first_offset, log.log_start_offset)
         except OffsetOutOfRange:
             continue
 

@@ -53,6 +53,7 @@ from common.slices import ELEMENTS_PER_SLICE, pause
 from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log
 from common.storage.log_segments import LogRead
+from common.storage.read_limits import ReadLimits
 from common.storage.transaction_index import AbortedTransaction as IndexedTransaction
 
 TOPIC_ID_FIRST_VERSION = 13
@@ -437,16 +438,11 @@ class Fetch:
         offset = item.wanted.fetch_offset
         is_committed = self._isolation is ReadIsolation.TXN_COMMITTED
         # A follower's log gets the batches without records as well.
-        wanted: dict[str, Any] = {
-            "max_bytes": limit,
-            "upper_offset": upper_offset,
-            "min_one_batch": whole_batch,
-            "skips_empty": not self.is_follower,
-        }
+        limits = ReadLimits(limit, upper_offset, min_one_batch=whole_batch, skips_empty=not self.is_follower)
         read: LogRead | None = None
         if not is_committed or not log.may_have_aborted(offset):
             try:
-                read = log.read_at_once(offset, **wanted)
+                read = log.read_at_once(offset, limits)
             except (OffsetOutOfRange, LogDirError, LogClosed) as error:
                 self._fail(item, _code_of(error))
                 return None
@@ -454,8 +450,8 @@ class Fetch:
             item.take(read, upper_offset)
             return None
         if is_committed:
-            return partial(log.read_with_aborted, offset, **wanted)
-        return partial(_without_aborted, partial(log.read, offset, **wanted))
+            return partial(log.read_with_aborted, offset, limits)
+        return partial(_without_aborted, partial(log.read, offset, limits))
 
     async def _read(
         self, item: FetchedPartition, partition: Partition, begin_reading: _BeginReading, upper_offset: Offset

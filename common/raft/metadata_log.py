@@ -51,6 +51,7 @@ from common.storage.log_appends import Appended
 from common.storage.log_config import LogConfig
 from common.storage.new_log import make_durable
 from common.storage.partition_metadata import MalformedPartitionMetadata, load_partition_metadata
+from common.storage.read_limits import ReadLimits
 
 Batches = Sequence[tuple[BatchHeader, memoryview]]
 
@@ -269,7 +270,7 @@ class MetadataLog:
 
     async def read_parts(self, offset: Offset, *, max_bytes: int) -> list[Part]:
         """Returns whole batches from `offset` on, to be sent to another node. They may include uncommitted records."""
-        return list((await self.log.read(offset, max_bytes=max_bytes)).parts)
+        return list((await self.log.read(offset, ReadLimits(max_bytes=max_bytes))).parts)
 
     async def read_batches(self, offset: Offset, *, upper_offset: Offset, max_bytes: int = _PIECE) -> Batches:
         """Reads whole batches from `offset` on, all before `upper_offset`. Those that are not written yet need no disk.
@@ -279,7 +280,9 @@ class MetadataLog:
             return self._unwritten_batches(offset, upper_offset)
         upper_offset = min(upper_offset, written_offset)
         try:
-            return split_batches(await self.log.read_bytes(offset, max_bytes=max_bytes, upper_offset=upper_offset))
+            return split_batches(
+                await self.log.read_bytes(offset, ReadLimits(max_bytes=max_bytes, upper_offset=upper_offset))
+            )
         except BatchError as error:
             raise QuorumFailure(f"{self.log_dir.path}/{self.log.name} is damaged at offset {offset}: {error}") from error
 

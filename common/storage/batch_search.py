@@ -3,7 +3,7 @@
 Counterpart of Kafka's LocalLog.read. Consumers that keep up are served from memory: the newest segment knows the positions
 of its latest batches, and every segment remembers where its sequential readers will continue. Any other read searches in the
 page cache, if the index is in memory and the few batches that the search looks at are cached, and else on disk. A read ends
-at the end of a batch, below `upper_offset` and within its size limit. Its first batch may start below the requested offset.
+at the end of a batch and within its limits. Its first batch may start below the requested offset.
 """
 
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from common.storage.cached_headers import PIECE, NotCached
 from common.storage.index_entries import CorruptIndex
 from common.storage.log_segments import LogSegments
+from common.storage.read_limits import ReadLimits
 from common.storage.segment import Segment
 
 
@@ -29,31 +30,31 @@ def nothing_at(segment: Segment, offset: int) -> Span:
     return Span(segment, 0, 0, offset, offset)
 
 
-def locate_in_memory(
-    segment: Segment, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool
-) -> Span | None:
+def locate_in_memory(segment: Segment, offset: int, limits: ReadLimits) -> Span | None:
     """Returns the span to read, None if only a search on disk can find it. `segment` must be the one that holds `offset`."""
-    if offset >= upper_offset:
+    if offset >= limits.upper_offset:
         return nothing_at(segment, offset)
     if segment.tail is not None and segment.tail.covers(offset):
-        return _locate_in_tail(segment, offset, max_bytes, upper_offset, min_one_batch)
+        return _locate_in_tail(segment, offset, limits)
     position = segment.resume_point(offset)
-    if position is not None and segment.next_offset <= upper_offset:
+    if position is not None and segment.next_offset <= limits.upper_offset:
         size = segment.written_size - position
-        if 0 < size <= max_bytes:
+        if 0 < size <= limits.max_bytes:
             return Span(segment, position, size, offset, segment.next_offset)
     return None
 
 
-def _locate_in_tail(segment: Segment, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span:
-    tail = segment.tail
+def _locate_in_tail(segment: Segment, offset: int, limits: ReadLimits) -> Span:
+    tail, upper_offset = segment.tail, limits.upper_offset
     assert tail is not None
     found = tail.batch_for(offset)
     if found is None:
         return nothing_at(segment, offset)
     first_offset, start = found
-    end = tail.end_of_whole_batches(size_limit=start + max_bytes, upper_offset=upper_offset, segment_size=segment.size)
-    if end <= start and min_one_batch:
+    end = tail.end_of_whole_batches(
+        size_limit=start + limits.max_bytes, upper_offset=upper_offset, segment_size=segment.size
+    )
+    if end <= start and limits.min_one_batch:
         first_end = tail.first_end(start, segment.size)
         end = tail.end_of_whole_batches(size_limit=first_end, upper_offset=upper_offset, segment_size=segment.size)
     if end <= start:
@@ -62,39 +63,37 @@ def _locate_in_tail(segment: Segment, offset: int, max_bytes: int, upper_offset:
     return Span(segment, start, end - start, first_offset, segment.next_offset if next_offset is None else next_offset)
 
 
-def locate_in_page_cache(
-    segments: LogSegments, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool
-) -> Span | None:
+def locate_in_page_cache(segments: LogSegments, offset: int, limits: ReadLimits) -> Span | None:
     """Like `locate_on_disk`, but never waits. Returns None if only a search on disk can find the span."""
     segment = segments.holding(offset)
     if segment.index is None or segment.file is None:
         return None
     try:
-        span = _search_page_cache(segment, offset, max_bytes, upper_offset, min_one_batch)
+        span = _search_page_cache(segment, offset, limits)
     except (NotCached, CorruptIndex):
         return None
     segments.note_index_use(segment)
     return span
 
 
-def _search_page_cache(segment: Segment, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool) -> Span | None:
-    end = segment.written_size
+def _search_page_cache(segment: Segment, offset: int, limits: ReadLimits) -> Span | None:
+    end, upper_offset = segment.written_size, limits.upper_offset
     headers = segment.cached_headers_for(offset)
     batch = next(headers, None)
     if batch is None:
         return None
     first_offset, start = batch.base_offset, batch.position
-    size_limit = start + max_bytes
+    size_limit = start + limits.max_bytes
     if end <= size_limit and segment.next_offset <= upper_offset:
         return Span(segment, start, end - start, first_offset, segment.next_offset)
-    if max_bytes > PIECE:
+    if limits.max_bytes > PIECE:
         near = segment.indexed_before_end(size_limit=size_limit, upper_offset=upper_offset)
         if near is not None and near.position > start:
             headers = segment.cached_headers_from(near, offset)
             batch = next(headers)
     while True:
         position, next_offset = batch.position, batch.base_offset
-        fits = position + batch.size <= size_limit or (min_one_batch and position == start)
+        fits = position + batch.size <= size_limit or (limits.min_one_batch and position == start)
         if not fits or batch.last_offset >= upper_offset:
             break
         position, next_offset = position + batch.size, batch.last_offset + 1
@@ -109,9 +108,7 @@ def _search_page_cache(segment: Segment, offset: int, max_bytes: int, upper_offs
     return Span(segment, start, position - start, first_offset, next_offset)
 
 
-async def locate_on_disk(
-    segments: LogSegments, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool
-) -> Span:
+async def locate_on_disk(segments: LogSegments, offset: int, limits: ReadLimits) -> Span:
     """Like `locate_in_memory`, but searches on disk. Raises LogDirError and BatchError."""
     for segment in segments.while_unchanged(offset):
         segments.note_index_use(segment)
@@ -120,9 +117,7 @@ async def locate_on_disk(
             # The offset falls into a gap at the segment's end. The next batch is in the next segment.
             continue
         first_offset, start = found
-        end, next_offset = await segment.find_end(
-            start, size_limit=start + max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
-        )
+        end, next_offset = await segment.find_end(start, limits)
         if end == start:
             break
         return Span(segment, start, end - start, first_offset, next_offset)

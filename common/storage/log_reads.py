@@ -11,70 +11,49 @@ from common.storage.batch_search import Span, locate_in_memory, locate_in_page_c
 from common.storage.errors import OffsetOutOfRange
 from common.storage.log_segments import LogRead
 from common.storage.log_state import LogState
+from common.storage.read_limits import ReadLimits
 from common.storage.timestamp_search import TimestampOffset, first_at_or_after, newest
 from common.storage.transaction_index import AbortedTransaction
-
-NO_UPPER_OFFSET = Offset(2**63 - 1)
 
 
 class LogReads(LogState):
     """See the module docstring."""
 
     # --- batches -------------------------------------------------------------------------------------------------
-    async def read(
-        self,
-        offset: int,
-        *,
-        max_bytes: int,
-        upper_offset: int = NO_UPPER_OFFSET,
-        min_one_batch: bool = True,
-        skips_empty: bool = False,
-    ) -> LogRead:
-        """Returns whole batches, beginning with the one that holds `offset`: at most `max_bytes`, all below `upper_offset`.
+    async def read(self, offset: int, limits: ReadLimits) -> LogRead:
+        """Returns whole batches, beginning with the one that holds `offset`.
 
-        With `min_one_batch` the first batch is returned even if it exceeds `max_bytes`. With `skips_empty` the read goes on
-        where all that it finds is a batch without records. Compaction leaves one at the end of a segment, and some clients
-        give up after several responses with nothing else. Does not suspend if the position is known in memory. Raises
-        OffsetOutOfRange, LogDirError, and BatchError if the disk holds anything other than batches.
+        Does not suspend if the position is known in memory. Raises OffsetOutOfRange, LogDirError, and BatchError if the disk
+        holds anything other than batches.
         """
-        return self._as_read(await self._locate(offset, max_bytes, upper_offset, min_one_batch, skips_empty))
+        return self._as_read(await self._locate(offset, limits))
 
     def may_have_aborted(self, offset: int) -> bool:
         """Whether there may be records of aborted transactions at or after `offset`."""
         return self._segments.may_have_aborted(offset)
 
-    def read_at_once(
-        self,
-        offset: int,
-        *,
-        max_bytes: int,
-        upper_offset: int = NO_UPPER_OFFSET,
-        min_one_batch: bool = True,
-        skips_empty: bool = False,
-    ) -> LogRead | None:
+    def read_at_once(self, offset: int, limits: ReadLimits) -> LogRead | None:
         """Like `read`, but returns None where that would have to wait. Raises OffsetOutOfRange and LogDirError."""
         self._check_readable(offset)
-        asked = offset, max_bytes, min(upper_offset, self._appends.written_offset), min_one_batch, skips_empty
+        limits = self._written_below(limits)
         last = self._segments.last_read
-        if last is not None and last[0] == asked:
+        if last is not None and last[0] == (offset, limits):
             return last[1]
-        span = self._find_at_once(*asked)
+        span = self._find_at_once(offset, limits)
         if span is None:
             return None
         read = self._as_read(span)
-        self._segments.last_read = asked, read
+        self._segments.last_read = (offset, limits), read
         return read
 
-    async def read_with_aborted(
-        self, offset: int, *, max_bytes: int, upper_offset: int, min_one_batch: bool = True, skips_empty: bool = False
-    ) -> tuple[LogRead, list[AbortedTransaction]]:
+    async def read_with_aborted(self, offset: int, limits: ReadLimits) -> tuple[LogRead, list[AbortedTransaction]]:
         """Like `read`, and also returns the aborted transactions whose records may be among those read.
 
         Compaction removes the records of an aborted transaction and then its entry. So both are looked up in the same
         segments: an entry that is missing must mean that its records are."""
 
         async def find() -> tuple[Span, list[AbortedTransaction]]:
-            span = await self._find_span(offset, max_bytes, upper_offset, min_one_batch, skips_empty)
+            span = await self._find_span(offset, limits)
             if not span.size:
                 return span, []
             return span, await self._segments.aborted_transactions(offset, span.next_offset)
@@ -82,11 +61,9 @@ class LogReads(LogState):
         span, aborted = await self._segments.in_one_generation(find)
         return self._as_read(span), aborted
 
-    async def read_bytes(
-        self, offset: int, *, max_bytes: int, upper_offset: int = NO_UPPER_OFFSET, min_one_batch: bool = True
-    ) -> bytes:
+    async def read_bytes(self, offset: int, limits: ReadLimits) -> bytes:
         """Like `read`, but returns the bytes themselves; empty if there is nothing to read."""
-        span = await self._locate(offset, max_bytes, upper_offset, min_one_batch, skips_empty=False)
+        span = await self._locate(offset, limits)
         return await span.segment.read(span.position, span.size) if span.size else b""
 
     def _as_read(self, span: Span) -> LogRead:
@@ -102,41 +79,32 @@ class LogReads(LogState):
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
 
-    def _find_at_once(
-        self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool, skips_empty: bool
-    ) -> Span | None:
+    def _written_below(self, limits: ReadLimits) -> ReadLimits:
+        """Returns these limits, below what is written."""
+        written_offset = self._appends.written_offset
+        return limits if limits.upper_offset <= written_offset else limits._replace(upper_offset=written_offset)
+
+    def _find_at_once(self, offset: int, limits: ReadLimits) -> Span | None:
         """Returns the span to read if that is known in memory or from the page cache."""
         while True:
-            span = locate_in_memory(
-                self._segments.holding(offset),
-                offset,
-                max_bytes=max_bytes,
-                upper_offset=upper_offset,
-                min_one_batch=min_one_batch,
-            ) or locate_in_page_cache(
-                self._segments, offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
+            span = locate_in_memory(self._segments.holding(offset), offset, limits) or locate_in_page_cache(
+                self._segments, offset, limits
             )
-            if span is None or not (skips_empty and _has_no_record(span, upper_offset)):
+            if span is None or not _must_go_on(span, limits):
                 return span
             offset = span.next_offset
 
-    async def _locate(self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool, skips_empty: bool) -> Span:
-        return await self._segments.in_one_generation(
-            lambda: self._find_span(offset, max_bytes, upper_offset, min_one_batch, skips_empty)
-        )
+    async def _locate(self, offset: int, limits: ReadLimits) -> Span:
+        return await self._segments.in_one_generation(lambda: self._find_span(offset, limits))
 
-    async def _find_span(
-        self, offset: int, max_bytes: int, upper_offset: int, min_one_batch: bool, skips_empty: bool
-    ) -> Span:
+    async def _find_span(self, offset: int, limits: ReadLimits) -> Span:
         while True:
             self._check_readable(offset)
-            upper_offset = min(upper_offset, self._appends.written_offset)
-            span = self._find_at_once(offset, max_bytes, upper_offset, min_one_batch, skips_empty)
+            limits = self._written_below(limits)
+            span = self._find_at_once(offset, limits)
             if span is None:
-                span = await locate_on_disk(
-                    self._segments, offset, max_bytes=max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch
-                )
-            if not (skips_empty and _has_no_record(span, upper_offset)):
+                span = await locate_on_disk(self._segments, offset, limits)
+            if not _must_go_on(span, limits):
                 return span
             offset = span.next_offset
 
@@ -183,6 +151,6 @@ class LogReads(LogState):
         return await self._segments.in_one_generation(find)
 
 
-def _has_no_record(span: Span, upper_offset: int) -> bool:
-    """Whether the span is a single batch without records, and more follows below `upper_offset`."""
-    return span.size == BATCH_OVERHEAD and span.next_offset < upper_offset
+def _must_go_on(span: Span, limits: ReadLimits) -> bool:
+    """Whether the read skips what it found: a single batch without records, and more follows within the limits."""
+    return limits.skips_empty and span.size == BATCH_OVERHEAD and span.next_offset < limits.upper_offset

@@ -14,6 +14,7 @@ from common.ids import Offset
 from common.parts import FileRegion
 from common.records.batch import BatchError
 from common.storage.producers.transactions import CompletedTransaction
+from common.storage.read_limits import ReadLimits
 from common.storage.segment import Segment
 from common.storage.transaction_index import AbortedTransaction
 
@@ -49,7 +50,7 @@ class LogSegments:
         self._aborted_bases = [segment.base_offset for segment in segments if segment.aborted is not None]
         # The last read that was found at once: what was asked for, and the answer. All replicas and consumers at the end of
         # the log ask for the same. Emptied when segments go, because it keeps a file open.
-        self.last_read: tuple[tuple[int, ...], LogRead] | None = None
+        self.last_read: tuple[tuple[int, ReadLimits], LogRead] | None = None
         # Older segments that may have their offset index in memory, in the order of loading. `replace` empties it.
         self._loaded_indexes: deque[Segment] = deque()
 

@@ -33,6 +33,7 @@ from common.storage.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from common.storage.offset_index import IndexedBatch, OffsetIndex
 from common.storage.outstanding import Steps
 from common.storage.producers.transactions import CompletedTransaction
+from common.storage.read_limits import ReadLimits
 from common.storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from common.storage.time_index import TimeIndex, last_entry
 from common.storage.transaction_index import (
@@ -559,32 +560,32 @@ class Segment:
             self.log_dir, self.file.handle, position=indexed.position, end=end, first_ends_at=indexed.last_offset
         )
 
-    async def find_end(self, start: int, *, size_limit: int, upper_offset: int, min_one_batch: bool) -> tuple[int, int]:
+    async def find_end(self, start: int, limits: ReadLimits) -> tuple[int, int]:
         """Returns where a read of whole batches from `start` ends: (position, offset of the next batch).
 
         If nothing fits, the position is `start`.
         """
         end = self.written_size
-        if end <= size_limit and self.next_offset <= upper_offset:
+        size_limit = start + limits.max_bytes
+        if end <= size_limit and self.next_offset <= limits.upper_offset:
             return end, self.next_offset
 
         async def last_fitting(index: OffsetIndex) -> tuple[int, int]:
-            scan = self._scan_from(_indexed_before_end(index, size_limit, upper_offset), start, end)
-            return await self._last_fitting(scan, start, size_limit, upper_offset, min_one_batch=min_one_batch)
+            scan = self._scan_from(_indexed_before_end(index, size_limit, limits.upper_offset), start, end)
+            return await self._last_fitting(scan, start, limits)
 
         position, next_offset = await self._with_index(last_fitting)
         if start < position < end:
             self.note_resume_point(next_offset, position)
         return position, next_offset
 
-    async def _last_fitting(
-        self, scan: HeaderScan, start: int, size_limit: int, upper_offset: int, *, min_one_batch: bool
-    ) -> tuple[int, int]:
+    async def _last_fitting(self, scan: HeaderScan, start: int, limits: ReadLimits) -> tuple[int, int]:
+        size_limit = start + limits.max_bytes
         position, next_offset = start, -1
         while (found := await scan.next()) is not None:
             header, position = found
-            fits = position + header.size <= size_limit or (min_one_batch and position == start)
-            if not fits or header.last_offset >= upper_offset:
+            fits = position + header.size <= size_limit or (limits.min_one_batch and position == start)
+            if not fits or header.last_offset >= limits.upper_offset:
                 next_offset = header.base_offset
                 break
             position, next_offset = position + header.size, header.next_offset

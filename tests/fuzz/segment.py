@@ -12,6 +12,7 @@ from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.names import INDEX_SUFFIX, LEADER_EPOCH_CHECKPOINT_FILE, TIME_INDEX_SUFFIX, segment_file
 from common.storage.offset_index import OffsetIndex
+from common.storage.read_limits import ReadLimits
 from common.storage.time_index import TimeIndex
 from tests.fuzz.records import put_right
 from tests.fuzz.target import Target
@@ -85,7 +86,7 @@ async def _scenario(world: SimulatedWorld, *, files: dict[str, bytes], recovery_
 async def _check_whole(log: Log) -> list[tuple[int, int]]:
     offsets: list[tuple[int, int]] = []
     end = log.log_start_offset
-    while data := await log.read_bytes(end, max_bytes=300):
+    while data := await log.read_bytes(end, ReadLimits(max_bytes=300)):
         for header, _ in split_batches(data):
             if not end <= header.base_offset <= header.last_offset:
                 raise CorruptBatch(f"offsets {header.base_offset} to {header.last_offset} follow {end}")

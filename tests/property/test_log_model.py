@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from common.ids import Offset
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.read_limits import ReadLimits
 from tests.property.profiles import examples
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import FOLDER, TOPIC_ID, all_offsets, append, attached
@@ -110,7 +111,7 @@ def test_a_log_is_the_list_of_its_batches(steps: list[tuple[str, int]]) -> None:
             assert await all_offsets(log) == model.readable()
             assert log.size_bytes >= 0
         for offset in range(model.start, model.end):
-            read = await log.read(offset, max_bytes=1)
+            read = await log.read(offset, ReadLimits(max_bytes=1))
             assert (read.first_offset, read.next_offset - 1) in model.batches
 
     SimulatedWorld(1).run(scenario)

@@ -17,6 +17,7 @@ from common.records.batch import BatchHeader
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.producers.state import ProducerRefused, ProducerState
+from common.storage.read_limits import ReadLimits
 from tests.property.profiles import examples
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import FOLDER, PATH, TOPIC_ID, append_batches, append_fetched, attached
@@ -175,9 +176,9 @@ def test_a_log_knows_the_producers_of_its_batches(steps: list[tuple[str, int, st
             else:
                 log = await run.step(log, what, amount)
             check(log, run.model)
-        start = (await log.read(log.log_start_offset, max_bytes=1)).first_offset
+        start = (await log.read(log.log_start_offset, ReadLimits(max_bytes=1))).first_offset
         follower = await Log.create(log.log_dir, "t-1", CONFIG, TOPIC_ID, start_offset=start)
-        while data := await log.read_bytes(max(log.log_start_offset, follower.log_end_offset), max_bytes=300):
+        while data := await log.read_bytes(max(log.log_start_offset, follower.log_end_offset), ReadLimits(max_bytes=300)):
             await append_fetched(follower, memoryview(data)).written
         for producer_id, entry in follower.producers.state.entries.items():
             assert entry.batches[-1:] == log.producers.state.entries[producer_id].batches[-1:]

@@ -19,6 +19,7 @@ from common.storage.leader_epochs import LeaderEpochs
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.names import parse_segment_file
+from common.storage.read_limits import ReadLimits
 from tests.property.profiles import examples
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
@@ -82,7 +83,7 @@ async def check_serves_and_grows(log: Log, batches: list[tuple[int, int]]) -> No
     assert await all_offsets(log) == batches
     for first, last in batches:
         for offset in range(first, last + 1):
-            assert offsets_in(await log.read_bytes(offset, max_bytes=1)) == [(first, last)]
+            assert offsets_in(await log.read_bytes(offset, ReadLimits(max_bytes=1))) == [(first, last)]
     for _ in range(8):
         append(log, epoch=9)
     await log.flush()
@@ -350,7 +351,7 @@ def test_reads_and_searches_by_time_equal_a_scan(
         end = log.log_end_offset
         for where, max_bytes, upper_where, min_one in queries:
             offset, upper = round(where * end), round(upper_where * (end + 1))
-            data = await log.read_bytes(offset, max_bytes=max_bytes, upper_offset=upper, min_one_batch=min_one)
+            data = await log.read_bytes(offset, ReadLimits(max_bytes=max_bytes, upper_offset=upper, min_one_batch=min_one))
             check_read(model, offset, max_bytes, upper, min_one, log.segment_base_offsets, offsets_in(data))
         for timestamp in range(0, 60, 7):
             found = await log.offset_for_timestamp(timestamp)
@@ -369,7 +370,7 @@ def test_reads_and_searches_by_time_equal_a_scan(
         assert newest is not None
         assert (newest.timestamp, -newest.offset) == max(times)
         with pytest.raises(OffsetOutOfRange):
-            await log.read(end + 1, max_bytes=1)
+            await log.read(end + 1, ReadLimits(max_bytes=1))
 
     SimulatedWorld(1).run(scenario)
 

@@ -21,6 +21,7 @@ from common.records.record import Record, encode_batch, iterate_records
 from common.storage.compaction.log_compaction import CompactionSettings
 from common.storage.log import Log
 from common.storage.names import FolderKind, marked_partition_folder
+from common.storage.read_limits import ReadLimits
 from common.storage.transaction_index import AbortedTransaction
 from tests.property.profiles import examples
 from tests.simulation.environment import SimulatedWorld
@@ -219,10 +220,10 @@ class Run:
         """Copies the log as a move to another directory does, and goes on with the copy."""
         self.moves += 1
         future = marked_partition_folder("t", 0, FolderKind.FUTURE, self.moves.to_bytes(16, "big"))
-        start = min((await log.read(log.log_start_offset, max_bytes=1)).first_offset, log.log_start_offset)
+        start = min((await log.read(log.log_start_offset, ReadLimits(max_bytes=1))).first_offset, log.log_start_offset)
         copy = await Log.create(log.log_dir, future, CONFIG, TOPIC_ID, start_offset=start)
         while copy.log_end_offset < log.log_end_offset:
-            data = await log.read_bytes(max(copy.log_end_offset, log.log_start_offset), max_bytes=300)
+            data = await log.read_bytes(max(copy.log_end_offset, log.log_start_offset), ReadLimits(max_bytes=300))
             await append_fetched(copy, memoryview(bytearray(data))).written
         await copy.take_over(log)
         await log.delete_rename(self.moves.to_bytes(16, "little"))
@@ -304,7 +305,7 @@ class Run:
         found: dict[int, Pair] = {}
         while position < end:
             size = self.rng.choice([1, 200, 500, 10_000])
-            read, aborted = await log.read_with_aborted(position, max_bytes=size, upper_offset=end)
+            read, aborted = await log.read_with_aborted(position, ReadLimits(max_bytes=size, upper_offset=end))
             if not read.size:
                 break
             found |= consumed(content(read), aborted, position)
@@ -315,7 +316,7 @@ class Run:
         """Every entry has its marker. An entry without one would hide the producer's next transaction."""
         for each in await log.aborted_transactions(0, log.log_end_offset):
             if each.last_offset >= log.log_start_offset:
-                data = await log.read_bytes(each.last_offset, max_bytes=1)
+                data = await log.read_bytes(each.last_offset, ReadLimits(max_bytes=1))
                 header, view = split_batches(data)[0]
                 marker = decode_end_transaction(view) if header.is_control else None
                 assert header.last_offset == each.last_offset

@@ -14,6 +14,7 @@ from common.protocol.errors import ErrorCode
 from common.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from common.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from common.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from common.storage.read_limits import ReadLimits
 from common.time_units import NS_PER_S
 from tests.simulation.log_dir import SimulatedRegion
 from tests.unit.broker.cluster import TOPIC, Cluster, TestBroker, at_once, batch, directory, path, run
@@ -324,7 +325,7 @@ def test_a_connection_goes_on_that_sends_what_a_disk_reads_again() -> None:
         # Reads take up to 0.75 s from now on.
         disk.slow_down(5_000)
         log = cluster[1].partition(hung).log
-        [region] = (await log.read(Offset(0), max_bytes=1000, upper_offset=Offset(1), min_one_batch=True)).parts
+        [region] = (await log.read(Offset(0), ReadLimits(max_bytes=1000, upper_offset=Offset(1), min_one_batch=True))).parts
         assert isinstance(region, SimulatedRegion)
         for loaded in await asyncio.gather(*(region.load() for _ in range(10))):
             assert len(loaded) == len(region)

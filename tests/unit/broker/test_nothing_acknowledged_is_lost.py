@@ -14,6 +14,7 @@ from common.ids import NO_LEADER, BrokerId, DirectoryId
 from common.metadata.directory_ids import LOST
 from common.net.node_channel import ChannelError
 from common.protocol.errors import ErrorCode
+from common.storage.read_limits import ReadLimits
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run, values
 
 BROKERS = (1, 2, 3)
@@ -170,7 +171,7 @@ class Chaos:
             leader = self.cluster.controller.partition(index).leader
             for broker_id in BROKERS:
                 log = self.cluster[broker_id].partition(index).log
-                content = await log.read_bytes(0, max_bytes=1 << 30)
+                content = await log.read_bytes(0, ReadLimits(max_bytes=1 << 30))
                 found = dict(enumerate(values(content)))
                 missing = {
                     offset: value for offset, value in self.history.acknowledged[index].items() if found.get(offset) != value

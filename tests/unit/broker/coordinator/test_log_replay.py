@@ -10,6 +10,7 @@ from broker.hosting.partition import Partition
 from common.ids import LeaderEpoch, Offset
 from common.records.batch import set_base_offset_and_epoch
 from common.records.end_transaction import EndTransactionMarker, encode_marker_batch
+from common.storage.read_limits import ReadLimits
 from tests.counted import result_and_turns
 
 MARKERS = 2_000
@@ -20,9 +21,9 @@ class LogOfMarkers:
 
     log_start_offset = Offset(0)
 
-    async def read_bytes(self, offset: Offset, *, max_bytes: int, upper_offset: Offset) -> bytes:
+    async def read_bytes(self, offset: Offset, limits: ReadLimits) -> bytes:
         content = bytearray()
-        for at in range(offset, upper_offset):
+        for at in range(offset, limits.upper_offset):
             marker = bytearray(encode_marker_batch(EndTransactionMarker(1, 0, 0, is_commit=True), timestamp_ms=1))
             set_base_offset_and_epoch(marker, at, LeaderEpoch(0))
             content += marker

@@ -51,6 +51,7 @@ from common.storage.names import (
     partition_folder,
 )
 from common.storage.new_log import NewLog
+from common.storage.read_limits import ReadLimits
 from common.storage.text_checkpoint import TopicPartition
 from tests.simulation.checkers.durability import check_recovery_points
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
@@ -236,7 +237,7 @@ class Lives:
     async def read(self, log: Log) -> dict[int, int]:
         found: dict[int, int] = {}
         offset: int = log.log_start_offset
-        while data := await log.read_bytes(Offset(offset), max_bytes=500):
+        while data := await log.read_bytes(Offset(offset), ReadLimits(max_bytes=500)):
             for header, view in split_batches(memoryview(bytearray(data))):
                 found |= {each.offset: each.timestamp_ms for each in iterate_records(view) if each.offset >= offset}
                 offset = header.last_offset + 1

@@ -24,6 +24,7 @@ from common.storage.checkpoints import store_offset_checkpoint
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT_FILE
+from common.storage.read_limits import ReadLimits
 from tests.simulation.environment import SimulatedEnvironment
 from tests.unit.broker.cluster import TOPIC, Cluster, directory, path, run, values
 
@@ -368,7 +369,7 @@ async def swap(env: SimulatedEnvironment, begun: asyncio.Event) -> None:
     await b.attach()
     current = await filled_log(a, 20)
     future = await Log.create(b, FUTURE, CONFIG, TOPIC)
-    while data := await current.read_bytes(future.log_end_offset, max_bytes=200):
+    while data := await current.read_bytes(future.log_end_offset, ReadLimits(max_bytes=200)):
         await append(future, data)
     begun.set()
     await future.take_over(current)
@@ -400,7 +401,7 @@ async def assert_one_complete_log(cluster: Cluster, records: int) -> None:
     read: list[str] = []
     partition = cluster[1].partition()
     assert partition.log.log_end_offset == records + 1
-    while data := await partition.log.read_bytes(Offset(len(read)), max_bytes=1000):
+    while data := await partition.log.read_bytes(Offset(len(read)), ReadLimits(max_bytes=1000)):
         read += values(data)
     assert read == [*(str(offset) for offset in range(records)), "more"]
     await cluster.world.sleep(6)

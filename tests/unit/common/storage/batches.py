@@ -16,6 +16,7 @@ from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.log_segments import LogRead
+from common.storage.read_limits import ReadLimits
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.log_dir import SimulatedRegion
@@ -89,7 +90,7 @@ async def created(world: SimulatedWorld, config: LogConfig = SMALL) -> Log:
 
 def read_in_one_step(log: Log, offset: int, *, max_bytes: int) -> LogRead | None:
     """Returns the result of `read`, or None if the read has to wait for the disk."""
-    reading = log.read(offset, max_bytes=max_bytes)
+    reading = log.read(offset, ReadLimits(max_bytes=max_bytes))
     try:
         reading.send(None)
     except StopIteration as returned:
@@ -126,7 +127,7 @@ async def all_offsets(log: Log, *, max_bytes: int = 300) -> list[tuple[int, int]
     found: list[tuple[int, int]] = []
     offset = log.log_start_offset
     while True:
-        data = await log.read_bytes(offset, max_bytes=max_bytes)
+        data = await log.read_bytes(offset, ReadLimits(max_bytes=max_bytes))
         if not data:
             return found
         found += offsets_in(data)

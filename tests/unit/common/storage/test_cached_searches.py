@@ -14,6 +14,7 @@ from common.storage.batch_search import Span, locate_in_page_cache, locate_on_di
 from common.storage.cached_headers import PIECE, PIECES_MAX
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.read_limits import ReadLimits
 from tests.simulation.environment import SimulatedWorld
 from tests.simulation.log_dir import SimulatedLogDir, SimulatedLogFile
 from tests.unit.common.storage.batches import FOLDER, TOPIC_ID, append, batch, created, fill
@@ -44,9 +45,9 @@ def forget_positions(log: Log) -> None:
             segment.tail.covered_from = segment.next_offset
 
 
-def at_once(log: Log, offset: int, **limits: Any) -> Span | None:
+def at_once(log: Log, offset: int, limits: ReadLimits) -> Span | None:
     forget_positions(log)
-    return locate_in_page_cache(log._segments, offset, **limits)
+    return locate_in_page_cache(log._segments, offset, limits)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -65,15 +66,15 @@ def test_a_search_finds_the_same_in_the_page_cache_as_on_disk(monkeypatch: pytes
         found = 0
         for _ in range(200):
             offset = rng.randrange(log.log_end_offset)
-            limits: dict[str, Any] = {
-                "max_bytes": rng.choice([1, 500, 5000, 1 << 20]),
-                "upper_offset": rng.choice([log.log_end_offset, rng.randint(offset + 1, log.log_end_offset)]),
-                "min_one_batch": rng.random() < 0.8,
-            }
+            limits = ReadLimits(
+                max_bytes=rng.choice([1, 500, 5000, 1 << 20]),
+                upper_offset=rng.choice([log.log_end_offset, rng.randint(offset + 1, log.log_end_offset)]),
+                min_one_batch=rng.random() < 0.8,
+            )
             await log._segments.holding(offset).load_index()
-            span = at_once(log, offset, **limits)
+            span = at_once(log, offset, limits)
             forget_positions(log)
-            expected = await locate_on_disk(log._segments, offset, **limits)
+            expected = await locate_on_disk(log._segments, offset, limits)
             if span is not None:
                 found += 1
                 assert span == expected
@@ -93,7 +94,7 @@ def test_what_is_not_cached_is_searched_on_disk(monkeypatch: pytest.MonkeyPatch,
             await append(log, size=100).written
         forget_positions(log)
         cache.missing = set() if missing is None else {missing}
-        read = await log.read(100, max_bytes=20_000)
+        read = await log.read(100, ReadLimits(max_bytes=20_000))
         assert (read.first_offset, read.next_offset) == (100, 100 + 20_000 // batch(size=100)[0].size)
         assert len(cache.reads) == (2 if missing is None else missing + 1)
 
@@ -109,9 +110,9 @@ def test_a_search_that_would_take_long_is_left_to_the_reader(monkeypatch: pytest
         for _ in range(3 * PIECE * PIECES_MAX // 1000):
             await append(log, size=900).written
         last = log.log_end_offset - 1
-        assert at_once(log, last, max_bytes=1, upper_offset=last + 1, min_one_batch=True) is None
+        assert at_once(log, last, ReadLimits(max_bytes=1, upper_offset=last + 1)) is None
         assert len(cache.reads) == PIECES_MAX
-        read = await log.read(last, max_bytes=1)
+        read = await log.read(last, ReadLimits(max_bytes=1))
         assert (read.first_offset, read.next_offset) == (last, last + 1)
 
     SimulatedWorld(1).run(scenario)
@@ -128,8 +129,8 @@ def test_damage_is_left_to_the_search_that_reports_it(monkeypatch: pytest.Monkey
             await append(log, size=100).written
         segment = log._segments.newest
         assert segment.index is not None
-        limits: dict[str, Any] = {"max_bytes": 1, "upper_offset": 100, "min_one_batch": True}
-        assert at_once(log, offset, **limits) is not None
+        limits = ReadLimits(max_bytes=1, upper_offset=100)
+        assert at_once(log, offset, limits) is not None
         indexed = segment.index.batch_for(offset)
         assert indexed is not None
         if offset == 12:
@@ -138,7 +139,7 @@ def test_damage_is_left_to_the_search_that_reports_it(monkeypatch: pytest.Monkey
         else:
             segment.base_offset -= 1
             segment.index.base_offset -= 1
-        assert at_once(log, offset, **limits) is None
+        assert at_once(log, offset, limits) is None
 
     SimulatedWorld(1).run(scenario)
 
@@ -158,7 +159,7 @@ def test_a_real_disk_is_searched_on_the_event_loop(tmp_path: Path, monkeypatch: 
         if log_dir.read_cached(file.handle, 0, 100) is None:
             pytest.skip("this kernel or file system does not answer cachestat and RWF_NOWAIT")
         monkeypatch.setattr(RealLogDir, "read", lambda *_: pytest.fail("the reader thread was asked"))
-        read = await log.read(200, max_bytes=1)
+        read = await log.read(200, ReadLimits(max_bytes=1))
         assert (read.first_offset, read.next_offset) == (200, 201)
         handle = file.handle
         await log.close()

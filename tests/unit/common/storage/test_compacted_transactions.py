@@ -15,6 +15,7 @@ from common.records.end_transaction import EndTransactionMarker, decode_end_tran
 from common.records.record import Record, encode_batch
 from common.storage.compaction.cleaned_transactions import CleanedTransactions
 from common.storage.log import Log
+from common.storage.read_limits import ReadLimits
 from common.storage.transaction_index import AbortedTransaction
 from tests.property.test_transactions import consumed
 from tests.simulation.environment import SimulatedWorld
@@ -57,7 +58,7 @@ async def batches_of(log: Log) -> list[str]:
     found = []
     offset = log.log_start_offset
     while offset < log.written_offset:
-        for header, view in split_batches(await log.read_bytes(offset, max_bytes=500)):
+        for header, view in split_batches(await log.read_bytes(offset, ReadLimits(max_bytes=500))):
             what = f"{header.record_count} records"
             if header.is_control:
                 marker = decode_end_transaction(view)
@@ -72,7 +73,7 @@ async def seen(log: Log, end_offset: int) -> dict[int, Pair]:
     found: dict[int, Pair] = {}
     position = int(log.log_start_offset)
     while position < end_offset:
-        read, aborted = await log.read_with_aborted(position, max_bytes=300, upper_offset=end_offset)
+        read, aborted = await log.read_with_aborted(position, ReadLimits(max_bytes=300, upper_offset=end_offset))
         found |= consumed(content(read), aborted, position)
         position = read.next_offset
     return found

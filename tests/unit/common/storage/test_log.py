@@ -7,6 +7,7 @@ from common.storage.errors import LogClosed, LogExists
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.offset_index import OffsetIndex
+from common.storage.read_limits import ReadLimits
 from common.storage.time_index import TimeIndex
 from common.storage.timestamp_search import TimestampOffset
 from tests.simulation.environment import SimulatedWorld
@@ -45,7 +46,7 @@ def test_a_closed_log_loads_as_it_was_and_refuses_everything() -> None:
         with pytest.raises(LogClosed):
             append(log)
         with pytest.raises(LogClosed):
-            await log.read(0, max_bytes=1)
+            await log.read(0, ReadLimits(max_bytes=1))
         await log.close()
         loaded = await Log.load(log.log_dir, FOLDER, SMALL, recovery_point=log.recovery_point, clean=True)
         assert not loaded.recovery.lost_anything

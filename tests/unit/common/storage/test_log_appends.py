@@ -10,6 +10,7 @@ from common.records.batch import TruncatedBatch, read_header
 from common.storage.errors import UnexpectedOffset
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.read_limits import ReadLimits
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,
@@ -38,11 +39,11 @@ def test_offsets_are_assigned_at_the_call_and_readers_see_only_what_is_written()
         assert (first.first_offset, first.last_offset) == (0, 2)
         assert (second.first_offset, second.last_offset) == (3, 4)
         assert (log.log_end_offset, log.written_offset) == (5, 0)
-        assert (await log.read(0, max_bytes=10_000)).parts == []
+        assert (await log.read(0, ReadLimits(max_bytes=10_000))).parts == []
         await second.written
         assert first.written.done()
         assert log.written_offset == 5
-        read = await log.read(0, max_bytes=10_000)
+        read = await log.read(0, ReadLimits(max_bytes=10_000))
         assert offsets_in(content(read)) == [(0, 2), (3, 4)]
         assert [read_header(content(read)).partition_leader_epoch] == [0]
         assert (read.first_offset, read.next_offset, read.size) == (0, 5, len(content(read)))
@@ -56,7 +57,7 @@ def test_several_batches_of_one_request_follow_each_other() -> None:
         appended = append_batches(log, [batch(3), batch(1), batch(4)], epoch=5)
         await appended.written
         assert (appended.first_offset, appended.last_offset) == (0, 7)
-        data = await log.read_bytes(0, max_bytes=10_000)
+        data = await log.read_bytes(0, ReadLimits(max_bytes=10_000))
         assert offsets_in(data) == [(0, 2), (3, 3), (4, 7)]
         assert read_header(data).partition_leader_epoch == 5
         assert log.leader_epochs.entries == [(5, 0)]
@@ -75,7 +76,7 @@ def test_a_follower_takes_batches_as_they_are() -> None:
         assert (second.first_offset, second.last_offset) == (10, 11)
         assert log.leader_epochs.entries == [(3, 0), (4, 2)]
         assert await all_offsets(log) == [(0, 1), (2, 2), (10, 11)]
-        assert offsets_in(await log.read_bytes(5, max_bytes=1)) == [(10, 11)]
+        assert offsets_in(await log.read_bytes(5, ReadLimits(max_bytes=1))) == [(10, 11)]
         for wrong in (
             [batch(2, offset=11)],
             [batch(2, offset=12), batch(1, offset=13)],
@@ -103,7 +104,7 @@ def test_a_gap_too_wide_for_the_indexes_begins_a_segment(first: int) -> None:
         assert log.segment_base_offsets == [0, far + 1 - (2**31 - 1)]
         assert await all_offsets(log) == [(number, number) for number in range(first)] + [(far, far + 1)]
         for offset in (first, 5, far - 1, far, far + 1):
-            assert offsets_in(await log.read_bytes(offset, max_bytes=1000)) == [(far, far + 1)]
+            assert offsets_in(await log.read_bytes(offset, ReadLimits(max_bytes=1000))) == [(far, far + 1)]
 
     SimulatedWorld(1).run(scenario)
 

@@ -3,7 +3,6 @@
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -25,6 +24,7 @@ from common.storage.compaction.log_compaction import Compacted, CompactionEnded,
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.log_segments import LogRead
+from common.storage.read_limits import ReadLimits
 from common.storage.segment import Segment
 from tests.simulation.disk_store import FileNode
 from tests.simulation.environment import SimulatedWorld
@@ -89,7 +89,7 @@ async def records_of(log: Log) -> dict[int, Pair]:
     found: dict[int, Pair] = {}
     offset = log.log_start_offset
     while offset < log.written_offset:
-        data = await log.read_bytes(offset, max_bytes=500)
+        data = await log.read_bytes(offset, ReadLimits(max_bytes=500))
         for header, view in split_batches(data):
             for record in iterate_records(view, decompress=lambda code, view: decompress(code, view, size_max=1 << 20)):
                 assert record.key is not None
@@ -134,7 +134,7 @@ def test_a_read_from_inside_a_hole_returns_what_follows(offset: int) -> None:
         await filled(log)
         await compact(log)
         batches = await all_offsets(log)
-        data = await log.read_bytes(offset, max_bytes=1)
+        data = await log.read_bytes(offset, ReadLimits(max_bytes=1))
         assert (read_header(data).base_offset, read_header(data).last_offset) == next(
             each for each in batches if each[1] >= offset
         )
@@ -142,13 +142,13 @@ def test_a_read_from_inside_a_hole_returns_what_follows(offset: int) -> None:
     SimulatedWorld(1).run(scenario)
 
 
-async def _read_at_once(log: Log, offset: int, **asked: Any) -> LogRead:
-    read = log.read_at_once(offset, **asked)
-    return await log.read(offset, **asked) if read is None else read
+async def _read_at_once(log: Log, offset: int, limits: ReadLimits) -> LogRead:
+    read = log.read_at_once(offset, limits)
+    return await log.read(offset, limits) if read is None else read
 
 
-async def _read_with_aborted(log: Log, offset: int, **asked: Any) -> LogRead:
-    return (await log.read_with_aborted(offset, upper_offset=log.written_offset, **asked))[0]
+async def _read_with_aborted(log: Log, offset: int, limits: ReadLimits) -> LogRead:
+    return (await log.read_with_aborted(offset, limits._replace(upper_offset=log.written_offset)))[0]
 
 
 @pytest.mark.parametrize("read", [Log.read, _read_at_once, _read_with_aborted])
@@ -166,15 +166,15 @@ def test_a_consumer_is_not_sent_the_batches_without_records_that_end_segments(
         assert len(empty_ends) > 5
         sizes, offset = [], 0
         while offset < log.written_offset:
-            found = await read(log, offset, max_bytes=200, skips_empty=True)
+            found = await read(log, offset, ReadLimits(max_bytes=200, skips_empty=True))
             sizes.append(found.size)
             offset = found.next_offset
         assert min(sizes) > BATCH_OVERHEAD
         # A follower's log gets them, and a consumer whose fetch may go no further.
-        assert (await read(log, 0, max_bytes=200)).size == BATCH_OVERHEAD
+        assert (await read(log, 0, ReadLimits(max_bytes=200))).size == BATCH_OVERHEAD
         end = min(empty_ends)
         if read is not _read_with_aborted:
-            found = await read(log, 0, max_bytes=200, upper_offset=end, skips_empty=True)
+            found = await read(log, 0, ReadLimits(max_bytes=200, upper_offset=end, skips_empty=True))
             assert (found.size, found.next_offset) == (BATCH_OVERHEAD, end)
 
     SimulatedWorld(1).run(scenario)
@@ -325,7 +325,7 @@ def test_a_tombstone_goes_after_its_time_and_not_before() -> None:
         found = await records_of(log)
         assert found[1] == ("kept", "value")
         assert found[2] == ("gone", None)
-        header = read_header(await log.read_bytes(2, max_bytes=1))
+        header = read_header(await log.read_bytes(2, ReadLimits(max_bytes=1)))
         assert header.delete_horizon_ms == 6000
         assert header.max_timestamp == 200
         await compact(log, result.end_offset, now_ms=5999)
@@ -342,7 +342,7 @@ def test_timestamps_survive_the_delete_horizon() -> None:
         await put(log, ("a", None), ("b", "x"), timestamp=77)
         await filled(log, count=20)
         await compact(log)
-        [record, other] = iterate_records(await log.read_bytes(0, max_bytes=1))
+        [record, other] = iterate_records(await log.read_bytes(0, ReadLimits(max_bytes=1)))
         assert (record.timestamp_ms, other.timestamp_ms) == (77, 77)
 
     SimulatedWorld(1).run(scenario)
@@ -355,7 +355,7 @@ def test_a_compressed_batch_keeps_its_codec(compression: int) -> None:
         await put(log, ("a", "1" * 50), ("b", "2"), ("a", "3"), compression=compression)
         await filled(log, count=20)
         await compact(log)
-        data = await log.read_bytes(0, max_bytes=1)
+        data = await log.read_bytes(0, ReadLimits(max_bytes=1))
         header = read_header(data)
         assert (header.compression, header.record_count, header.last_offset) == (compression, 2, 2)
         with pytest.raises(CompressedBatch):
@@ -372,10 +372,10 @@ def test_the_last_batch_of_a_producer_stays_without_records_until_it_expires() -
         await put(log, ("k0", "late"), producer=(7, 1))
         await filled(log)
         result = await compact(log, now_ms=5000)
-        header = read_header(await log.read_bytes(0, max_bytes=1))
+        header = read_header(await log.read_bytes(0, ReadLimits(max_bytes=1)))
         assert (header.base_offset, header.record_count, header.producer_id, header.base_sequence) == (1, 0, 7, 1)
         await compact(log, result.end_offset, now_ms=50_000)
-        assert read_header(await log.read_bytes(0, max_bytes=1)).producer_id == -1
+        assert read_header(await log.read_bytes(0, ReadLimits(max_bytes=1))).producer_id == -1
 
     SimulatedWorld(1).run(scenario)
 

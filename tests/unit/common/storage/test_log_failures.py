@@ -11,6 +11,7 @@ from common.storage.errors import LogClosed
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.log_syncs import ROLLED_AHEAD_MAX
+from common.storage.read_limits import ReadLimits
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,
@@ -49,7 +50,7 @@ def test_one_failed_append_breaks_the_log_for_all_behind_it() -> None:
         with pytest.raises(LogDirError):
             append(log)
         with pytest.raises(LogDirError):
-            await log.read(0, max_bytes=1)
+            await log.read(0, ReadLimits(max_bytes=1))
         with pytest.raises(LogDirError):
             await log.flush()
         with pytest.raises(LogDirError):

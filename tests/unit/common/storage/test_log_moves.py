@@ -11,6 +11,7 @@ from common.ids import LeaderEpoch, Offset
 from common.storage.errors import LogClosed
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.read_limits import ReadLimits
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,
@@ -32,7 +33,7 @@ DELETED = f"{FOLDER}.{'ab' * 16}-delete"
 async def copied(current: Log, *, start_offset: Offset, config: LogConfig = SMALL) -> Log:
     """Creates a future log and copies the records from `start_offset` on into it."""
     future = await Log.create(current.log_dir, FUTURE, config, TOPIC_ID, start_offset=start_offset)
-    while data := await current.read_bytes(future.log_end_offset, max_bytes=700):
+    while data := await current.read_bytes(future.log_end_offset, ReadLimits(max_bytes=700)):
         await append_fetched(future, memoryview(data)).written
     return future
 
@@ -50,7 +51,7 @@ def test_a_renamed_log_is_used_as_before() -> None:
         await log.rename(FUTURE)
         assert (log.name, log.failure) == (FUTURE, None)
         assert world.disk(PATH).folders() == [FUTURE]
-        assert (await log.read(3, max_bytes=100)).first_offset == 3
+        assert (await log.read(3, ReadLimits(max_bytes=100))).first_offset == 3
         await fill(log, 39, epoch=1)
         await log.truncate_to(Offset(90))
         await log.delete_segments_before(Offset(40))
@@ -78,7 +79,7 @@ def test_a_rename_waits_for_what_is_under_way(seed: int) -> None:
         log.log_dir.on_error = errors.append
         for number in range(30):
             append(log, epoch=number)
-        reads = [asyncio.ensure_future(log.read_bytes(offset, max_bytes=1)) for offset in range(60)]
+        reads = [asyncio.ensure_future(log.read_bytes(offset, ReadLimits(max_bytes=1))) for offset in range(60)]
         await world.sleep(random.Random(seed).random() / 1000)
         await asyncio.gather(log.rename(FUTURE), log.flush(), *reads)
         await log.rename(FOLDER)

@@ -15,6 +15,7 @@ from common.storage.clean_shutdown import load_clean_shutdown, remove_clean_shut
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.names import RECOVERY_POINT_CHECKPOINT_FILE
+from common.storage.read_limits import ReadLimits
 from common.storage.retention import Expiry
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import FOLDER, SMALL, TOPIC_ID, all_offsets, append, append_fetched, attached, fill
@@ -83,7 +84,7 @@ async def a_move(log_dir: LogDir) -> None:
     current.begin_epoch(LeaderEpoch(3))
     folder = f"{FOLDER}.{'0' * 32}-future"
     future = await Log.create(log_dir, folder, SMALL, TOPIC_ID)
-    while data := await current.read_bytes(future.log_end_offset, max_bytes=500):
+    while data := await current.read_bytes(future.log_end_offset, ReadLimits(max_bytes=500)):
         await append_fetched(future, memoryview(data)).written
     await future.take_over(current)
     assert future.recovery_point == 41
@@ -128,7 +129,10 @@ async def everything_at_once(log_dir: LogDir) -> None:
         start = log.log_start_offset
         await asyncio.gather(
             *(append(log, epoch=number).written for _ in range(20)),
-            *(log.read_bytes(offset, max_bytes=5000) for offset in range(log.log_end_offset - 20, log.log_end_offset)),
+            *(
+                log.read_bytes(offset, ReadLimits(max_bytes=5000))
+                for offset in range(log.log_end_offset - 20, log.log_end_offset)
+            ),
             log.delete_segments_before(Offset(max(start, log.written_offset - 50))),
             log.flush(),
         )

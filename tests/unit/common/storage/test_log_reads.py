@@ -2,7 +2,6 @@
 
 import asyncio
 import weakref
-from typing import Any
 
 import pytest
 
@@ -10,6 +9,7 @@ from common.ids import Offset
 from common.records.batch import read_header
 from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log_config import LogConfig
+from common.storage.read_limits import ReadLimits
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     PATH,
@@ -30,10 +30,10 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset_and_keeps_its_limits
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, LogConfig())
         await fill(log, 9, records=2)
-        size = read_header(await log.read_bytes(0, max_bytes=1)).size
+        size = read_header(await log.read_bytes(0, ReadLimits(max_bytes=1))).size
 
         async def read(offset: int, max_bytes: int, upper: int = 20, *, min_one: bool = True) -> list[tuple[int, int]]:
-            found = await log.read(offset, max_bytes=max_bytes, upper_offset=upper, min_one_batch=min_one)
+            found = await log.read(offset, ReadLimits(max_bytes=max_bytes, upper_offset=upper, min_one_batch=min_one))
             assert found.size == len(content(found))
             return offsets_in(content(found))
 
@@ -64,16 +64,16 @@ def test_what_all_read_at_the_end_of_the_log_is_looked_up_once() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log = await created(world, LogConfig())
         await fill(log, 2)
-        asked: dict[str, Any] = {"max_bytes": 1000, "upper_offset": 99}
-        found = log.read_at_once(1, **asked)
+        asked = ReadLimits(max_bytes=1000, upper_offset=99)
+        found = log.read_at_once(1, asked)
         assert found is not None
         assert offsets_in(content(found)) == [(1, 1), (2, 2)]
-        assert log.read_at_once(1, **asked) is found
-        assert log.read_at_once(2, **asked) is not found
-        for other in ({"max_bytes": 999}, {"upper_offset": 2}, {"min_one_batch": False}):
-            assert log.read_at_once(1, **asked | other) is not found
+        assert log.read_at_once(1, asked) is found
+        assert log.read_at_once(2, asked) is not found
+        for other in (asked._replace(max_bytes=999), asked._replace(upper_offset=2), asked._replace(min_one_batch=False)):
+            assert log.read_at_once(1, other) is not found
         await fill(log, 0)
-        longer = log.read_at_once(1, **asked)
+        longer = log.read_at_once(1, asked)
         assert longer is not None
         assert offsets_in(content(longer)) == [(1, 1), (2, 2), (3, 3)]
         region = weakref.ref(longer.parts[0])
@@ -82,7 +82,7 @@ def test_what_all_read_at_the_end_of_the_log_is_looked_up_once() -> None:
         await log.truncate_to(Offset(1))
         assert region() is None
         await fill(log, 2, size=31)
-        after = log.read_at_once(1, **asked)
+        after = log.read_at_once(1, asked)
         assert after is not None
         assert offsets_in(content(after)) == [(1, 1), (2, 2), (3, 3)]
         assert content(after) != before
@@ -91,7 +91,7 @@ def test_what_all_read_at_the_end_of_the_log_is_looked_up_once() -> None:
         await log.close()
         assert region() is None
         with pytest.raises(LogClosed):
-            log.read_at_once(1, **asked)
+            log.read_at_once(1, asked)
 
     SimulatedWorld(1).run(scenario)
 
@@ -108,10 +108,10 @@ def test_a_log_rolls_by_size_and_every_segment_is_read_alike() -> None:
         for max_bytes in (1, 150, 400, 10_000):
             assert await all_offsets(log, max_bytes=max_bytes) == [(offset, offset + 1) for offset in range(0, 80, 2)]
         for offset in range(80):
-            data = await log.read_bytes(offset, max_bytes=400)
+            data = await log.read_bytes(offset, ReadLimits(max_bytes=400))
             assert offsets_in(data)[0] == (offset - offset % 2, offset - offset % 2 + 1)
             assert len(data) <= 400
-            upper = await log.read_bytes(offset, max_bytes=10_000, upper_offset=offset + 3)
+            upper = await log.read_bytes(offset, ReadLimits(max_bytes=10_000, upper_offset=offset + 3))
             assert offsets_in(upper)[-1][1] < offset + 3
 
     SimulatedWorld(1).run(scenario)
@@ -126,7 +126,7 @@ def test_what_keeps_up_is_read_without_the_disk() -> None:
         assert offsets_in(content(tail)) == [(30, 30)]
         # A read in an older segment needs one search on disk. After that, a sequential reader continues without one.
         assert read_in_one_step(log, 1, max_bytes=1000) is None
-        read = await log.read(1, max_bytes=300)
+        read = await log.read(1, ReadLimits(max_bytes=300))
         rest = read_in_one_step(log, read.next_offset, max_bytes=10_000)
         assert rest is not None
         assert rest.first_offset == read.next_offset
@@ -139,7 +139,7 @@ def test_the_tail_in_memory_is_bounded_and_what_lies_before_it_is_found_on_disk(
         log = await created(world, LogConfig(index_interval_bytes=1000))
         await fill(log, 8500, size=1)
         assert read_in_one_step(log, 3, max_bytes=100) is None
-        assert offsets_in(await log.read_bytes(3, max_bytes=1)) == [(3, 3)]
+        assert offsets_in(await log.read_bytes(3, ReadLimits(max_bytes=1))) == [(3, 3)]
         assert read_in_one_step(log, 8400, max_bytes=100) is not None
 
     SimulatedWorld(1).run(scenario)
@@ -155,8 +155,8 @@ def test_a_gap_at_the_end_of_a_segment_is_read_across() -> None:
         await append_fetched(log, concatenated([batch(2, offset=20)])).written
         assert log.segment_base_offsets == [0, 2, 12]
         for offset in (2, 5, 10):
-            assert offsets_in(await log.read_bytes(offset, max_bytes=1000)) == [(10, 11)]
-        assert offsets_in(await log.read_bytes(13, max_bytes=1000)) == [(20, 21)]
+            assert offsets_in(await log.read_bytes(offset, ReadLimits(max_bytes=1000))) == [(10, 11)]
+        assert offsets_in(await log.read_bytes(13, ReadLimits(max_bytes=1000))) == [(20, 21)]
 
     SimulatedWorld(1).run(scenario)
 
@@ -172,7 +172,7 @@ def test_reads_under_way_survive_the_deletion_of_their_segments(seed: int) -> No
 
         async def read(offset: int) -> bool:
             try:
-                found = await log.read(offset, max_bytes=10)
+                found = await log.read(offset, ReadLimits(max_bytes=10))
             except OffsetOutOfRange:
                 out_of_range.append(offset)
                 return offset < log.log_start_offset

@@ -15,6 +15,7 @@ from common.storage.errors import LogClosed, OffsetOutOfRange
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.log_segments import LOADED_INDEXES_MAX
+from common.storage.read_limits import ReadLimits
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import FOLDER, PATH, SMALL, all_offsets, append, created, fill, log_files
 
@@ -40,7 +41,7 @@ def test_a_search_never_goes_on_in_a_file_that_is_closed(how: str, search: str) 
             if search == "max"
             else log.offset_for_timestamp(bases[2] * 10)
             if search == "time"
-            else log.read(bases[2] + 1, max_bytes=50)
+            else log.read(bases[2] + 1, ReadLimits(max_bytes=50))
         )
         await asyncio.sleep(0)
         match how:
@@ -96,7 +97,7 @@ def test_the_indexes_of_followers_of_apache_kafka_are_used(batches_per_append: i
         # More segments in turn than there are indexes in memory.
         offsets = [base_offset + 1_000 + number for number in range(10) for base_offset in loaded.segment_base_offsets[:4]]
         for offset in offsets:
-            assert read_header(await loaded.read_bytes(Offset(offset), max_bytes=100)).base_offset == offset
+            assert read_header(await loaded.read_bytes(Offset(offset), ReadLimits(max_bytes=100))).base_offset == offset
         assert len(operations) < 5 * len(offsets)
 
     SimulatedWorld(1).run(scenario)
@@ -145,7 +146,7 @@ def test_a_damaged_index_never_makes_a_reader_skip_records(*, seed: int, is_newe
             await log.log_dir.replace_file(name, bytes(content))
         for offset in rng.sample(range(60), 60):
             loaded = await Log.load(log.log_dir, FOLDER, config, recovery_point=end, clean=True)
-            read = await loaded.read(Offset(offset), max_bytes=300)
+            read = await loaded.read(Offset(offset), ReadLimits(max_bytes=300))
             assert (read.first_offset, read.next_offset > offset) == (offset, True)
         loaded = await Log.load(log.log_dir, FOLDER, config, recovery_point=end, clean=True)
         assert await all_offsets(loaded) == expected

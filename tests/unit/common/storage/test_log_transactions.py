@@ -16,6 +16,7 @@ from common.storage.log import Log
 from common.storage.log_config import LogConfig
 from common.storage.log_segments import LogSegments
 from common.storage.names import TRANSACTION_INDEX_SUFFIX
+from common.storage.read_limits import ReadLimits
 from common.storage.segment import Segment
 from common.storage.transaction_index import AbortedTransaction, CorruptTransactionIndex, TransactionIndex
 from tests.simulation.disk import SimulatedDisk
@@ -291,8 +292,8 @@ def test_an_index_that_is_lost_while_the_log_is_open_is_an_error_of_the_reader()
         log = await load(world, log, "b", clean=True)
         world.disk(PATH).delete(f"{FOLDER}/{0:020d}.txnindex")
         with pytest.raises(CorruptTransactionIndex):
-            await log.read_with_aborted(0, max_bytes=100, upper_offset=5)
-        read, aborted = await log.read_with_aborted(4, max_bytes=100, upper_offset=5)
+            await log.read_with_aborted(0, ReadLimits(max_bytes=100, upper_offset=5))
+        read, aborted = await log.read_with_aborted(4, ReadLimits(max_bytes=100, upper_offset=5))
         assert (read.next_offset, aborted) == (5, [THIRD])
 
     SimulatedWorld(1).run(scenario)
@@ -380,7 +381,7 @@ def test_the_copy_of_a_move_has_the_same_index_and_open_transactions() -> None:
             log.log_dir, f"{FOLDER}.{'ab' * 16}-future", FOUR, TOPIC_ID, start_offset=log.log_start_offset
         )
         while copy.log_end_offset < log.log_end_offset:
-            data = await log.read_bytes(copy.log_end_offset, max_bytes=200)
+            data = await log.read_bytes(copy.log_end_offset, ReadLimits(max_bytes=200))
             await append_fetched(copy, memoryview(bytearray(data))).written
         await copy.take_over(log)
         await log.delete_rename(bytes(16))
@@ -392,7 +393,7 @@ def test_the_copy_of_a_move_has_the_same_index_and_open_transactions() -> None:
         ]
         copy.replicated_up_to(copy.log_end_offset)
         assert copy.first_unstable_offset == 13
-        assert [first for first, _ in offsets_in(await copy.read_bytes(8, max_bytes=200))] == [8, 9]
+        assert [first for first, _ in offsets_in(await copy.read_bytes(8, ReadLimits(max_bytes=200)))] == [8, 9]
 
     SimulatedWorld(1).run(scenario)
 

@@ -8,6 +8,7 @@ from common.ids import LeaderEpoch, Offset
 from common.storage.errors import OffsetOutOfRange
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.read_limits import ReadLimits
 from common.storage.retention import Expiry
 from common.storage.segment_deletion import DeletedSegment
 from tests.simulation.environment import SimulatedWorld
@@ -225,7 +226,7 @@ def test_a_log_starts_over_behind_or_before_what_it_had(start: int) -> None:
         assert (log.log_start_offset, log.log_end_offset, log.written_offset) == (start, start, start)
         assert log.leader_epochs.entries == []
         with pytest.raises(OffsetOutOfRange):
-            await log.read(start + 1, max_bytes=1)
+            await log.read(start + 1, ReadLimits(max_bytes=1))
         await fill(log, 5, epoch=4)
         assert [first for first, _ in await all_offsets(log)] == list(range(start, start + 6))
         names = sorted(name for name in log_files(world.disk(PATH)) if not name.startswith(("leader", "partition")))
@@ -276,7 +277,7 @@ def test_segments_below_an_offset_go_and_the_newest_one_stays() -> None:
         assert log.log_start_offset == bases[2] + 1
         assert log.leader_epochs.entries == [(0, bases[2] + 1)]
         with pytest.raises(OffsetOutOfRange):
-            await log.read(bases[2], max_bytes=1)
+            await log.read(bases[2], ReadLimits(max_bytes=1))
         kept = {name[:20] for name in log_files(world.disk(PATH)) if name[0] == "0"}
         assert kept == {f"{base:020d}" for base in bases[2:]}
         await log.delete_segments_before(log.log_end_offset)
@@ -393,7 +394,7 @@ def test_structural_changes_never_meet_a_file_that_another_one_took(seed: int) -
 
         async def reading() -> None:
             for _ in range(20):
-                await log.read(log.log_start_offset, max_bytes=1000)
+                await log.read(log.log_start_offset, ReadLimits(max_bytes=1000))
                 await world.sleep(0.0005)
 
         await asyncio.gather(appending(), deleting(), flushing(), reading())
@@ -422,7 +423,7 @@ def test_removed_segments_wait_as_deleted_files(way: str) -> None:
         handed_over: list[str] = []
         log.on_deleted = handed_over.extend
         bases = log.segment_base_offsets
-        read = await log.read(bases[2] if way == "truncation" else 0, max_bytes=100)
+        read = await log.read(bases[2] if way == "truncation" else 0, ReadLimits(max_bytes=100))
         before = content(read)
         if way == "retention":
             await log.delete_segments_before(Offset(bases[2]))

@@ -20,6 +20,7 @@ from common.records.batch import split_batches
 from common.records.record import iterate_records
 from common.storage.log import Log
 from common.storage.log_config import NEVER, LogConfig
+from common.storage.read_limits import ReadLimits
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
     FOLDER,
@@ -157,7 +158,7 @@ class Lives:
         """Reads every record and checks that the offsets are consecutive."""
         found: dict[int, tuple[int, int]] = {}
         offset: int = log.log_start_offset
-        while data := await log.read_bytes(Offset(offset), max_bytes=500):
+        while data := await log.read_bytes(Offset(offset), ReadLimits(max_bytes=500)):
             for header, view in split_batches(memoryview(bytearray(data))):
                 for record in iterate_records(view):
                     if record.offset < log.log_start_offset:

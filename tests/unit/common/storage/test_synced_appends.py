@@ -15,6 +15,7 @@ from common.ids import Offset
 from common.storage.append_pipeline import AwaitedAppend
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.read_limits import ReadLimits
 from common.time_units import NS_PER_S
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
@@ -67,7 +68,7 @@ def test_an_append_is_written_once_it_is_synced(as_leader: bool) -> None:
         assert world.disk(PATH).files()[f"{FOLDER}/00000000000000000000.log"]
         assert not appended.written.done()
         assert (log.written_offset, log.log_end_offset) == (0, 1)
-        assert (await log.read(0, max_bytes=1000)).parts == []
+        assert (await log.read(0, ReadLimits(max_bytes=1000))).parts == []
         await appended.written
         assert world.now_ns() > NS_PER_S
         assert await all_offsets(log) == [(0, 0)]

@@ -15,6 +15,7 @@ from common.records.record import Record, encode_batch
 from common.storage import timestamp_search
 from common.storage.log import Log
 from common.storage.log_config import LogConfig
+from common.storage.read_limits import ReadLimits
 from common.storage.timestamp_search import OPENED_BYTES_MAX, TimestampOffset
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
@@ -117,7 +118,8 @@ def test_a_batch_that_claims_a_timestamp_of_no_record_does_not_hold_up_the_searc
             struct.pack_into(">q", view, 35, claimed)
             struct.pack_into(">I", view, 17, crc32c(view[21:]))
             await append_batches(log, [(read_header(view), view)], epoch=0).written
-        assert [each.max_timestamp for each, _ in split_batches(await log.read_bytes(0, max_bytes=1000))] == [50, 900, 800]
+        batches = split_batches(await log.read_bytes(0, ReadLimits(max_bytes=1000)))
+        assert [each.max_timestamp for each, _ in batches] == [50, 900, 800]
         search = asyncio.ensure_future(log.offset_of_max_timestamp())
         await world.sleep(60)
         assert search.done(), "the search does not end"

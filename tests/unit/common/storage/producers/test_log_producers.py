@@ -18,6 +18,7 @@ from common.storage.names import producer_snapshot_file
 from common.storage.producers.log_producers import LogProducers
 from common.storage.producers.snapshot import decode_producer_snapshot, encode_producer_snapshot
 from common.storage.producers.state import OutOfOrderSequence, ProducedBatch, ProducerEntry, ProducerState
+from common.storage.read_limits import ReadLimits
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedWorld
 from tests.unit.common.storage.batches import (
@@ -359,7 +360,7 @@ def test_a_copy_takes_over_producers_that_have_no_batches_left() -> None:
         future = await Log.create(
             log.log_dir, f"{FOLDER}.{'ab' * 16}-future", FIVE, TOPIC_ID, start_offset=log.log_start_offset
         )
-        await append_fetched(future, memoryview(await log.read_bytes(10, max_bytes=10_000))).written
+        await append_fetched(future, memoryview(await log.read_bytes(10, ReadLimits(max_bytes=10_000)))).written
         assert not future.producers.state.entries
         await future.take_over(log)
         assert future.find_duplicate(header(9, 4)) == (0, 0)
