@@ -143,6 +143,8 @@ class Partition:
         self.on_fetch_changed: Callable[[], None] | None = None
         # The newest metadata that arrived while restructuring; None at any other time.
         self._waiting_metadata: PartitionRegistration | None = None
+        # When the log was last synced for flush.ms, or the partition was created.
+        self._last_flush_ns = env.now_ns()
         self._env = env
         self._propose = propose
         self._on_role = on_role
@@ -376,7 +378,16 @@ class Partition:
         self.changed_offsets.high_watermarks.add(self.topic_partition)
         self._count_from_here()
 
-    # --- retention -----------------------------------------------------------------------------------------------
+    # --- retention and periodic syncs ----------------------------------------------------------------------------
+
+    async def flush_if_due(self) -> None:
+        """Syncs the log if it has unsynced records and its last periodic sync is flush.ms ago. Raises LogDirError and
+        LogClosed."""
+        now_ns = self._env.now_ns()
+        is_due = now_ns - self._last_flush_ns >= self.config.flush_ms * NS_PER_MS
+        if is_due and self.log.recovery_point < self.log.log_end_offset:
+            self._last_flush_ns = now_ns
+            await self.log.flush()
 
     async def delete_expired(self) -> None:
         """Deletes the segments that retention.ms and retention.bytes no longer keep, and those below the log start. Raises

@@ -1,4 +1,4 @@
-"""Periodic work: checkpoints, retention, expired producers, and the check for lagging ISR members (shell).
+"""Periodic work: checkpoints, retention, syncs, expired producers, and the check for lagging ISR members (shell).
 
 Counterpart of the schedulers of Kafka's LogManager and ReplicaManager. Everything that touches a disk runs in the
 directory's upkeep lane, with at most one job of each kind waiting. A checkpoint must never claim more than the log has, so a
@@ -14,6 +14,7 @@ from broker.hosting.hosted import Hosted, HostedDirectory
 from broker.hosting.named_timers import NamedTimers
 from broker.hosting.partition import Partition
 from common.configuration.server import ServerConfig
+from common.configuration.settings import LONG_MAX
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
 from common.ids import Offset
@@ -59,6 +60,9 @@ class Upkeep:
             ("retention", config.log_retention_check_interval_ms, self._delete_expired),
         ):
             self._timers.every(kind, interval_ms, partial(self._in_each_directory, kind, act))
+        if config.log_flush_scheduler_interval_ms < LONG_MAX:
+            flush = partial(self._in_each_directory, "periodic syncs", self._flush_due)
+            self._timers.every("periodic syncs", config.log_flush_scheduler_interval_ms, flush)
         self._timers.every("silence", self._suspected.look_interval_ns // NS_PER_MS, self._suspected.look)
         for kind, interval_ms, walk in (
             ("producers", config.producer_id_expiration_check_interval_ms, self._expire_producers),
@@ -110,20 +114,31 @@ class Upkeep:
     async def _store_recovery_points(self, directory: HostedDirectory) -> None:
         await directory.files.store_recovery_points()
 
+    async def _flush_due(self, directory: HostedDirectory) -> None:
+        await self._for_each_log(directory, Partition.flush_if_due)
+
     async def _delete_expired(self, directory: HostedDirectory) -> None:
+        async def delete_expired(partition: Partition) -> None:
+            try:
+                await partition.delete_expired()
+            except BatchError as error:
+                # The age of a segment without a time index is read from its batches, and one of them is damaged. Go on with
+                # the other logs: readers of the damaged batch get the error as well.
+                self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
+
+        await self._for_each_log(directory, delete_expired)
+
+    async def _for_each_log(self, directory: HostedDirectory, act: Callable[[Partition], Awaitable[None]]) -> None:
+        """Does this to one partition after the other, except to those whose log is being restructured."""
         for number, partition in enumerate(self._hosted.in_directory(directory.directory_id)):
             await pause_before(number)
             if partition.gone is not ErrorCode.NONE or partition.is_restructuring:
                 continue
             try:
-                await partition.delete_expired()
+                await act(partition)
             except (LogDirError, LogClosed):
                 # The log was deleted or failed meanwhile. Go on with the other logs.
                 continue
-            except BatchError as error:
-                # The age of a segment without a time index is read from its batches, and one of them is damaged. Go on with
-                # the other logs: readers of the damaged batch get the error as well.
-                self._env.log.error("segment_damaged", partition=partition.name, error=str(error))
 
     def _walk(self, walk: Callable[[], Iterator[None]]) -> None:
         self._task_group.create_task(in_slices(walk()))

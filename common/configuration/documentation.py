@@ -20,7 +20,10 @@ TOPIC_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "flush.messages": (
             "How many records may be written and not yet synced to disk. With 1, none is acknowledged before it is synced."
         ),
-        "flush.ms": "After how many milliseconds an appended record is synced to disk. Replication protects it earlier.",
+        "flush.ms": (
+            "How long ago the last periodic sync of a log has to be for the next one, in milliseconds. Brokers look every "
+            "log.flush.scheduler.interval.ms."
+        ),
         "follower.replication.throttled.replicas": (
             "The replicas whose fetching is throttled, as PARTITION:BROKER separated by commas, or * for all."
         ),
@@ -166,6 +169,11 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
             "How many records of a log may be written and not yet synced to disk, where the topic does not say so itself. "
             "With 1, none is acknowledged before it is synced."
         ),
+        "log.flush.interval.ms": (
+            "How long ago the last periodic sync of a log has to be for the next one, in milliseconds, where the topic does "
+            "not say so itself."
+        ),
+        "log.flush.scheduler.interval.ms": "How often logs are looked at that may have to be synced, in milliseconds.",
         "log.flush.offset.checkpoint.interval.ms": "How often recovery points are written, in milliseconds.",
         "log.flush.start.offset.checkpoint.interval.ms": "How often log start offsets are written, in milliseconds.",
         "log.index.interval.bytes": "How many bytes of records lie between two entries of a segment's index.",

@@ -71,7 +71,6 @@ KNOWN_WITHOUT_EFFECT = frozenset(
     controller.quorum.append.linger.ms controller.quorum.election.backoff.max.ms
     controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms delegation.token.expiry.time.ms
     leader.imbalance.per.broker.percentage
-    log.flush.interval.ms log.flush.scheduler.interval.ms
     log.message.downconversion.enable log.preallocate
     num.io.threads num.network.threads num.recovery.threads.per.data.dir
     num.replica.fetchers queued.max.requests quota.window.num quota.window.size.seconds
@@ -91,7 +90,7 @@ DYNAMIC_KEYS = frozenset(
     log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
     log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads
-    log.cleanup.policy log.flush.interval.messages log.index.interval.bytes log.index.size.max.bytes
+    log.cleanup.policy log.flush.interval.messages log.flush.interval.ms log.index.interval.bytes log.index.size.max.bytes
     log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type
     log.retention.bytes log.retention.ms log.roll.ms
     log.segment.bytes
@@ -302,6 +301,8 @@ class ServerConfig:
     compression_zstd_level: int = integer(ZSTD_LEVELS[0], at_least=ZSTD_LEVELS[1], at_most=ZSTD_LEVELS[2])
     log_cleanup_policy: tuple[str, ...] = words(("delete",), among=CLEANUP_POLICIES)
     log_flush_interval_messages: int = integer(LONG_MAX, at_least=1)
+    log_flush_interval_ms: int | None = integer(None, at_least=0)
+    log_flush_scheduler_interval_ms: int = integer(LONG_MAX, at_least=1)
     log_index_interval_bytes: int = integer(4_096, at_least=0, at_most=INT_MAX)
     log_index_size_max_bytes: int = integer(10 * 1024 * 1024, at_least=4, at_most=INT_MAX)
     log_message_timestamp_after_max_ms: int = integer(MS_PER_HOUR, at_least=0)
@@ -419,6 +420,12 @@ class ServerConfig:
         if not self.is_broker:
             return ()
         return tuple(listener for listener in self.listeners if listener.name not in self.controller_listener_names)
+
+    @property
+    def flush_ms(self) -> int:
+        """From log.flush.interval.ms, else log.flush.scheduler.interval.ms."""
+        interval_ms = self.log_flush_interval_ms
+        return self.log_flush_scheduler_interval_ms if interval_ms is None else interval_ms
 
     @property
     def retention_ms(self) -> int:

@@ -72,6 +72,7 @@ class TopicConfig:
     delete_retention_ms: int = integer(86_400_000, at_least=0)
     file_delete_delay_ms: int = integer(60_000, at_least=0)
     flush_messages: int = integer(LONG_MAX, at_least=1)
+    flush_ms: int = integer(LONG_MAX, at_least=0)
     # The replicas to which replication is throttled (KIP-73), each as PARTITION:BROKER, or "*" for all.
     follower_replication_throttled_replicas: tuple[str, ...] = custom(
         _parse_throttled_replicas, THROTTLED_REPLICAS, (), ConfigType.LIST
@@ -136,7 +137,6 @@ TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
 # Kafka's keys that have no effect yet, each with the only value that is accepted, because it describes what happens anyway.
 # None means that no value is accepted.
 WITHOUT_EFFECT: Mapping[str, str | None] = {
-    "flush.ms": "9223372036854775807",
     "local.retention.bytes": "-2",
     "local.retention.ms": "-2",
     "message.downconversion.enable": None,
@@ -168,6 +168,7 @@ BROKER_KEYS: Final = MappingProxyType[str, tuple[str, ...]](
         "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
         "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
         "flush.messages": ("log.flush.interval.messages",),
+        "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
         "follower.replication.throttled.replicas": (),
         "index.interval.bytes": ("log.index.interval.bytes",),
         "leader.replication.throttled.replicas": (),
@@ -200,6 +201,7 @@ def default_topic_config(server: ServerConfig) -> TopicConfig:
         delete_retention_ms=server.log_cleaner_delete_retention_ms,
         file_delete_delay_ms=server.log_segment_delete_delay_ms,
         flush_messages=server.log_flush_interval_messages,
+        flush_ms=server.flush_ms,
         index_interval_bytes=server.log_index_interval_bytes,
         max_compaction_lag_ms=server.log_cleaner_max_compaction_lag_ms,
         max_message_bytes=server.message_max_bytes,

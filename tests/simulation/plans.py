@@ -62,7 +62,7 @@ FURTHER_DISKS_MAX = 2
 # In this share of the other seeds an operator cordons directories and ends the cordons again (KIP-1066). The level is the
 # latest then, because the default one cannot express cordons.
 CORDONS_SHARE = 0.15
-# In this share of the seeds the logs sync records before they count as written.
+# In this share of the seeds the logs sync records before they count as written, and in as many from time to time.
 FLUSH_SHARE = 0.1
 # In this share of the seeds records of two further topics are deleted, and their retention and segments change.
 TRIMS_SHARE = 0.2
@@ -359,6 +359,8 @@ SHORT_CONSUMER_SESSIONS = {
 def _draw_flushes(rng: random.Random, overrides: dict[str, str]) -> None:
     if rng.random() < FLUSH_SHARE:
         overrides["log.flush.interval.messages"] = rng.choice(["1", "10"])
+    if rng.random() < FLUSH_SHARE:
+        overrides["log.flush.scheduler.interval.ms"] = rng.choice(["100", "1000"])
 
 
 def _draw_groups(rng: random.Random, overrides: dict[str, str]) -> int:

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 
@@ -696,6 +697,36 @@ def test_retention_on_leader_and_follower(configs: dict[str, str]) -> None:
         assert content == f"0\n1\nt 0 {leader.log_start_offset}\n".encode()
 
     run(scenario, log_retention_check_interval_ms="500", log_flush_start_offset_checkpoint_interval_ms="500")
+
+
+@pytest.mark.parametrize(
+    ("configs", "server", "is_synced"),
+    [
+        ({}, {"log_flush_scheduler_interval_ms": "1000"}, True),
+        ({"flush.ms": "1000"}, {"log_flush_scheduler_interval_ms": "500"}, True),
+        ({"flush.ms": "60000"}, {"log_flush_scheduler_interval_ms": "500"}, False),
+        ({}, {"log_flush_scheduler_interval_ms": "500", "log_flush_interval_ms": "60000"}, False),
+        # By default nobody looks.
+        ({"flush.ms": "1000"}, {}, False),
+    ],
+)
+def test_logs_are_synced_from_time_to_time(configs: dict[str, str], server: dict[str, Any], is_synced: bool) -> None:
+    """On the leader and on the follower. Nobody waits for it, and later records are synced the next time."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], configs=configs)
+        await cluster.started()
+        for value in ("first", "second"):
+            await cluster.produce(1, value, acks=-1)
+            assert cluster[1].partition().log.recovery_point < cluster[1].partition().log.log_end_offset
+            await cluster.world.sleep(2.5)
+            for broker_id in (1, 2):
+                content = cluster.world.disk(path(broker_id, "a")).durable_files()["t-0/00000000000000000000.log"]
+                assert (value.encode() in content) == is_synced
+
+    run(scenario, **server)
 
 
 def test_a_deleted_segment_stays_for_file_delete_delay_ms() -> None:

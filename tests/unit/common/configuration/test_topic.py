@@ -36,6 +36,21 @@ def test_the_number_of_unsynced_records_is_limited_by_the_topic_or_the_server() 
     assert topic_config(defaults, {"flush.messages": "1"}).flush_messages == 1
 
 
+@pytest.mark.parametrize(
+    ("server", "flush_ms"),
+    [
+        ({}, NEVER),
+        ({"log.flush.scheduler.interval.ms": "2000"}, 2000),
+        ({"log.flush.scheduler.interval.ms": "2000", "log.flush.interval.ms": "10000"}, 10_000),
+    ],
+)
+def test_when_a_log_is_synced_is_said_by_the_topic_or_the_server(server: dict[str, str], flush_ms: int) -> None:
+    defaults = default_topic_config(load_server_config(BROKER | server))
+    assert defaults.flush_ms == flush_ms
+    validate_topic_overrides({"flush.ms": "0"})
+    assert topic_config(defaults, {"flush.ms": "0"}).flush_ms == 0
+
+
 def test_the_class_defaults_are_kafkas() -> None:
     """If server.properties sets no topic defaults, every topic setting has the default that TopicConfig declares."""
     assert default_topic_config(load_server_config(BROKER)) == TopicConfig()
@@ -49,7 +64,8 @@ def test_the_class_defaults_are_kafkas() -> None:
         ({"no.such": "1"}, "Unknown topic config name: no.such"),
         ({"min.insync.replicas": "0"}, "at least 1"),
         ({"flush.messages": "0"}, "flush.messages=0 is not valid; it takes a whole number of at least 1"),
-        ({"flush.ms": "1000"}, "only 9223372036854775807 is served"),
+        ({"flush.ms": "-1"}, "flush.ms=-1 is not valid; it takes a whole number of at least 0"),
+        ({"segment.jitter.ms": "1000"}, "only 0 is served"),
         ({"message.downconversion.enable": "true"}, "leave it out"),
         ({"remote.storage.enable": "true"}, "only false is served"),
         ({"local.retention.ms": "1000"}, "only -2 is served"),
