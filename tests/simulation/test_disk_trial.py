@@ -21,7 +21,7 @@ from tests.simulation.workload import WorkloadClient
 
 # Some transactions are about to be committed when the disk hangs.
 SEED = 4
-PARTITIONS = 18
+PARTITIONS = 9
 OVERRIDES = {
     "offsets.topic.num.partitions": "9",
     "transaction.state.log.num.partitions": "9",
