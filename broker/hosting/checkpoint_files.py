@@ -78,8 +78,14 @@ class CheckpointFiles:
 
     def note(self, name: TopicPartition) -> None:
         """Makes the next store of each file read this entry again."""
+        has_log = name in self._replicas or name in self._expected
         for file in self._files:
-            file.changed.add(name)
+            if has_log or file.stored.may_exceed(name, -1):
+                file.changed.add(name)
+            else:
+                # The first dirty offsets are stored when a log was compacted. A directory in which none is would otherwise
+                # keep the name of every replica that it ever had.
+                file.changed.discard(name)
 
     # --- storing -------------------------------------------------------------------------------------------------
 

@@ -197,6 +197,34 @@ def test_entries_without_a_log_leave_the_files_with_the_next_store() -> None:
     SimulatedWorld(seed=1).run(scenario)
 
 
+def test_a_replica_that_left_is_only_noted_for_files_that_name_it() -> None:
+    """Replicas come and go in a directory where nothing is compacted, so that the first dirty offsets are never stored.
+    Their names must not pile up."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        files = CheckpointFiles(await attached(world))
+        for index in range(3):
+            replica = partition(index=index)
+            files.add(replica)
+            notes = replica.changed_offsets
+            await files.store_high_watermarks()
+            files.remove(replica)
+            assert notes.high_watermarks == {(NAME[0], index)}
+            assert notes.first_dirty_offsets == set()
+        await files.expect(
+            NAME,
+            recovery_point=Offset(0),
+            log_start_offset=Offset(0),
+            high_watermark=Offset(0),
+            first_dirty_offset=Offset(0),
+        )
+        files.note(NAME)
+        files.expect_no_more(NAME)
+        assert (notes.recovery_points, notes.first_dirty_offsets) == ({NAME}, set())
+
+    SimulatedWorld(seed=1).run(scenario)
+
+
 def test_an_expected_log_keeps_its_entries_until_it_has_arrived_or_its_move_has_ended() -> None:
     async def scenario(world: SimulatedWorld) -> None:
         log_dir = await attached(world)
