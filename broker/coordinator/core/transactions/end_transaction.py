@@ -9,10 +9,14 @@ EndTxn of the next transaction the new one, so the coordinator can tell them apa
                      abort                  commit
                      repeated   next        repeated   next
     Empty            fenced     is due      fenced     INVALID_TXN_STATE
-    PrepareAbort     busy       busy        INVALID..  busy
+    PrepareAbort     busy       busy        busy       busy
     PrepareCommit    INVALID..  busy        busy       busy
-    CompleteAbort    success    is due      INVALID..  INVALID_TXN_STATE
+    CompleteAbort    success    is due      fenced     INVALID_TXN_STATE
     CompleteCommit   INVALID..  is due      success    INVALID_TXN_STATE
+
+A commit of what has been aborted meets an abort by the coordinator, after the timeout or for a new producer. The producer is
+fenced, as with version 1, because a client that is fenced can begin anew, and INVALID_TXN_STATE is the end of it
+(KAFKA-20785).
 
 An abort with nothing to abort is due because the producer may not know whether the coordinator knows of its transaction,
 and only a new epoch keeps out what may still be under way. Busy is CONCURRENT_TRANSACTIONS. While a marker cannot be
@@ -53,6 +57,9 @@ def bumping_end_result(transaction: Transaction | None, request: EndTxnRequest) 
     state = transaction.state
     has_ended = state not in (TransactionState.ONGOING, TransactionState.EMPTY)
     if has_ended and transaction.is_ended_by(request.producer_id, request.producer_epoch):
+        if request.committed and state in _ENDS[False]:
+            # A producer does not change its mind, so it was the coordinator.
+            return EndResult(ErrorCode.CONCURRENT_TRANSACTIONS if state.is_prepared else ErrorCode.PRODUCER_FENCED)
         repeated = _repeated(transaction, request)
         # The coordinator has aborted it at the last epoch that a producer can have. Another id is due, now that there is a
         # producer to go on with it.
