@@ -63,9 +63,11 @@ def find_jars() -> Path:
     return folder
 
 
-def logging_option(folder: Path) -> str:
-    """Writes a log4j configuration that prints errors to stderr, and returns the option with which Java uses it."""
+def logging_option(folder: Path, *, info: Sequence[str] = ()) -> str:
+    """Writes a log4j configuration that prints errors to stderr, and from the loggers named in `info` everything from level
+    INFO on. Returns the option with which Java uses it."""
     path = folder / "log4j2.properties"
+    levels = "".join(f"logger.{number}.name={name}\nlogger.{number}.level=info\n" for number, name in enumerate(info))
     path.write_text(
         "appender.stderr.type=Console\n"
         "appender.stderr.name=stderr\n"
@@ -74,6 +76,7 @@ def logging_option(folder: Path) -> str:
         "appender.stderr.layout.pattern=%m%n\n"
         "rootLogger.level=error\n"
         "rootLogger.appenderRef.stderr.ref=stderr\n"
+        f"{levels}"
     )
     return f"-Dlog4j2.configurationFile={path}"
 

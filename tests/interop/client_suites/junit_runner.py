@@ -21,6 +21,8 @@ JARS = ROOT / "build" / "apache-kafka-suites-and-streams-4.3.1"
 COMPILE_SECONDS_MAX = 120
 # What a test of several configurations has after its name for all but the first.
 NUMBER = " "
+# Some tests of Kafka Streams check what these loggers say at level INFO.
+READ_BY_TESTS = ("org.apache.kafka.streams", "org.apache.kafka.clients.producer.internals")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class JUnitRunner(Runner):
         server = "\n".join([sys.executable, "-m", "tests.interop.client_suites.cluster_server", str(folder)])
         options = [
             "-XX:+UseSerialGC",
-            logging_option(folder),
+            logging_option(folder, info=READ_BY_TESTS),
             f"-Djava.io.tmpdir={folder}",
             f"-Ddiskraft.cluster.server={server}",
         ]

@@ -8,7 +8,7 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 /** Skips those runs of a test of Kafka Streams whose parameters ask for the group protocol of KIP-1071. */
 public final class WantsStreamsGroup implements ExecutionCondition {
     private static final Pattern IN_NAME = Pattern.compile(
-            "(?i)groupProtocol\\w*=\"?streams|(streamsProtocolEnabled|useNewProtocol)=true|^STREAMS protocol");
+            "(?i)groupProtocol\\w*=\"?streams|(streams\\w*ProtocolEnabled|useNewProtocol)=true|^STREAMS protocol");
 
     @Override
     public ConditionEvaluationResult evaluateExecutionCondition(ExtensionContext context) {

@@ -86,14 +86,18 @@ REQUESTS_TESTS = tuple(
 
 # Those of Kafka Streams for groups of the classic protocol. One cluster serves all tests of a class.
 STREAMS_TESTS = (
+    "org.apache.kafka.streams.integration.AdjustStreamThreadCountTest",
+    "org.apache.kafka.streams.integration.AtLeastOnceDeliveryMessageLossIntegrationTest",
     "org.apache.kafka.streams.integration.EOSUncleanShutdownIntegrationTest",
     "org.apache.kafka.streams.integration.EosIntegrationTest",
     "org.apache.kafka.streams.integration.GlobalKTableEOSIntegrationTest",
+    "org.apache.kafka.streams.integration.HandlingSourceTopicDeletionIntegrationTest",
     "org.apache.kafka.streams.integration.InternalTopicIntegrationTest",
     "org.apache.kafka.streams.integration.KafkaStreamsCloseOptionsIntegrationTest",
     "org.apache.kafka.streams.integration.PurgeRepartitionTopicIntegrationTest",
     "org.apache.kafka.streams.integration.RegexSourceIntegrationTest",
     "org.apache.kafka.streams.integration.RestoreIntegrationTest",
+    "org.apache.kafka.streams.integration.StandbyTaskEOSMultiRebalanceIntegrationTest",
     "org.apache.kafka.tools.ResetIntegrationTest",
 )
 
