@@ -187,6 +187,8 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "log.retention.minutes": "How long records are kept, in minutes. Counts if no milliseconds are set.",
         "log.retention.ms": "How long records are kept, in milliseconds. -1 sets no limit.",
         "log.roll.hours": "The age at which a segment is closed even if it is not full, in hours.",
+        "log.roll.jitter.hours": "The most by which a segment is closed earlier than the others, in hours.",
+        "log.roll.jitter.ms": "The most by which a segment is closed earlier than the others, in milliseconds.",
         "log.roll.ms": "The age at which a segment is closed even if it is not full, in milliseconds.",
         "log.segment.bytes": "The size at which a segment is closed and a new one begins.",
         "log.segment.delete.delay.ms": "How long the files of a deleted segment or log stay on disk, in milliseconds.",

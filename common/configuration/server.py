@@ -92,7 +92,7 @@ DYNAMIC_KEYS = frozenset(
     log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads
     log.cleanup.policy log.flush.interval.messages log.flush.interval.ms log.index.interval.bytes log.index.size.max.bytes
     log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type
-    log.retention.bytes log.retention.ms log.roll.ms
+    log.retention.bytes log.retention.ms log.roll.jitter.ms log.roll.ms
     log.segment.bytes
     log.segment.delete.delay.ms
     max.connections max.connections.per.ip max.connections.per.ip.overrides
@@ -315,6 +315,8 @@ class ServerConfig:
     log_retention_check_interval_ms: int = integer(300_000, at_least=1)
     log_roll_hours: int = integer(168, at_least=1, at_most=INT_MAX)
     log_roll_ms: int | None = integer(None, at_least=1)
+    log_roll_jitter_hours: int = integer(0, at_least=0, at_most=INT_MAX)
+    log_roll_jitter_ms: int | None = integer(None, at_least=0)
     log_segment_bytes: int = integer(1024**3, at_least=14, at_most=INT_MAX)
     log_segment_delete_delay_ms: int = integer(60_000, at_least=0)
     log_flush_offset_checkpoint_interval_ms: int = integer(60_000, at_least=0, at_most=INT_MAX)

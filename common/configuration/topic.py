@@ -94,6 +94,7 @@ class TopicConfig:
     retention_ms: int = integer(604_800_000, at_least=-1)
     segment_bytes: int = integer(1024**3, at_least=14, at_most=INT_MAX)
     segment_index_bytes: int = integer(10 * 1024 * 1024, at_least=4, at_most=INT_MAX)
+    segment_jitter_ms: int = integer(0, at_least=0)
     segment_ms: int = integer(604_800_000, at_least=1)
     unclean_leader_election_enable: bool = boolean(False)
 
@@ -130,6 +131,11 @@ class TopicConfig:
         """How long a segment takes appends. A compacted log rolls in time to be compacted within max.compaction.lag.ms."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
+    @cached_property
+    def roll_jitter_ms(self) -> int:
+        """A segment is rolled earlier by less than this. More than `roll_ms` would roll it with every batch."""
+        return min(self.segment_jitter_ms, self.roll_ms)
+
 
 # The keys that have an effect, in order of declaration.
 TOPIC_SETTINGS: Final = MappingProxyType(settings_of(TopicConfig))
@@ -145,7 +151,6 @@ WITHOUT_EFFECT: Mapping[str, str | None] = {
     "remote.log.copy.disable": "false",
     "remote.log.delete.on.disable": "false",
     "remote.storage.enable": "false",
-    "segment.jitter.ms": "0",
 }
 
 # The entries of WITHOUT_EFFECT that have a value. They are reported for every topic, because some clients look up a key
@@ -184,6 +189,7 @@ BROKER_KEYS: Final = MappingProxyType[str, tuple[str, ...]](
         "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
         "segment.bytes": ("log.segment.bytes",),
         "segment.index.bytes": ("log.index.size.max.bytes",),
+        "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
         "segment.ms": ("log.roll.ms", "log.roll.hours"),
         "unclean.leader.election.enable": ("unclean.leader.election.enable",),
     }
@@ -215,6 +221,9 @@ def default_topic_config(server: ServerConfig) -> TopicConfig:
         retention_ms=server.retention_ms,
         segment_bytes=server.log_segment_bytes,
         segment_index_bytes=server.log_index_size_max_bytes,
+        segment_jitter_ms=(
+            server.log_roll_jitter_hours * MS_PER_HOUR if server.log_roll_jitter_ms is None else server.log_roll_jitter_ms
+        ),
         segment_ms=server.log_roll_ms if server.log_roll_ms is not None else server.log_roll_hours * MS_PER_HOUR,
         unclean_leader_election_enable=server.unclean_leader_election_enable,
     )

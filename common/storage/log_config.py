@@ -14,13 +14,17 @@ NEVER = 2**63 - 1
 
 
 class LogSettings(Protocol):
-    """Kafka's segment.bytes, segment.ms (`roll_ms`), segment.index.bytes, index.interval.bytes and flush.messages."""
+    """Kafka's segment.bytes, segment.ms (`roll_ms`), segment.jitter.ms (`roll_jitter_ms`), segment.index.bytes,
+    index.interval.bytes and flush.messages."""
 
     @property
     def segment_bytes(self) -> int: ...
 
     @property
     def roll_ms(self) -> int: ...
+
+    @property
+    def roll_jitter_ms(self) -> int: ...
 
     @property
     def segment_index_bytes(self) -> int: ...
@@ -38,6 +42,7 @@ class LogConfig:
 
     segment_bytes: int = 1024**3
     roll_ms: int = 7 * 24 * MS_PER_HOUR
+    roll_jitter_ms: int = 0
     segment_index_bytes: int = 10 * 1024**2
     index_interval_bytes: int = 4096
     flush_messages: int = NEVER

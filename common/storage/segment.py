@@ -9,6 +9,7 @@ below `written_size` may be read. A file is closed only when no search uses it, 
 would be a fatal bug.
 """
 
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
@@ -212,8 +213,10 @@ class Segment:
             return False
         if self.size + size > config.segment_bytes:
             return True
-        if self.first_timestamp is not None and max_timestamp - self.first_timestamp > config.roll_ms:
-            return True
+        if self.first_timestamp is not None:
+            age_ms = max_timestamp - self.first_timestamp
+            if age_ms > config.roll_ms - (self._jitter_ms(config.roll_jitter_ms) if config.roll_jitter_ms else 0):
+                return True
         if self._index_entries_max < config.segment_index_bytes // TIME_ENTRY_SIZE:
             return False
         assert self.index is not None
@@ -222,6 +225,11 @@ class Segment:
             len(self.index) >= config.segment_index_bytes // INDEX_ENTRY_SIZE
             or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_SIZE
         )
+
+    def _jitter_ms(self, below_ms: int) -> int:
+        """How much earlier than segment.ms says this segment is full, so that not all logs of a broker roll at once. Kafka
+        draws this; here it follows from the name."""
+        return zlib.crc32(self.path(LOG_SUFFIX).encode()) % below_ms
 
     # --- loading -------------------------------------------------------------------------------------------------
     async def load_as_newest(self, *, size: int, index_interval: int) -> None:

@@ -37,6 +37,19 @@ def test_the_number_of_unsynced_records_is_limited_by_the_topic_or_the_server() 
 
 
 @pytest.mark.parametrize(
+    ("server", "jitter_ms"),
+    [({}, 0), ({"log.roll.jitter.hours": "1"}, 3_600_000), ({"log.roll.jitter.hours": "1", "log.roll.jitter.ms": "5"}, 5)],
+)
+def test_how_much_earlier_a_segment_rolls_is_said_by_the_topic_or_the_server(server: dict[str, str], jitter_ms: int) -> None:
+    defaults = default_topic_config(load_server_config(BROKER | server))
+    assert defaults.roll_jitter_ms == jitter_ms
+    assert topic_config(defaults, {"segment.jitter.ms": "70"}).roll_jitter_ms == 70
+    assert topic_config(defaults, {"segment.jitter.ms": "70", "segment.ms": "60"}).roll_jitter_ms == 60
+    lag = {"segment.jitter.ms": "70", "max.compaction.lag.ms": "50", "cleanup.policy": "compact"}
+    assert topic_config(defaults, lag).roll_jitter_ms == 50
+
+
+@pytest.mark.parametrize(
     ("server", "flush_ms"),
     [
         ({}, NEVER),
@@ -65,7 +78,7 @@ def test_the_class_defaults_are_kafkas() -> None:
         ({"min.insync.replicas": "0"}, "at least 1"),
         ({"flush.messages": "0"}, "flush.messages=0 is not valid; it takes a whole number of at least 1"),
         ({"flush.ms": "-1"}, "flush.ms=-1 is not valid; it takes a whole number of at least 0"),
-        ({"segment.jitter.ms": "1000"}, "only 0 is served"),
+        ({"preallocate": "true"}, "only false is served"),
         ({"message.downconversion.enable": "true"}, "leave it out"),
         ({"remote.storage.enable": "true"}, "only false is served"),
         ({"local.retention.ms": "1000"}, "only -2 is served"),

@@ -59,6 +59,26 @@ def test_a_log_rolls_by_time_of_its_records_and_when_the_index_is_full() -> None
     SimulatedWorld(1).run(scenario)
 
 
+def test_segments_roll_at_different_ages_if_there_is_jitter() -> None:
+    """Otherwise all logs of a broker that began together would roll and sync together, week after week."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig(roll_ms=1000, roll_jitter_ms=600))
+        timestamp, ages = 5000, []
+        for _ in range(10):
+            first, bases = timestamp, len(log.segment_base_offsets)
+            while len(log.segment_base_offsets) == bases:
+                append(log, timestamp=timestamp)
+                timestamp += 10
+            timestamp -= 10
+            ages.append(timestamp - first)
+            await append(log, timestamp=timestamp).written
+        assert 400 < min(ages) < max(ages) <= 1010
+        assert len(set(ages)) > 5
+
+    SimulatedWorld(1).run(scenario)
+
+
 def test_appends_wait_while_very_many_rolled_segments_await_their_syncs() -> None:
     """A log of small segments rolls faster than the disk syncs. Beyond the limit it opens no further files, and the clients
     wait. Once the syncs have ended, all appends are written."""

@@ -423,7 +423,7 @@ def test_unclean_elections_follow_the_configuration_in_effect(
 @pytest.mark.parametrize(
     ("resource_type", "name", "stored", "changed"),
     [
-        (TOPIC, "t", {"segment.jitter.ms": "1000"}, ("retention.ms", "6")),
+        (TOPIC, "t", {"preallocate": "true"}, ("retention.ms", "6")),
         (BROKER, "1", {"num.io.threads": "16", "log.cleaner.threads": "2"}, ("log.retention.ms", "6")),
         (BROKER, "", {"num.network.threads": "16"}, ("log.retention.ms", "6")),
         (GROUP, "g", {"share.session.timeout.ms": "50000"}, (SESSION, "50000")),
