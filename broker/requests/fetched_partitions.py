@@ -506,7 +506,7 @@ class Fetch:
 
     async def response(self, now_ns: int) -> FetchResponse:
         """Returns the answer. The fetch must not be used any more."""
-        topics: dict[tuple[str, Uuid], FetchableTopicResponse] = {}
+        topics: list[FetchableTopicResponse] = []
         # What the next fetch of the session looks at, in this order (rule 2).
         without_records: list[FetchedPartition] = []
         with_records: list[FetchedPartition] = []
@@ -515,11 +515,10 @@ class Fetch:
                 await pause()
             self._count(item, now_ns)
             if self._names_all or item.has_news:
-                key = (item.topic, item.topic_id)
-                topic = topics.get(key)
-                if topic is None:
-                    topic = topics[key] = FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id)
-                topic.partitions.append(item.data)
+                # The order is that of the reads, and clients take the records in it: a topic may stand there more than once.
+                if not topics or (topics[-1].topic, topics[-1].topic_id) != (item.topic, item.topic_id):
+                    topics.append(FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id))
+                topics[-1].partitions.append(item.data)
                 self._note_told(item)
             if item.size:
                 with_records.append(item)
@@ -527,7 +526,7 @@ class Fetch:
                 without_records.append(item)
             item.answered()
         self._put_off(without_records, with_records)
-        response = FetchResponse(responses=list(topics.values()))
+        response = FetchResponse(responses=topics)
         if self._has_failures and self._context.api_version < _STORAGE_ERROR_FIRST_VERSION:
             _replace_storage_errors(response)
         if self._has_failures and self._context.api_version >= _CURRENT_LEADER_FIRST_VERSION:

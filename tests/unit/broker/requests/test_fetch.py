@@ -506,6 +506,31 @@ def test_limits_of_partition_and_response() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("has_session", [False, True])
+def test_partitions_are_answered_in_the_order_of_the_request(has_session: bool) -> None:
+    """The first ones get the bytes, and consumers process the records in this order. Clients name a topic several times if
+    its partitions are not next to each other, and so does the response."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await one_broker(cluster, partitions=2)
+        other = TopicId(Uuid(b"U" * 16))
+        cluster.controller.create_topic([1], name="u", topic_id=other)
+        await cluster.world.until(lambda: cluster[1].leads(0, other))
+        for topic, index in (("t", 0), ("t", 1), ("u", 0)):
+            await cluster.produce(1, f"{topic}{index}", topic=topic, index=index)
+        topics = [
+            FetchTopic(topic="t", topic_id=TOPIC, partitions=[wanted(1)]),
+            FetchTopic(topic="u", topic_id=other, partitions=[wanted(0)]),
+            FetchTopic(topic="t", topic_id=TOPIC, partitions=[wanted(0), wanted(2)]),
+        ]
+        response = await cluster.request(1, FetchRequest(topics=topics, session_epoch=0 if has_session else -1))
+        answered = [(topic.topic_id, [data.partition_index for data in topic.partitions]) for topic in response.responses]
+        assert answered == [(TOPIC, [1]), (other, [0]), (TOPIC, [0, 2])]
+        assert texts(response) == [["t1"], ["u0"], ["t0"], []]
+
+    run(scenario)
+
+
 def test_a_fetch_from_the_middle_of_a_batch_gives_the_whole_batch() -> None:
     """The client skips the records it already has; the broker never cuts a batch."""
 
