@@ -125,7 +125,7 @@ class AlterConfigsRequests:
         if not unknown:
             return None
         return ApiError(
-            ErrorCode.INVALID_CONFIG,
+            ErrorCode.INVALID_REQUEST,
             f"{unknown[0]} is not in log.dirs of broker {self._broker_id}: {', '.join(self._log_dirs)}",
         )
 

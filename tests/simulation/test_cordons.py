@@ -105,7 +105,7 @@ def test_what_cannot_be_cordoned_is_refused() -> None:
             "Cannot update these configs at default cluster level: Set(cordoned.log.dirs)",
         )
         [(_, code, message)] = await alter(client, 1, (BROKER, "1", CORDONS, "/b1/d3"))
-        assert (code, message) == (ErrorCode.INVALID_CONFIG, "/b1/d3 is not in log.dirs of broker 1: /b1/d1, /b1/d2")
+        assert (code, message) == (ErrorCode.INVALID_REQUEST, "/b1/d3 is not in log.dirs of broker 1: /b1/d1, /b1/d2")
         assert cluster.state.config(BROKER, "1") == {}
 
     run(scenario, brokers=1, disks=2)

@@ -195,7 +195,7 @@ def test_only_the_broker_knows_the_directories_that_can_be_cordoned(
         resource = incremental.AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[config])
         request = incremental.IncrementalAlterConfigsRequest(resources=[resource])
         [answer] = (await handlers.send(request, 1)).responses
-        code = ErrorCode.NONE if refused is None else ErrorCode.INVALID_CONFIG
+        code = ErrorCode.NONE if refused is None else ErrorCode.INVALID_REQUEST
         assert (answer.error_code, answer.error_message) == (code, refused)
 
     run(scenario)
