@@ -11,8 +11,9 @@ error to the client.
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -87,8 +88,6 @@ OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
         ApiKey.CREATE_TOPICS: create_topics,
         ApiKey.DELETE_TOPICS: delete_topics,
         ApiKey.DESCRIBE_CONFIGS: handle_describe_configs,
-        ApiKey.ALTER_CONFIGS: handle_alter_configs,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
         ApiKey.CREATE_PARTITIONS: create_partitions,
         ApiKey.ELECT_LEADERS: elect_leaders,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
@@ -101,6 +100,13 @@ OPERATIONS: Final = MappingProxyType[ApiKey, Operation[Any, Any]](
         ApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids,
         ApiKey.CONTROLLER_REGISTRATION: handle_controller_registration,
         ApiKey.ASSIGN_REPLICAS_TO_DIRS: handle_assign_replicas_to_dirs,
+    }
+)
+# Those that also depend on who sent the request.
+ALTERATIONS: Final = MappingProxyType[ApiKey, Callable[..., Any]](
+    {
+        ApiKey.ALTER_CONFIGS: handle_alter_configs,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
     }
 )
 
@@ -145,8 +151,8 @@ class ControllerRequests:
             ApiKey.CREATE_TOPICS: self.handle_timed_operation,
             ApiKey.DELETE_TOPICS: self.handle_delete_topics,
             ApiKey.DESCRIBE_CONFIGS: self.handle_describe_configs,
-            ApiKey.ALTER_CONFIGS: self.handle_operation,
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.handle_operation,
+            ApiKey.ALTER_CONFIGS: self.handle_alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.handle_alter_configs,
             ApiKey.CREATE_PARTITIONS: self.handle_timed_operation,
             ApiKey.ELECT_LEADERS: self.handle_timed_operation,
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.handle_timed_operation,
@@ -190,6 +196,10 @@ class ControllerRequests:
                 return await self.handle_operation(context, request, deadline_ns=deadline_ns)
         except TimeoutError:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time") from None
+
+    def handle_alter_configs(self, context: RequestContext, request: Any) -> Awaitable[Any]:
+        operation = partial(ALTERATIONS[context.api_key], is_forwarded=context.is_forwarded)
+        return self._controller.submit(context.api_key.name.lower(), operation, request)
 
     async def handle_delete_topics(self, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
         is_enabled = self._controller.settings.is_topic_deletion_enabled
@@ -341,6 +351,7 @@ class ControllerRequests:
             peer=f"{_host(envelope.client_host_address)}:0",
             principal=_principal(envelope.request_principal),
             request_bytes=frame,
+            is_forwarded=True,
         )
         return inner, request
 

@@ -96,6 +96,8 @@ class RequestContext:
     memory: HeldMemory
     client_gone: ClientGone
     """Done as soon as the connection has ended and no response can be sent any more."""
+    is_forwarded: bool = False
+    """Whether a broker has checked the request and sent it on for its client."""
 
     @property
     def peer_host(self) -> str:

@@ -13,7 +13,8 @@ error codes and messages.
 4. A group need not exist. Its values are validated against the bounds in this controller's server.properties.
 
 In Kafka, the broker that receives the request validates changes of broker configuration, and the controller accepts them
-unchecked. Here the controller validates everything, so a request sent directly to the controller is validated too.
+unchecked. Here the controller validates everything, so a request sent directly to the controller is validated too. It does
+not know the directories of a broker, so such a request can only take some off cordoned.log.dirs (KIP-1066), as in Kafka.
 """
 
 from collections import Counter
@@ -96,22 +97,22 @@ class _Verdict:
 
 
 def handle_incremental_alter_configs(
-    turn: Turn, request: incremental.IncrementalAlterConfigsRequest
+    turn: Turn, request: incremental.IncrementalAlterConfigsRequest, *, is_forwarded: bool = False
 ) -> Sliced[ControllerResult[incremental.IncrementalAlterConfigsResponse]]:
     """Carries out the operations of the request, in slices. Returns one result per resource; writes nothing for
-    `validate_only`."""
-    verdicts = yield from _judge(turn, request.resources, _operations_applied)
+    `validate_only`. `is_forwarded` is whether a broker has checked what only brokers know."""
+    verdicts = yield from _judge(turn, request.resources, _operations_applied, is_forwarded=is_forwarded)
     results = _results(verdicts, incremental.AlterConfigsResourceResponse)
     response = incremental.IncrementalAlterConfigsResponse(responses=results)
     return _result(verdicts, response, validate_only=request.validate_only)
 
 
 def handle_alter_configs(
-    turn: Turn, request: legacy.AlterConfigsRequest
+    turn: Turn, request: legacy.AlterConfigsRequest, *, is_forwarded: bool = False
 ) -> Sliced[ControllerResult[legacy.AlterConfigsResponse]]:
     """Replaces the resources' configurations, in slices. Returns one result per resource; writes nothing for
-    `validate_only`."""
-    verdicts = yield from _judge(turn, request.resources, _replaced)
+    `validate_only`. `is_forwarded` is whether a broker has checked what only brokers know."""
+    verdicts = yield from _judge(turn, request.resources, _replaced, is_forwarded=is_forwarded)
     response = legacy.AlterConfigsResponse(responses=_results(verdicts, legacy.AlterConfigsResourceResponse))
     return _result(verdicts, response, validate_only=request.validate_only)
 
@@ -150,7 +151,9 @@ def _result(verdicts: Sequence[_Verdict], response: Response, *, validate_only: 
 # --- one resource -----------------------------------------------------------------------------------------------
 
 
-def _judge(turn: Turn, resources: Sequence[Resource], change: Change[Resource]) -> Sliced[list[_Verdict]]:
+def _judge(
+    turn: Turn, resources: Sequence[Resource], change: Change[Resource], *, is_forwarded: bool
+) -> Sliced[list[_Verdict]]:
     server = turn.settings.resolver.server_config(turn.state)
     occurrences = Counter((each.resource_type, each.resource_name) for each in resources)
     meter = SliceMeter()
@@ -163,7 +166,7 @@ def _judge(turn: Turn, resources: Sequence[Resource], change: Change[Resource]) 
         try:
             if occurrences[type_, name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records = _records(turn.state, server, resource, change)
+            records = _records(turn.state, server, resource, change, is_forwarded=is_forwarded)
             if len(records) > room:
                 raise too_many_records()
         except ApiError as error:
@@ -174,7 +177,9 @@ def _judge(turn: Turn, resources: Sequence[Resource], change: Change[Resource]) 
     return verdicts
 
 
-def _records(state: MetadataState, server: ServerConfig, resource: Resource, change: Change[Resource]) -> list[ConfigRecord]:
+def _records(
+    state: MetadataState, server: ServerConfig, resource: Resource, change: Change[Resource], *, is_forwarded: bool
+) -> list[ConfigRecord]:
     """Returns the records of the change; none for a key that keeps its value. Raises ApiError."""
     type_, name = resource.resource_type, resource.resource_name
     _validate_request(resource)
@@ -183,7 +188,7 @@ def _records(state: MetadataState, server: ServerConfig, resource: Resource, cha
     judged = {key: value for key, value in after.items() if key not in _NOT_SERVED[type_] or before.get(key) != value}
     _validate_configuration(state, server, resource, judged)
     if type_ == ConfigResourceType.BROKER and after.get(CORDONED_LOG_DIRS) != before.get(CORDONED_LOG_DIRS):
-        _validate_cordons(state, name, after)
+        _validate_cordons(state, name, before, after, is_forwarded=is_forwarded)
     _validate_existence(state, type_, name)
     return [
         ConfigRecord(resource_type=type_, resource_name=name, name=key, value=after.get(key))
@@ -192,9 +197,11 @@ def _records(state: MetadataState, server: ServerConfig, resource: Resource, cha
     ]
 
 
-def _validate_cordons(state: MetadataState, name: str, after: Mapping[str, str]) -> None:
-    """Checks a change of cordoned.log.dirs (KIP-1066), which may go away at any level. The broker has checked the paths:
-    only the broker knows them. Raises ApiError."""
+def _validate_cordons(
+    state: MetadataState, name: str, before: Mapping[str, str], after: Mapping[str, str], *, is_forwarded: bool
+) -> None:
+    """Checks a change of cordoned.log.dirs (KIP-1066), which may go away at any level. Only the broker knows its directories
+    and has checked them if it forwards the change. Raises ApiError."""
     if CORDONED_LOG_DIRS not in after:
         return
     if not name:
@@ -203,6 +210,17 @@ def _validate_cordons(state: MetadataState, name: str, after: Mapping[str, str])
     if not is_cordoning_supported(state.metadata_version):
         needed = level_name(CORDONED_DIRECTORIES_LEVEL)
         raise ApiError(ErrorCode.INVALID_CONFIG, f"{CORDONED_LOG_DIRS} needs metadata.version {needed} or higher.")
+    unchecked = _paths(after) - _paths(before)
+    if unchecked and not is_forwarded:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"A controller does not know whether {min(unchecked)} is in log.dirs of broker {name}; "
+            f"send what is new in {CORDONED_LOG_DIRS} to the broker.",
+        )
+
+
+def _paths(configs: Mapping[str, str]) -> set[str]:
+    return {each.strip() for each in configs.get(CORDONED_LOG_DIRS, "").split(",")} - {""}
 
 
 def _validate_request(resource: _Resource) -> None:

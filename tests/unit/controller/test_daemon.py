@@ -753,6 +753,35 @@ def test_an_error_inside_is_not_an_error_of_the_envelope() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("messages", [alter_configs, incremental_alter_configs])
+def test_directories_are_cordoned_through_their_broker(messages: Any) -> None:
+    """Only the broker knows its directories. What it forwards has been checked there."""
+    config = messages.AlterableConfig(name="cordoned.log.dirs", value="/a")
+    resource = messages.AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+    if messages is alter_configs:
+        request, response_type, version = messages.AlterConfigsRequest(), messages.AlterConfigsResponse, 2
+    else:
+        request, response_type, version = (
+            messages.IncrementalAlterConfigsRequest(),
+            messages.IncrementalAlterConfigsResponse,
+            1,
+        )
+    request.resources = [resource]
+
+    async def scenario(world: SimulatedWorld, node: ControllerNode, client: Client) -> None:
+        await client.start(1, "a")
+        update = FeatureUpdateKey(feature=METADATA_VERSION_FEATURE, max_version_level=30)
+        assert (await client.send(UpdateFeaturesRequest(feature_updates=[update]))).error_code == ErrorCode.NONE
+        [refused] = (await client.send(request)).responses
+        assert refused.error_code == ErrorCode.INVALID_CONFIG
+        answer = await client.send(envelope(request, version))
+        _, response = parse_response(response_type, answer.response_data, version)
+        assert [each.error_code for each in response.responses] == [ErrorCode.NONE]
+        assert node.daemon.controller.state.config(4, "1") == {"cordoned.log.dirs": "/a"}
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_features_are_updated_in_every_version(version: int) -> None:
     """A success lists the features up to version 1. A refusal is one error for all of them. Version 0 has a flag for a safe

@@ -292,7 +292,12 @@ class ControllerContext:
         return self.apply(create_topics(self.turn(), request))
 
     def alter_configs(
-        self, *changes: tuple[str, int, str | None], resource_type: int = 2, name: str = "t", validate_only: bool = False
+        self,
+        *changes: tuple[str, int, str | None],
+        resource_type: int = 2,
+        name: str = "t",
+        validate_only: bool = False,
+        is_forwarded: bool = False,
     ) -> tuple[int, str | None]:
         """Changes keys of one resource, each given as (key, operation, value). Returns the error code and the message."""
         resource = incremental_alter_configs.AlterConfigsResource(
@@ -304,7 +309,8 @@ class ControllerContext:
             ],
         )
         request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-        (response,) = self.apply(handle_incremental_alter_configs(self.turn(), request)).responses
+        operation = handle_incremental_alter_configs(self.turn(), request, is_forwarded=is_forwarded)
+        (response,) = self.apply(operation).responses
         assert (response.resource_type, response.resource_name) == (resource_type, name)
         return response.error_code, response.error_message
 

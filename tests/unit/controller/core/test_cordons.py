@@ -57,6 +57,41 @@ def test_ids_that_the_broker_never_registered_are_not_recorded() -> None:
     assert cordons(controller) == (directory("1a"),)
 
 
+@pytest.mark.parametrize(
+    ("before", "value", "refused"),
+    [
+        (None, "/a", "/a"),
+        (None, "*", "*"),
+        ("/a,/b", " /b , /a", None),
+        ("/a,/b", "/b", None),
+        ("/a,/b", "", None),
+        ("/a,/b", None, None),
+        ("/a,/b", "/b,/c", "/c"),
+        ("*", "/a", "/a"),
+    ],
+)
+def test_only_a_broker_may_add_to_the_list(before: str | None, value: str | None, refused: str | None) -> None:
+    """The controller does not know the directories of a broker. A client that asks the controller itself can take some off
+    the list, as in Kafka. What the broker forwards has been checked there."""
+    setting, deletion = 0, 1
+    controller = two_brokers()
+
+    def ask(value: str | None, *, is_forwarded: bool) -> tuple[int, str | None]:
+        change = ("cordoned.log.dirs", deletion if value is None else setting, value)
+        return controller.alter_configs(change, resource_type=4, name="1", is_forwarded=is_forwarded)
+
+    if before is not None:
+        assert ask(before, is_forwarded=True) == (ErrorCode.NONE, None)
+    message = (
+        f"A controller does not know whether {refused} is in log.dirs of broker 1; "
+        "send what is new in cordoned.log.dirs to the broker."
+    )
+    answer = (ErrorCode.NONE, None) if refused is None else (ErrorCode.INVALID_CONFIG, message)
+    assert ask(value, is_forwarded=False) == answer
+    assert controller.state.config(4, "1").get("cordoned.log.dirs") == (value if refused is None else before)
+    assert ask(value, is_forwarded=True) == (ErrorCode.NONE, None)
+
+
 def test_below_30_cordons_mean_nothing() -> None:
     """The level cannot record them."""
     controller = two_brokers(level=29)
