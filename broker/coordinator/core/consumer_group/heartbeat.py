@@ -49,19 +49,21 @@ from common.protocol.messages.consumer_group_heartbeat import (
 )
 
 _NOT_CHANGED = -1
+# The characters that Java's `trim` takes away. A name of nothing else counts as empty, as in Kafka.
+_BLANKS = "".join(map(chr, range(0x21)))
 
 
 def validate_heartbeat(turn: Turn, caller: Caller, request: ConsumerGroupHeartbeatRequest) -> None:
     """Raises Refused if the request makes no sense, whatever the group is."""
     epoch = request.member_epoch
-    if (caller.brings_member_id or epoch > 0 or epoch == LEAVING_EPOCH) and not request.member_id:
+    if (caller.brings_member_id or epoch > 0 or epoch == LEAVING_EPOCH) and not request.member_id.strip(_BLANKS):
         raise _invalid("MemberId can't be empty.")
     for name, text in (
         ("GroupId", request.group_id),
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
     ):
-        if text == "":
+        if text is not None and not text.strip(_BLANKS):
             raise _invalid(f"{name} can't be empty.")
     if epoch == JOINING_EPOCH:
         _validate_join(request)

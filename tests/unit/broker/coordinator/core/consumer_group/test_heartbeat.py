@@ -246,8 +246,11 @@ def test_a_member_leaves() -> None:
     ("epoch", "options", "error"),
     [
         (0, {"group": ""}, "INVALID_REQUEST"),
+        (0, {"group": " "}, "INVALID_REQUEST"),
         (0, {"instance": ""}, "INVALID_REQUEST"),
+        (0, {"instance": " "}, "INVALID_REQUEST"),
         (0, {"rack": ""}, "INVALID_REQUEST"),
+        (0, {"rack": "\t "}, "INVALID_REQUEST"),
         (0, {"owned": None}, "INVALID_REQUEST"),
         (0, {"owned": {1: [0]}}, "INVALID_REQUEST"),
         (0, {"topics": None}, "INVALID_REQUEST"),
@@ -279,6 +282,7 @@ def test_a_member_id_must_be_given(epoch: int) -> None:
         assert world.enter("", caller=OLD_CLIENT).member_id == "id2"
     else:
         assert world.refused(world.beat("", epoch, caller=OLD_CLIENT)) == "INVALID_REQUEST"
+    assert world.refused(world.enter(" ")) == "INVALID_REQUEST"
 
 
 @pytest.mark.parametrize(
