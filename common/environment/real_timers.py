@@ -50,6 +50,8 @@ class Timer:
             self._handle = self._schedule()
         else:
             callback, self._callback = self._callback, _nothing
+            # A handle keeps what it has called, and so this timer, until it is cancelled; only uvloop's timers do not.
+            self._handle.cancel()
             callback()
 
 

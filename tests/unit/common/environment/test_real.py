@@ -21,6 +21,7 @@ from common.environment.metrics_server import CONNECTIONS_MAX, MetricsServer
 from common.environment.process import PROCESS
 from common.environment.real import RealEnvironment
 from common.environment.real_network import listening_socket
+from common.environment.real_timers import Timer
 from common.ids import uuid_text
 from common.metrics_exposition import SnapshotCollector, gauge
 from common.time_units import NS_PER_MS
@@ -84,6 +85,27 @@ async def test_the_owner_of_an_ended_timer_leaves_no_work_for_the_garbage_collec
         assert known() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("delay_ms", [0, 1])
+async def test_a_timer_that_has_fired_leaves_no_work_for_the_garbage_collector(env: RealEnvironment, delay_ms: int) -> None:
+    """A timer whose deadline has passed already goes through call_soon, whose handles keep what they have called."""
+    gc.collect()
+    known = _count_timers()
+    gc.disable()
+    try:
+        owner = TimerOwner(env, env.now_ns() + delay_ms * NS_PER_MS)
+        await owner.fired.wait()
+        del owner
+        # The handle is still at work until the loop has turned.
+        await asyncio.sleep(0)
+        assert _count_timers() <= known
+    finally:
+        gc.enable()
+
+
+def _count_timers() -> int:
+    return sum(isinstance(each, Timer) for each in gc.get_objects())
 
 
 async def test_timeout_at_cancels_its_body_at_the_deadline(env: RealEnvironment) -> None:
