@@ -7,9 +7,7 @@ path without its first folders ("core/lease") must be the end of an existing pat
 """
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +28,13 @@ _IDENTIFIER = re.compile(r"_?[a-z][a-z0-9]*_\w+|_?[A-Z]\w*[a-z][A-Z]\w*|[A-Z]+_\
 _MAKE = re.compile(r"make ([a-z][a-z-]*)\b")
 _MAKE_LINE = re.compile(r"^ {4}make ([a-z][a-z-]*)\b", re.MULTILINE)
 _TREE_LINE = re.compile(r"^ {4}([\w.]+(?:/[\w.]+)*) {2,}\S", re.MULTILINE)
+# Comments, and strings, in which no comment begins.
+_COMMENT_OR_STRING = re.compile(
+    r"(?P<comment>#[^\n]*)|"
+    r"""(?P<prefix>\b[a-zA-Z]{1,2})?(?P<quotes>'''|'|"{3}|")(?:\\.|(?!(?P=quotes)).)*(?P=quotes)""",
+    re.DOTALL,
+)
+_ATTRIBUTE_OF_SELF = re.compile(r"\bself\.(\w+)")
 _PAGE = re.compile(r'([\w./-]*\w\.md)\b(?:,\s+"([^"]+)")?')
 _NUMBERED_SECTION = re.compile(r"\b(?:[A-Z]{4,}(?:\.md)?,? sections?|section) \d")
 _PAGE_WITHOUT_SUFFIX = re.compile(r"\b(DESIGN|INVARIANTS|KIPS|ARCHITECTURE|CONTRIBUTING)\b(?!\.md)")
@@ -62,31 +67,17 @@ class Repository:
     # The keys of server.properties, which look like modules: "broker.session.timeout.ms".
     keys: set[str] = field(default_factory=set)
 
-    def add_module(self, path: str, tree: ast.Module) -> None:
+    def add_module(self, path: str, source: str) -> None:
         """Collects the names that a module defines and uses."""
+        tree = ast.parse(source)
+        lines = source.splitlines()
         self.symbols[path] = set(_defined(tree.body))
-        for node in ast.walk(tree):
-            match node:
-                case ast.ClassDef():
-                    own = self.attributes.setdefault(node.name, set())
-                    own.update(_defined(node.body), _set_on_self(node), map(ast.unparse, node.bases))
-                    self.names.add(node.name)
-                case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    self.names.add(node.name)
-                case ast.Name():
-                    self.names.add(node.id)
-                case ast.Attribute():
-                    self.names.add(node.attr)
-                case ast.arg():
-                    self.names.add(node.arg)
-                case ast.keyword():
-                    self.names.add(node.arg or "")
-                case ast.alias():
-                    self.names.update(node.name.split("."))
-                case ast.Constant(value=str(text)) if " " not in text and len(text) < 200:
-                    self.names.update(re.findall(r"\w+", text))
-                case _:
-                    pass
+        for node in _statements(tree):
+            if isinstance(node, ast.ClassDef):
+                content = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+                own = self.attributes.setdefault(node.name, set())
+                own.update(_defined(node.body), _ATTRIBUTE_OF_SELF.findall(content), map(ast.unparse, node.bases))
+        self.names.update(re.findall(r"\w+", _COMMENT_OR_STRING.sub(_without_prose, source)))
         self.names.update(path.removesuffix(".py").split("/"))
 
     def has_path(self, path: str) -> bool:
@@ -152,10 +143,12 @@ def _defined(body: Iterable[ast.stmt]) -> Iterator[str]:
                 pass
 
 
-def _set_on_self(node: ast.ClassDef) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self":
-            yield each.attr
+def _without_prose(found: re.Match[str]) -> str:
+    """Returns a string that may hold names, and nothing of comments and other strings."""
+    if found["comment"] is not None:
+        return ""
+    may_hold_names = "f" in (found["prefix"] or "").lower() or (" " not in found[0] and len(found[0]) < 200)
+    return found[0] if may_hold_names else '""'
 
 
 def wrong_in_page(repository: Repository, path: str, page: str) -> list[str]:
@@ -258,14 +251,17 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
             case _:
                 pass
     begun, last, lines = 0, -1, [""]
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT:
+    line, position = 1, 0
+    for found in _COMMENT_OR_STRING.finditer(source):
+        if found["comment"] is None:
             continue
-        if token.start[0] != last + 1:
+        line += source.count("\n", position, found.start())
+        position = found.start()
+        if line != last + 1:
             yield begun, " ".join(lines)
-            begun, lines = token.start[0], []
-        last = token.start[0]
-        lines.append(token.string.lstrip("# "))
+            begun, lines = line, []
+        last = line
+        lines.append(found[0].lstrip("# "))
     yield begun, " ".join(lines)
 
 
@@ -288,5 +284,5 @@ def read_repository(root: Path, files: Iterable[str]) -> Repository:
     )
     for path in sorted(paths):
         if path.endswith(".py"):
-            repository.add_module(path, ast.parse((root / path).read_text()))
+            repository.add_module(path, (root / path).read_text())
     return repository
