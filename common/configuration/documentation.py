@@ -21,7 +21,7 @@ TOPIC_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
             "How many records may be written and not yet synced to disk. With 1, none is acknowledged before it is synced."
         ),
         "flush.ms": (
-            "How long ago the last periodic sync of a log has to be for the next one, in milliseconds. Brokers look every "
+            "How long after a periodic sync of a log the next one is due, in milliseconds. Brokers look every "
             "log.flush.scheduler.interval.ms."
         ),
         "follower.replication.throttled.replicas": (
@@ -170,8 +170,8 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
             "With 1, none is acknowledged before it is synced."
         ),
         "log.flush.interval.ms": (
-            "How long ago the last periodic sync of a log has to be for the next one, in milliseconds, where the topic does "
-            "not say so itself."
+            "How long after a periodic sync of a log the next one is due, in milliseconds, where the topic does not say so "
+            "itself."
         ),
         "log.flush.scheduler.interval.ms": "How often logs are looked at that may have to be synced, in milliseconds.",
         "log.flush.offset.checkpoint.interval.ms": "How often recovery points are written, in milliseconds.",
@@ -187,8 +187,8 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "log.retention.minutes": "How long records are kept, in minutes. Counts if no milliseconds are set.",
         "log.retention.ms": "How long records are kept, in milliseconds. -1 sets no limit.",
         "log.roll.hours": "The age at which a segment is closed even if it is not full, in hours.",
-        "log.roll.jitter.hours": "The most by which a segment is closed earlier than the others, in hours.",
-        "log.roll.jitter.ms": "The most by which a segment is closed earlier than the others, in milliseconds.",
+        "log.roll.jitter.hours": "By how much some segments are closed earlier, at most, in hours.",
+        "log.roll.jitter.ms": "By how much some segments are closed earlier, at most, in milliseconds.",
         "log.roll.ms": "The age at which a segment is closed even if it is not full, in milliseconds.",
         "log.segment.bytes": "The size at which a segment is closed and a new one begins.",
         "log.segment.delete.delay.ms": "How long the files of a deleted segment or log stay on disk, in milliseconds.",
