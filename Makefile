@@ -69,10 +69,9 @@ demo: $(VENV)/.demo
 demo-report: $(VENV)/.analytics
 	@$(BIN)/diskraft demo --report $(ARGS)
 
-# In three processes, because some tests wait for real disks and sockets while the two processors could go on with others.
 # Without xdist's own order, which leaves the files with few tests for the end: the longest ones (tests/conftest.py).
 test: $(VENV)/.dev
-	$(call PYTEST,tests/architecture tests/unit tests/property tests/model tests/simulation --numprocesses 3 --dist loadfile --no-loadscope-reorder)
+	$(call PYTEST,tests/architecture tests/unit tests/property tests/model tests/simulation --numprocesses 2 --dist loadfile --no-loadscope-reorder)
 	@$(BIN)/python -m analytics.requirements | sed 's/^/make test SKIPPED tests of the export and the reports: /' >&2
 
 check: $(VENV)/.dev
