@@ -20,7 +20,7 @@ def test_kafka_python_reads_and_writes_the_same(message_class: type[Struct], ver
     # kafka-python treats an ApiVersions response with an error as version 0, whatever version was requested.
     error_codes = st.just(0) if message_class is ApiVersionsResponse else EVERY_INT16
 
-    @examples(12)
+    @examples(8)
     @given(messages(message_class, version, error_codes=error_codes))
     def check(message: Struct) -> None:
         assert kafka_python_oracle.decode(message_class, encode(message, version), version) == message

@@ -20,7 +20,7 @@ CASES = [case for case in declared_versions() if kio_oracle.has(*case)]
 def test_kio_reads_and_writes_the_same(message_class: type[Struct], version: int) -> None:
     """Both encode to the same bytes, and each decodes the other's encoding to the same values."""
 
-    @examples(12)
+    @examples(8)
     @given(messages(message_class, version, error_codes=KNOWN_ERRORS))
     def check(message: Struct) -> None:
         encoded = encode(message, version)

@@ -518,7 +518,7 @@ async def no_change() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [*(range(first, first + 50) for first in range(0, 200, 50)), KILLS_IN_A_START_OVER])
+@pytest.mark.parametrize("seeds", [*(range(first, first + 50) for first in range(0, 100, 50)), KILLS_IN_A_START_OVER])
 def test_the_checkpoint_files_never_say_what_is_not_so(seeds: Iterable[int]) -> None:
     for seed in seeds:
         world = SimulatedWorld(seed)
