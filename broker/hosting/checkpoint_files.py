@@ -83,8 +83,8 @@ class CheckpointFiles:
             if has_log or file.stored.may_exceed(name, -1):
                 file.changed.add(name)
             else:
-                # The first dirty offsets are stored when a log was compacted. A directory in which none is would otherwise
-                # keep the name of every replica that it ever had.
+                # The first dirty offsets are stored only after a compaction. Without this, a directory in which no log is
+                # compacted would keep the name of every replica that it ever had.
                 file.changed.discard(name)
 
     # --- storing -------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def librdkafka() -> Path:
 
 def _download(package: str, command: Sequence[str], inside: str, folder: Path) -> None:
     """Runs a command that puts an archive into the folder with which its arguments end, and keeps what the archive has
-    `inside`. A failed download leaves nothing behind."""
+    `inside`. A failed download leaves no files."""
     unfinished = FOLDER / f"unfinished-{os.getpid()}"
     unfinished.mkdir(parents=True)
     try:

@@ -14,9 +14,9 @@ EndTxn of the next transaction the new one, so the coordinator can tell them apa
     CompleteAbort    success    is due      fenced     INVALID_TXN_STATE
     CompleteCommit   INVALID..  is due      success    INVALID_TXN_STATE
 
-A commit of what has been aborted meets an abort by the coordinator, after the timeout or for a new producer. The producer is
-fenced, as with version 1, because a client that is fenced can begin anew, and INVALID_TXN_STATE is the end of it
-(KAFKA-20785).
+If a producer commits a transaction that was aborted, it was the coordinator that aborted it, after the timeout or because a
+new producer came. The late producer is fenced, as with version 1 (KAFKA-20785): a fenced client can start over, and
+INVALID_TXN_STATE is fatal to it.
 
 An abort with nothing to abort is due because the producer may not know whether the coordinator knows of its transaction,
 and only a new epoch keeps out what may still be under way. Busy is CONCURRENT_TRANSACTIONS. While a marker cannot be

@@ -706,12 +706,12 @@ def test_retention_on_leader_and_follower(configs: dict[str, str]) -> None:
         ({"flush.ms": "1000"}, {"log_flush_scheduler_interval_ms": "500"}, True),
         ({"flush.ms": "60000"}, {"log_flush_scheduler_interval_ms": "500"}, False),
         ({}, {"log_flush_scheduler_interval_ms": "500", "log_flush_interval_ms": "60000"}, False),
-        # By default nobody looks.
+        # By default no broker looks for logs to sync.
         ({"flush.ms": "1000"}, {}, False),
     ],
 )
 def test_logs_are_synced_from_time_to_time(configs: dict[str, str], server: dict[str, Any], is_synced: bool) -> None:
-    """On the leader and on the follower. Nobody waits for it, and later records are synced the next time."""
+    """Leader and follower sync their logs in the background after a record is acknowledged, and again for the next one."""
 
     async def scenario(cluster: Cluster) -> None:
         for broker_id in (1, 2):

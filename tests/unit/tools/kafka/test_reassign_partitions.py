@@ -429,8 +429,8 @@ def test_what_is_done_loses_its_throttles(cluster: Cluster) -> None:
 
 
 def test_a_broker_that_is_away_keeps_its_throttles(cluster: Cluster) -> None:
-    """The others lose theirs. It is an error, as with Kafka's tool, because the broker would come back with a throttle that
-    nobody expects."""
+    """The others lose theirs. As with Kafka's tool, it is an error: the broker would come back with a throttle that is no
+    longer wanted."""
     cluster.replicas[0] = [1, 9]
     status, lines, errors = cluster.on("--verify", part(0, [1, 9]))
     assert (status, lines[-2:]) == (1, CLEARED)
