@@ -92,7 +92,7 @@ def test_requests_are_decoded_alike(version: int) -> None:
     splices = st.none() | st.floats(0, 1)
     changed = st.builds(damaged, valid, st.just([]) | CHANGES, valid, splices)
 
-    @examples(300)
+    @examples(150)
     @given(valid | changed)
     def check(data: bytes) -> None:
         assert outcome(lambda: decode(data)) == outcome(lambda: decoder(data))
@@ -105,7 +105,7 @@ def test_responses_are_encoded_alike(version: int) -> None:
     _, encoder = generated(ProduceResponse, version)
     encode = quick_encoder(ProduceResponse, version, encoder)
 
-    @examples(300)
+    @examples(150)
     @given(usual_responses() | messages(ProduceResponse, version, unknown_tags=True))
     def check(message: ProduceResponse) -> None:
         assert outcome(lambda: joined(encode(message))) == outcome(lambda: joined(encoder(message)))

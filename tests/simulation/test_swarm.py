@@ -27,14 +27,13 @@ from tests.simulation.violations import InvariantViolated
 pytestmark = pytest.mark.timeout(120)
 
 # Has transactional producers at transaction.version 0.
-SEED_WITH_TRANSACTIONS = 111
+SEED_WITH_TRANSACTIONS = 58
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [68, 395])
-def test_a_seed_of_trouble_loses_nothing_and_ends_in_sync(seed: int) -> None:
+def test_a_seed_of_trouble_loses_nothing_and_ends_in_sync() -> None:
     """Disks and daemons fail while clients write. No acknowledged record is lost, and all replicas are in sync again."""
-    report = run_seed(seed)
+    report = run_seed(68)
     assert report.faults
     assert report.acknowledged > 0
 
