@@ -36,6 +36,11 @@ class GroupSettings:
         """Whether a consumer group that only classic members are left in becomes a classic group."""
         return self.group_consumer_migration_policy in ("downgrade", "bidirectional")
 
+    @property
+    def keeps_protocols_apart(self) -> bool:
+        """Whether a consumer group takes no classic members: it could never get back to one protocol (KAFKA-20640)."""
+        return self.group_consumer_migration_policy == "disabled"
+
 
 def group_settings(config: ServerConfig, batch_bytes_max: int) -> GroupSettings:
     """Derives the settings from server.properties."""

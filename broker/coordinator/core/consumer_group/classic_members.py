@@ -55,7 +55,7 @@ _LATER_RELEASE: Final = "The state of the member was written by a later release.
 def expect_room_for_newcomer(turn: Turn, group: ConsumerGroup, joining: Joining) -> None:
     """Raises Refused if a member without an id cannot join. Its metadata is read when it comes back with one."""
     _expect_room(turn, group)
-    _expect_common_protocol(group, joining)
+    _expect_common_protocol(turn, group, joining)
 
 
 def identify_joining(turn: Turn, group: ConsumerGroup, topics: TopicsView, joining: Joining) -> tuple[Sender, Assignment]:
@@ -63,7 +63,7 @@ def identify_joining(turn: Turn, group: ConsumerGroup, topics: TopicsView, joini
     before, replaces = _before(group, joining)
     if before is None:
         _expect_room(turn, group)
-    _expect_common_protocol(group, joining)
+    _expect_common_protocol(turn, group, joining)
     subscription = _subscription(joining)
     member = _updated(before, joining, subscription)
     owned = partitions_by_id(subscription.owned_partitions, topics)
@@ -92,7 +92,9 @@ def _expect_room(turn: Turn, group: ConsumerGroup) -> None:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "The group has as many members as it may have.")
 
 
-def _expect_common_protocol(group: ConsumerGroup, joining: Joining) -> None:
+def _expect_common_protocol(turn: Turn, group: ConsumerGroup, joining: Joining) -> None:
+    if turn.settings.keeps_protocols_apart:
+        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The broker does not let a group change its protocol.")
     is_consumer = joining.request.protocol_type == CONSUMER_PROTOCOL_TYPE and bool(joining.protocols)
     if not is_consumer or not group.supports_classic(joining.protocols):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The group has no protocol in common with the member.")

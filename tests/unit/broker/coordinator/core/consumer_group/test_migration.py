@@ -155,6 +155,26 @@ def test_a_group_that_may_not_be_upgraded_stays_as_it_is(settings: dict[str, Any
     assert world.heartbeat(one.member_id) == world.heartbeat(two.member_id) == "NONE"
 
 
+@pytest.mark.parametrize("policy", ["disabled", "upgrade", "downgrade"])
+def test_a_consumer_group_takes_classic_members_unless_migration_is_disabled(policy: str) -> None:
+    """With an id that the coordinator has just given out, or without one. A group that has become empty takes anybody."""
+    world = mixed_world(group_consumer_migration_policy=policy)
+    new = Consumer(world, "new")
+    settle(world, new)
+    records = len(world.log)
+    protocols = {"range": metadata(set())}
+    refused = policy == "disabled"
+    assert world.error(world.join("", protocols=protocols)) == (
+        "INCONSISTENT_GROUP_PROTOCOL" if refused else "MEMBER_ID_REQUIRED"
+    )
+    joining = world.join("given", protocols=protocols)
+    assert world.error(joining) == ("INCONSISTENT_GROUP_PROTOCOL" if refused else "NONE")
+    if refused:
+        assert len(world.log) == records
+        new.leave()
+        assert world.error(world.join("", protocols=protocols)) == "MEMBER_ID_REQUIRED"
+
+
 def test_a_group_whose_assignor_sends_data_of_its_own_is_not_upgraded() -> None:
     """Its members could not do without. With the next assignment that has none, it is upgraded."""
     world = mixed_world()
