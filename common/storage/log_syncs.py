@@ -133,25 +133,32 @@ class LogSyncs(LogState):
     async def _sync(self) -> None:
         self._check_usable()
         target = self.log_end_offset
+        await self._wait_until_finished_below(target)
+        while target > self.recovery_point:
+            segment = self._segments.newest
+            assert segment.file is not None
+            try:
+                # The sync covers all appends queued so far, because operations on one file keep their order.
+                await self.log_dir.fsync(segment.file.handle)
+            except LogDirError as error:
+                self._fail(error)
+                raise
+            self._check_not_failed()
+            if not segment.undone:
+                self._appends.note_synced(target)
+                self.recovery_point = max(self.recovery_point, target)
+                self._note_offsets_changed()
+                return
+            # The kernel reports a failed write to only one sync. If a write-back began meanwhile, it may be that one. If the
+            # segment was rolled, the end of that moves the recovery point.
+            await self._wait_until_finished_below(target)
+
+    async def _wait_until_finished_below(self, target: Offset) -> None:
         while self._is_unfinished_below(target):
             if self._epochs_changed:
                 self._store_epochs()
             await self._background.wait_for_an_end()
             self._check_usable()
-        if target <= self.recovery_point:
-            return
-        segment = self._segments.newest
-        assert segment.file is not None
-        try:
-            # The sync covers all appends queued so far, because operations on one file keep their order.
-            await self.log_dir.fsync(segment.file.handle)
-        except LogDirError as error:
-            self._fail(error)
-            raise
-        self._check_not_failed()
-        self._appends.note_synced(target)
-        self.recovery_point = max(self.recovery_point, target)
-        self._note_offsets_changed()
 
     def _is_unfinished_below(self, target: Offset) -> bool:
         """Whether background steps must end before a sync of the newest segment makes everything below `target` durable.

@@ -998,8 +998,8 @@ _RARE = (
         ),
         Edit(
             Log._sync,
-            "except LogDirError as error:\n        self._fail(error)\n        raise",
-            "except LogDirError:\n        await self.log_dir.fsync(segment.file.handle)",
+            "except LogDirError as error:\n            self._fail(error)\n            raise",
+            "except LogDirError:\n            await self.log_dir.fsync(segment.file.handle)",
         ),
     ),
     _bug(
