@@ -129,10 +129,12 @@ class Upkeep:
         await self._for_each_log(directory, delete_expired)
 
     async def _for_each_log(self, directory: HostedDirectory, act: Callable[[Partition], Awaitable[None]]) -> None:
-        """Does this to one partition after the other, except to those whose log is being restructured."""
+        """Does this to one partition after the other, except to those whose log is being restructured, or is in another
+        directory by now, which may hang."""
         for number, partition in enumerate(self._hosted.in_directory(directory.directory_id)):
             await pause_before(number)
-            if partition.gone is not ErrorCode.NONE or partition.is_restructuring:
+            is_here = partition.gone is ErrorCode.NONE and partition.directory_id == directory.directory_id
+            if not is_here or partition.is_restructuring:
                 continue
             try:
                 await act(partition)

@@ -1061,3 +1061,37 @@ def test_a_move_is_cancelled_while_its_swap_is_prepared(monkeypatch: pytest.Monk
         assert await cluster.read_all(1) == ["one", "two"]
 
     run(scenario)
+
+
+def test_upkeep_of_the_former_directory_does_not_wait_for_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica moves while another log of the former directory is synced. Then the disk of the new one hangs."""
+    flush_if_due = Partition.flush_if_due
+    is_moved = asyncio.Event()
+    visits: list[int] = []
+
+    async def flush_after_move(partition: Partition) -> None:
+        visits.append(partition.index)
+        if partition.index == 0:
+            await is_moved.wait()
+        await flush_if_due(partition)
+
+    async def scenario(cluster: Cluster) -> None:
+        assign_directories(cluster)
+        await cluster.start(1, "ab")
+        cluster.controller.create_topic([1], [1], [1])
+        for index, letter in enumerate("aba"):
+            await cluster.started(index)
+            cluster.controller.change(index, directories=[directory(1, letter)])
+            assert cluster[1].partition(index).directory_id == directory(1, letter)
+        monkeypatch.setattr(Partition, "flush_if_due", flush_after_move)
+        await cluster.until(lambda: visits.count(0))
+        assert alter(cluster, path(1, "b"), index=2) is ErrorCode.NONE
+        await cluster.until(lambda: TopicIdPartition(TOPIC, 2) in cluster[1].replicas.wished_assignments())
+        cluster.controller.change(2, directories=[directory(1, "b")])
+        await cluster.until(lambda: cluster[1].partition(2).directory_id == directory(1, "b"))
+        assert (await cluster.produce(1, "one", index=2)).error_code == ErrorCode.NONE
+        cluster.world.disk(path(1, "b")).hang({"fsync"})
+        is_moved.set()
+        await cluster.until(lambda: visits.count(0) == 3)
+
+    run(scenario, log_flush_scheduler_interval_ms="1000")
