@@ -20,8 +20,7 @@ class DirectoryLane:
 
     def __init__(self) -> None:
         self._jobs: deque[tuple[str, Job]] = deque()
-        # The kinds of the queued jobs, without those that have none. A leader may name thousands of partitions in one
-        # response, each with a job of its own kind.
+        # The kinds of the queued jobs, without those that have none.
         self._kinds: set[str] = set()
         self._wake = asyncio.Event()
         self._is_busy = False

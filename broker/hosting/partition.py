@@ -420,12 +420,6 @@ class Partition:
         for look in [*self._low_watermark_watchers]:
             look()
 
-    async def delete_before(self, offset: Offset) -> None:
-        """On a follower: deletes what the leader has deleted, but nothing beyond the local high watermark."""
-        bounded = Offset(min(offset, self.replica.high_watermark))
-        if self.gone is ErrorCode.NONE and not self.is_restructuring and bounded >= self.log.log_start_offset:
-            self._note_deleted(await self.log.delete_segments_before(bounded))
-
     def _note_deleted(self, deleted: Sequence[DeletedSegment]) -> None:
         self.replica.log_start_offset = self.log.log_start_offset
         self._note_readable()

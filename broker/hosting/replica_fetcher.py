@@ -111,7 +111,6 @@ class ReplicaFetcher:
         self._settings = settings
         self._quota = quota
         self._traffic = traffic
-        self._upkeep = upkeep
         self._truncation = FollowerTruncation(env, upkeep)
         self._followed: dict[TopicIdPartition, _Followed] = {}
         # The replicas whose logs are being created, with the leader epochs. Invariant: none of them is followed.
@@ -545,9 +544,8 @@ class ReplicaFetcher:
         partition = followed.partition
         partition.leader_high_watermark(Offset(data.high_watermark))
         if data.log_start_offset > partition.log.log_start_offset:
-            # At once, so that the next fetch reports the new start. The segments below it go in a task of their own.
+            # The next fetch reports the new start. The segments below it go with the next check of retention.
             partition.raise_log_start(Offset(data.log_start_offset))
-            self._upkeep.raise_log_start(partition, Offset(data.log_start_offset))
 
     def _back_off(self, followed: _Followed, reason: str) -> None:
         if reason != followed.delay_reason:

@@ -17,7 +17,6 @@ from common.configuration.server import ServerConfig
 from common.configuration.settings import LONG_MAX
 from common.environment.disk_errors import Verdict, classify
 from common.environment.interface import Environment, LogDirError
-from common.ids import Offset
 from common.log_dirs.suspected_directories import SuspectedDirectories
 from common.protocol.errors import ErrorCode
 from common.records.batch import BatchError
@@ -94,12 +93,6 @@ class Upkeep:
                 if classify(error) is not Verdict.PROCESS_TROUBLE:
                     raise
             await self._env.sleep_until(self._env.now_ns() + _RETRY_NS)
-
-    def raise_log_start(self, partition: Partition, offset: Offset) -> None:
-        """On a follower: schedules the deletion of everything below `offset`, because the leader has deleted it too."""
-        directory = self._hosted.directory_of(partition)
-        if directory is not None:
-            directory.upkeep.submit(lambda: partition.delete_before(offset), kind=f"log start of {partition.name}")
 
     def _in_each_directory(self, kind: str, act: Callable[[HostedDirectory], Awaitable[None]]) -> None:
         for directory in self._hosted.online_directories():

@@ -407,7 +407,7 @@ class Lives:
             replica.log_start = offset
             partition.raise_log_start(offset)
             if self.rng.random() < 0.5:
-                await partition.delete_before(offset)
+                await partition.log.delete_segments_before(offset)
 
     async def restructure(self, replica: Replica, offset: Offset, change: Callable[[Log], Awaitable[object]]) -> None:
         """Changes a log as a follower does."""
