@@ -7,7 +7,15 @@ segments were removed meanwhile, and starts over (`LogSegments.in_one_generation
 
 from common.ids import Offset
 from common.records.batch import BATCH_OVERHEAD
-from common.storage.batch_search import Span, locate_in_memory, locate_in_page_cache, locate_on_disk
+from common.storage.batch_search import (
+    Span,
+    after_empty_batches,
+    after_empty_batches_in_page_cache,
+    locate_in_memory,
+    locate_in_page_cache,
+    locate_on_disk,
+)
+from common.storage.cached_headers import NotCached
 from common.storage.errors import OffsetOutOfRange
 from common.storage.log_segments import LogRead
 from common.storage.log_state import LogState
@@ -90,23 +98,33 @@ class LogReads(LogState):
             span = locate_in_memory(self._segments.holding(offset), offset, limits) or locate_in_page_cache(
                 self._segments, offset, limits
             )
-            if span is None or not _must_go_on(span, limits):
+            if span is None or not _may_be_empty(span, limits):
                 return span
-            offset = span.next_offset
+            try:
+                offset = after_empty_batches_in_page_cache(span)
+            except NotCached:
+                return None
+            if offset == span.first_offset:
+                return span
 
     async def _locate(self, offset: int, limits: ReadLimits) -> Span:
         return await self._segments.in_one_generation(lambda: self._find_span(offset, limits))
 
     async def _find_span(self, offset: int, limits: ReadLimits) -> Span:
+        generation = self._segments.generation
         while True:
             self._check_readable(offset)
             limits = self._written_below(limits)
             span = self._find_at_once(offset, limits)
-            if span is None:
-                span = await locate_on_disk(self._segments, offset, limits)
-            if not _must_go_on(span, limits):
+            if span is not None:
                 return span
-            offset = span.next_offset
+            span = await locate_on_disk(self._segments, offset, limits)
+            # If the segments have changed, the search starts over, and the files of this span may be closed.
+            if not _may_be_empty(span, limits) or self._segments.generation != generation:
+                return span
+            offset = await after_empty_batches(span)
+            if offset == span.first_offset or self._segments.generation != generation:
+                return span
 
     # --- transactions --------------------------------------------------------------------------------------------
     @property
@@ -151,6 +169,7 @@ class LogReads(LogState):
         return await self._segments.in_one_generation(find)
 
 
-def _must_go_on(span: Span, limits: ReadLimits) -> bool:
-    """Whether the read skips what it found: a single batch without records, and more follows within the limits."""
-    return limits.skips_empty and span.size == BATCH_OVERHEAD and span.next_offset < limits.upper_offset
+def _may_be_empty(span: Span, limits: ReadLimits) -> bool:
+    """Whether the read skips what it found if these are batches without records: by their size they may be, and more follows
+    within the limits."""
+    return limits.skips_empty and span.size > 0 and not span.size % BATCH_OVERHEAD and span.next_offset < limits.upper_offset

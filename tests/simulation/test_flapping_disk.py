@@ -15,7 +15,7 @@ from tests.simulation.faults import Fault, Lab
 from tests.simulation.history import History
 from tests.simulation.workload import WorkloadClient
 
-SEED = 98503
+SEED = 98556
 # The directory is suspected after 0.5 s.
 HANG_MS = (600, 1_400)
 LONG_HANG_MS = (1_800, 2_200)

@@ -164,12 +164,7 @@ def test_a_consumer_is_not_sent_the_batches_without_records_that_end_segments(
         await compact(log, settings=replace(SETTINGS, segment_bytes=1))
         empty_ends = {last + 1 for base, last in await all_offsets(log) if last + 1 in log.segment_base_offsets}
         assert len(empty_ends) > 5
-        sizes, offset = [], 0
-        while offset < log.written_offset:
-            found = await read(log, offset, ReadLimits(max_bytes=200, skips_empty=True))
-            sizes.append(found.size)
-            offset = found.next_offset
-        assert min(sizes) > BATCH_OVERHEAD
+        await _every_read_has_records(log, read)
         # A follower's log gets them, and a consumer whose fetch may go no further.
         assert (await read(log, 0, ReadLimits(max_bytes=200))).size == BATCH_OVERHEAD
         end = min(empty_ends)
@@ -178,6 +173,35 @@ def test_a_consumer_is_not_sent_the_batches_without_records_that_end_segments(
             assert (found.size, found.next_offset) == (BATCH_OVERHEAD, end)
 
     SimulatedWorld(1).run(scenario)
+
+
+@pytest.mark.parametrize("read", [Log.read, _read_at_once, _read_with_aborted])
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_consumer_is_not_sent_only_batches_that_tell_of_producers(
+    read: Callable[..., Awaitable[LogRead]], is_cached: bool
+) -> None:
+    """Each record is of another producer, whose last batch stays without it. So a segment has nothing but such batches."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, CONFIG)
+        for number in range(80):
+            await put(log, (f"k{number % 3}", f"v{number}"), producer=(number, 0))
+        await compact(log, settings=replace(SETTINGS, segment_bytes=1))
+        assert len(log.segment_base_offsets) > 5
+        if not is_cached:
+            world.disk(PATH).drop_clean_pages()
+        await _every_read_has_records(log, read)
+        assert (await read(log, 0, ReadLimits(max_bytes=200))).size == 3 * BATCH_OVERHEAD
+
+    SimulatedWorld(1).run(scenario)
+
+
+async def _every_read_has_records(log: Log, read: Callable[..., Awaitable[LogRead]]) -> None:
+    offset, with_records = 0, [*await records_of(log)]
+    while offset < log.written_offset:
+        found = await read(log, offset, ReadLimits(max_bytes=200, skips_empty=True))
+        assert [each for each in with_records if offset <= each < found.next_offset]
+        offset = found.next_offset
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
