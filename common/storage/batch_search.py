@@ -9,7 +9,6 @@ at the end of a batch and within its limits. Its first batch may start below the
 from typing import NamedTuple
 
 from common.records.batch import BATCH_OVERHEAD
-from common.storage.batch_scan import HeaderScan
 from common.storage.cached_headers import PIECE, NotCached, cached_headers
 from common.storage.index_entries import CorruptIndex
 from common.storage.log_segments import LogSegments
@@ -126,29 +125,36 @@ async def locate_on_disk(segments: LogSegments, offset: int, limits: ReadLimits)
     return nothing_at(segments.newest, offset)
 
 
-def after_empty_batches_in_page_cache(span: Span) -> int:
+def after_empty_batches_in_page_cache(span: Span, upper_offset: int) -> int:
     """Returns the offset after the batches without records with which the span begins, its first one if it begins with
-    another batch. Raises NotCached."""
+    another batch. The batches may go on after the span, and end below `upper_offset`. Raises NotCached."""
     if span.size == BATCH_OVERHEAD:
         return span.next_offset
     segment, next_offset = span.segment, span.first_offset
     assert segment.file is not None
-    end = span.position + span.size
     for batch in cached_headers(
-        segment.log_dir, segment.file.handle, span.position, end, offset=next_offset, first_ends_at=None
+        segment.log_dir,
+        segment.file.handle,
+        span.position,
+        segment.written_size,
+        offset=next_offset,
+        first_ends_at=None,
     ):
-        if batch.size != BATCH_OVERHEAD:
+        if batch.size != BATCH_OVERHEAD or batch.last_offset + 1 >= upper_offset:
             break
         next_offset = batch.last_offset + 1
     return next_offset
 
 
-async def after_empty_batches(span: Span) -> int:
+async def after_empty_batches(span: Span, upper_offset: int) -> int:
     """Like `after_empty_batches_in_page_cache`, but reads the disk. Raises LogDirError and BatchError."""
     segment, next_offset = span.segment, span.first_offset
     assert segment.file is not None
     with segment.file.in_use():
-        scan = HeaderScan(segment.log_dir, segment.file.handle, position=span.position, end=span.position + span.size)
-        while (found := await scan.next()) is not None and found[0].size == BATCH_OVERHEAD:
-            next_offset = found[0].next_offset
+        scan = segment.scan(span.position)
+        while (found := await scan.next()) is not None:
+            header, _ = found
+            if header.size != BATCH_OVERHEAD or header.next_offset >= upper_offset:
+                break
+            next_offset = header.next_offset
     return next_offset

@@ -23,6 +23,9 @@ from common.storage.read_limits import ReadLimits
 from common.storage.timestamp_search import TimestampOffset, first_at_or_after, newest
 from common.storage.transaction_index import AbortedTransaction
 
+# Many segments may have nothing but batches without records, and the event loop must not stand still while they are skipped.
+_SPANS_AT_ONCE = 10
+
 
 class LogReads(LogState):
     """See the module docstring."""
@@ -93,19 +96,20 @@ class LogReads(LogState):
         return limits if limits.upper_offset <= written_offset else limits._replace(upper_offset=written_offset)
 
     def _find_at_once(self, offset: int, limits: ReadLimits) -> Span | None:
-        """Returns the span to read if that is known in memory or from the page cache."""
-        while True:
+        """Returns the span to read if that is known in memory or from the page cache, and soon found."""
+        for _ in range(_SPANS_AT_ONCE):
             span = locate_in_memory(self._segments.holding(offset), offset, limits) or locate_in_page_cache(
                 self._segments, offset, limits
             )
             if span is None or not _may_be_empty(span, limits):
                 return span
             try:
-                offset = after_empty_batches_in_page_cache(span)
+                offset = after_empty_batches_in_page_cache(span, limits.upper_offset)
             except NotCached:
                 return None
             if offset == span.first_offset:
                 return span
+        return None
 
     async def _locate(self, offset: int, limits: ReadLimits) -> Span:
         return await self._segments.in_one_generation(lambda: self._find_span(offset, limits))
@@ -122,7 +126,7 @@ class LogReads(LogState):
             # If the segments have changed, the search starts over, and the files of this span may be closed.
             if not _may_be_empty(span, limits) or self._segments.generation != generation:
                 return span
-            offset = await after_empty_batches(span)
+            offset = await after_empty_batches(span, limits.upper_offset)
             if offset == span.first_offset or self._segments.generation != generation:
                 return span
 

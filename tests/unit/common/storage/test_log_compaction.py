@@ -192,6 +192,30 @@ def test_a_consumer_is_not_sent_only_batches_that_tell_of_producers(
             world.disk(PATH).drop_clean_pages()
         await _every_read_has_records(log, read)
         assert (await read(log, 0, ReadLimits(max_bytes=200))).size == 3 * BATCH_OVERHEAD
+        if read is not _read_with_aborted:
+            # Nothing else comes below the end, so the consumer gets the last batch, and goes on there.
+            end = log.segment_base_offsets[1]
+            found = await read(log, 0, ReadLimits(max_bytes=200, upper_offset=end, skips_empty=True))
+            assert (found.size, found.next_offset) == (BATCH_OVERHEAD, end)
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_hundreds_of_batches_without_records_are_skipped_together() -> None:
+    """A read of few bytes does not look them up one after the other."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, LogConfig())
+        for number in range(500):
+            await put(log, ("k", "v"), producer=(number, 0))
+        await log.roll()
+        await put(log, ("k", "v"))
+        await compact(log, settings=replace(SETTINGS, io_buffer_bytes=100_000))
+        reads: list[str] = []
+        world.operation_watchers.append(lambda _path, kind, name: reads.append(name) if kind == "read" else None)
+        found = await log.read(0, ReadLimits(max_bytes=2 * BATCH_OVERHEAD, skips_empty=True))
+        assert found.next_offset == 500
+        assert len(reads) < 20
 
     SimulatedWorld(1).run(scenario)
 
