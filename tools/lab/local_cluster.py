@@ -259,9 +259,11 @@ class LocalCluster:
         first_node_id: int = 1,
         controller_id: int = CONTROLLER_ID,
         overrides: Mapping[str, str] | None = None,
+        features: Mapping[str, str] | None = None,
         on_formatted: Callable[[LocalNode], None] = lambda _node: None,
     ) -> "LocalCluster":
-        """Creates folders, disks and configuration, and formats every node. Starts no node. Raises ToolError."""
+        """Creates folders, disks and configuration, and formats every node, with the defaults of `kafka-storage format` for
+        what `features` does not name. Starts no node. Raises ToolError."""
         if (folder / CLUSTER_FILE).exists():
             raise ToolError(f"{folder} already holds a cluster; `diskraft local down --dir {folder} --delete` removes it")
         make_own_folder(folder)
@@ -281,7 +283,8 @@ class LocalCluster:
                 defaults = _internal_topics(brokers) | dict(overrides or {})
                 text = _configuration(files, controller=nodes[-1], overrides=defaults)
                 Path(files.config).write_text(text)
-                _tool("tools.kafka.storage", "format", "--config", files.config, "--cluster-id", cluster_id)
+                levels = [f"--feature={name}={level}" for name, level in (features or {}).items()]
+                _tool("tools.kafka.storage", "format", "--config", files.config, "--cluster-id", cluster_id, *levels)
                 on_formatted(cluster.nodes[files.name])
         except (ToolError, KeyboardInterrupt):
             cluster.delete()

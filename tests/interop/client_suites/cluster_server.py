@@ -30,7 +30,15 @@ class ClusterServer:
         # The nodes that should be running.
         self._started: set[str] = set()
 
-    def create(self, *, brokers: int, disks: int, properties: dict[str, str], properties_of: dict[str, Any]) -> Answer:
+    def create(
+        self,
+        *,
+        brokers: int,
+        disks: int,
+        features: dict[str, str],
+        properties: dict[str, str],
+        properties_of: dict[str, Any],
+    ) -> Answer:
         """Creates the files of a cluster and returns where its nodes will be."""
         self._clusters += 1
         cluster = LocalCluster.create(
@@ -41,6 +49,7 @@ class ClusterServer:
             first_node_id=FIRST_BROKER_ID,
             controller_id=CONTROLLER_ID,
             overrides=properties,
+            features=features,
         )
         files = {node.files.node_id: node.files for node in cluster.nodes.values()}
         for node_id, own in properties_of.items():
@@ -55,6 +64,7 @@ class ClusterServer:
                 {
                     "id": node.files.node_id,
                     "port": node.files.port,
+                    "config": node.files.config,
                     "log_dirs": ",".join(node.files.data_dirs),
                 }
                 for node in cluster.brokers

@@ -5,9 +5,6 @@ import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.lang.reflect.InvocationHandler;
-import java.lang.reflect.Method;
-import java.lang.reflect.Proxy;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
@@ -22,6 +19,8 @@ import java.util.function.Function;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import kafka.network.SocketServer;
+import kafka.server.KafkaApis;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
 import org.apache.kafka.clients.admin.Admin;
@@ -39,9 +38,12 @@ import org.apache.kafka.common.requests.MetadataResponse;
 import org.apache.kafka.common.requests.RequestHeader;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
+import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.LeaderAndIsr;
 import org.apache.kafka.metadata.LeaderRecoveryState;
 import org.apache.kafka.metadata.MetadataCache;
+import org.mockito.Mockito;
+import org.mockito.invocation.InvocationOnMock;
 
 /** One broker. What a test would read inside its process is asked of the daemon, as far as requests can tell. */
 final class DiskraftBroker {
@@ -49,6 +51,7 @@ final class DiskraftBroker {
     private final int id;
     private final int port;
     private final List<Path> logDirs;
+    private final String configFile;
     private boolean isRunning = true;
 
     DiskraftBroker(DiskraftCluster cluster, JsonNode made) {
@@ -56,6 +59,7 @@ final class DiskraftBroker {
         id = made.get("id").asInt();
         port = made.get("port").asInt();
         logDirs = Stream.of(made.get("log_dirs").asText().split(",")).map(Path::of).toList();
+        configFile = made.get("config").asText();
     }
 
     String address() {
@@ -113,23 +117,27 @@ final class DiskraftBroker {
 
     /** Returns what stands for Kafka's own broker. Each of its methods either gives a true answer or aborts the test. */
     KafkaBroker seenFromInside() {
-        return answering(KafkaBroker.class, Map.of(
-                "boundPort", arguments -> port,
-                "clusterId", arguments -> cluster.clusterId(),
-                "config", arguments -> configuration(),
-                "groupCoordinator", arguments -> answering(GroupCoordinator.class,
-                        Map.of("groupMetadataTopicConfigs", none -> offsetsTopicConfig())),
-                "isShutdown", arguments -> !isRunning(),
-                "metadataCache", arguments -> metadataCache(),
-                "shutdown", arguments -> {
-                    shutdown();
-                    return null;
-                },
-                "awaitShutdown", arguments -> null,
-                "startup", arguments -> {
-                    startup();
-                    return null;
-                }));
+        Map<String, Function<Object[], Object>> answers = new HashMap<>();
+        answers.put("boundPort", arguments -> port);
+        answers.put("brokerState", arguments -> isRunning() ? BrokerState.RUNNING : BrokerState.SHUTTING_DOWN);
+        answers.put("clusterId", arguments -> cluster.clusterId());
+        answers.put("config", arguments -> KafkaConfig.fromProps(isRunning() ? configuration() : configurationInFile()));
+        answers.put("dataPlaneRequestProcessor", arguments -> answering(KafkaApis.class, Map.of("brokerId", none -> id)));
+        answers.put("groupCoordinator", arguments -> answering(GroupCoordinator.class,
+                Map.of("groupMetadataTopicConfigs", none -> offsetsTopicConfig())));
+        answers.put("isShutdown", arguments -> !isRunning());
+        answers.put("metadataCache", arguments -> metadataCache());
+        answers.put("socketServer", arguments -> answering(SocketServer.class, Map.of("boundPort", none -> port)));
+        answers.put("shutdown", arguments -> {
+            shutdown();
+            return null;
+        });
+        answers.put("awaitShutdown", arguments -> null);
+        answers.put("startup", arguments -> {
+            startup();
+            return null;
+        });
+        return answering(KafkaBroker.class, answers);
     }
 
     private MetadataCache metadataCache() {
@@ -184,7 +192,7 @@ final class DiskraftBroker {
         }
     }
 
-    private KafkaConfig configuration() {
+    private Properties configuration() {
         ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, String.valueOf(id));
         Properties known = new Properties();
         try (Admin admin = cluster.admin()) {
@@ -194,7 +202,15 @@ final class DiskraftBroker {
         } catch (ExecutionException | InterruptedException error) {
             throw new IllegalStateException(error);
         }
-        return KafkaConfig.fromProps(known);
+        return known;
+    }
+
+    private Properties configurationInFile() {
+        try {
+            return Utils.loadProps(configFile);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 
     private static Properties offsetsTopicConfig() {
@@ -204,20 +220,16 @@ final class DiskraftBroker {
     }
 
     private static <T> T answering(Class<T> what, Map<String, Function<Object[], Object>> answers) {
-        InvocationHandler handler = (proxy, method, arguments) -> answer(proxy, method, arguments, answers);
-        return what.cast(Proxy.newProxyInstance(what.getClassLoader(), new Class<?>[] {what}, handler));
+        return Mockito.mock(what, Mockito.withSettings().stubOnly().defaultAnswer(call -> answer(call, answers)));
     }
 
-    private static Object answer(
-            Object proxy, Method method, Object[] arguments, Map<String, Function<Object[], Object>> answers) {
-        return switch (method.getName()) {
-            case "hashCode" -> System.identityHashCode(proxy);
-            case "equals" -> proxy == arguments[0];
-            case "toString" -> "a process of its own";
-            default -> Optional.ofNullable(answers.get(method.getName()))
-                    .orElseThrow(() -> new LooksInside(
-                            method.getDeclaringClass().getSimpleName() + "." + method.getName()))
-                    .apply(arguments);
-        };
+    private static Object answer(InvocationOnMock call, Map<String, Function<Object[], Object>> answers) {
+        String asked = call.getMethod().getName();
+        if (asked.equals("toString")) {
+            return "a process of its own";
+        }
+        return Optional.ofNullable(answers.get(asked))
+                .orElseThrow(() -> new LooksInside(call.getMethod().getDeclaringClass().getSimpleName() + "." + asked))
+                .apply(call.getArguments());
     }
 }

@@ -3,6 +3,7 @@ package diskraft;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.AbstractMap;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -36,6 +37,7 @@ import org.opentest4j.TestAbortedException;
 public final class DiskraftCluster implements ClusterInstance {
     private static final long METADATA_MS_MAX = 30_000;
     private static final long POLL_MS = 20;
+    private static final Set<String> SUPPORTED_FEATURES = Set.of("metadata.version", "transaction.version", "group.version");
 
     private final ClusterConfig config;
     private final boolean isRepeated;
@@ -79,12 +81,20 @@ public final class DiskraftCluster implements ClusterInstance {
         JsonNode made = ClusterServer.ask("create", Map.of(
                 "brokers", config.numBrokers(),
                 "disks", config.numDisksPerBroker(),
+                "features", features(),
                 "properties", config.serverProperties(),
                 "properties_of", config.perServerOverrideProperties()));
         clusterId = made.get("cluster_id").asText();
         controller = made.get("controller").asText();
         controllerId = made.get("controller_id").asInt();
         made.get("brokers").forEach(each -> brokers.put(each.get("id").asInt(), new DiskraftBroker(this, each)));
+    }
+
+    private Map<String, String> features() {
+        Map<String, String> levels = new HashMap<>(Map.of("metadata.version", config.metadataVersion().version()));
+        config.features().forEach((feature, level) -> levels.put(feature.featureName(), level.toString()));
+        levels.keySet().retainAll(SUPPORTED_FEATURES);
+        return levels;
     }
 
     /** Ends the daemons and removes their files. */

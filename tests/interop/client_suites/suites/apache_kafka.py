@@ -4,11 +4,13 @@ from tests.interop.client_suites.junit_runner import JUnitRunner
 from tests.interop.client_suites.suites.suite import Suite
 
 # Apache Kafka's own tests that ask for a cluster. Those of what Diskraft does not have are left out: security, share groups,
-# streams groups, classes that a broker of Java would load, or a certain metadata.version.
+# streams groups, eligible leader replicas, or classes that a broker of Java would load. So are those that read the metrics
+# or the logs of a node in its process.
 CLIENTS_TESTS = tuple(
     f"org.apache.kafka.clients.{name}"
     for name in (
         "ClientRebootstrapTest",
+        "MetadataVersionIntegrationTest",
         "TransactionsExpirationTest",
         "TransactionsWithMaxInFlightOneTest",
         "admin.AdminFenceProducersTest",
@@ -37,7 +39,6 @@ CLIENTS_TESTS = tuple(
         "producer.ProducerIdExpirationTest",
         "producer.ProducerIntegrationTest",
         "producer.ProducerSendWhileDeletionTest",
-        "producer.SocketServerMemoryPoolTest",
     )
 )
 
@@ -84,6 +85,17 @@ REQUESTS_TESTS = tuple(
     )
 )
 
+SERVER_TESTS = tuple(
+    f"org.apache.kafka.server.{name}"
+    for name in (
+        "BootstrapControllersIntegrationTest",
+        "CordonedLogDirsIntegrationTest",
+        "MetadataRequestTest",
+        "config.DynamicConfigTest",
+        "log.LogAppendTimeTest",
+    )
+)
+
 # Those of Kafka Streams for groups of the classic protocol. One cluster serves all tests of a class.
 STREAMS_TESTS = (
     "org.apache.kafka.streams.integration.AdjustStreamThreadCountTest",
@@ -101,7 +113,7 @@ STREAMS_TESTS = (
     "org.apache.kafka.tools.ResetIntegrationTest",
 )
 
-# The consumers and producers for Java, the tools, single requests to a broker, and Kafka Streams.
+# The consumers and producers for Java, the tools, single requests to a broker, what a server does, and Kafka Streams.
 CLIENTS = Suite(
     name="apache-clients",
     runner=JUnitRunner(),
@@ -128,6 +140,15 @@ REQUESTS = Suite(
     runner=JUnitRunner(),
     tests=REQUESTS_TESTS,
     in_ci=("kafka.server.SyncGroupRequestTest",),
+    seconds_max=1800,
+    brokers=0,
+)
+
+SERVER = Suite(
+    name="apache-server",
+    runner=JUnitRunner(),
+    tests=SERVER_TESTS,
+    in_ci=(),
     seconds_max=1800,
     brokers=0,
 )

@@ -77,6 +77,12 @@ def test_every_node_gets_directories_and_a_configuration_that_loads(
     assert all(call[-1] == "the-cluster-id" for call in tool_calls if call[1] == "format")
 
 
+def test_every_node_is_formatted_with_the_features_that_are_named(tmp_path: Path, tool_calls: list[tuple[str, ...]]) -> None:
+    make(tmp_path / "cluster", features={"metadata.version": "3.8", "transaction.version": "1"})
+    formatted = [call[-2:] for call in tool_calls if call[1] == "format"]
+    assert formatted == [("--feature=metadata.version=3.8", "--feature=transaction.version=1")] * 3
+
+
 @pytest.mark.usefixtures("tool_calls")
 def test_a_later_command_finds_the_same_cluster(tmp_path: Path) -> None:
     """Everything that a later command needs is in cluster.json."""
