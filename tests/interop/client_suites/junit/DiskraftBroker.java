@@ -7,6 +7,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.Socket;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
@@ -19,10 +20,13 @@ import java.util.function.Function;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import kafka.cluster.Partition;
+import kafka.log.LogManager;
 import kafka.network.SocketServer;
 import kafka.server.KafkaApis;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
+import kafka.server.ReplicaManager;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
@@ -42,8 +46,11 @@ import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.LeaderAndIsr;
 import org.apache.kafka.metadata.LeaderRecoveryState;
 import org.apache.kafka.metadata.MetadataCache;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.mockito.Mockito;
 import org.mockito.invocation.InvocationOnMock;
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** One broker. What a test would read inside its process is asked of the daemon, as far as requests can tell. */
 final class DiskraftBroker {
@@ -126,7 +133,10 @@ final class DiskraftBroker {
         answers.put("groupCoordinator", arguments -> answering(GroupCoordinator.class,
                 Map.of("groupMetadataTopicConfigs", none -> offsetsTopicConfig())));
         answers.put("isShutdown", arguments -> !isRunning());
+        answers.put("logManager", arguments -> logManager());
         answers.put("metadataCache", arguments -> metadataCache());
+        answers.put("replicaManager", arguments -> answering(ReplicaManager.class,
+                Map.of("onlinePartition", asked -> Option.apply(onlinePartition((TopicPartition) asked[0])))));
         answers.put("socketServer", arguments -> answering(SocketServer.class, Map.of("boundPort", none -> port)));
         answers.put("shutdown", arguments -> {
             shutdown();
@@ -138,6 +148,27 @@ final class DiskraftBroker {
             return null;
         });
         return answering(KafkaBroker.class, answers);
+    }
+
+    private LogManager logManager() {
+        return answering(LogManager.class, Map.of(
+                "getLog", asked -> Option.apply(log((TopicPartition) asked[0])),
+                "liveLogDirs", none -> CollectionConverters.asScala(logDirs.stream().map(Path::toFile).toList()).toSeq()));
+    }
+
+    private UnifiedLog log(TopicPartition partition) {
+        return logDirs.stream().anyMatch(logDir -> Files.exists(logDir.resolve(partition.toString())))
+                ? answering(UnifiedLog.class, Map.of())
+                : null;
+    }
+
+    private Partition onlinePartition(TopicPartition partition) {
+        return (isRunning() ? partitions(partition.topic()) : List.<MetadataResponsePartition>of()).stream()
+                .filter(each -> each.partitionIndex() == partition.partition() && each.replicaNodes().contains(id))
+                .findFirst()
+                .map(each -> answering(Partition.class,
+                        Map.of("leaderIdIfLocal", none -> Option.apply(each.leaderId() == id ? id : null))))
+                .orElse(null);
     }
 
     private MetadataCache metadataCache() {
