@@ -4,10 +4,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from tests.integration.cluster import until
 
 SECONDS_MAX = 240.0
 SECONDS_PER_LINE = 0.01
+# What brokers answer from the death of the leader's disk until the next leader knows the end.
+BETWEEN_LEADERS = (
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
 
 
 def write(bootstrap: str, topic: str, values: Iterable[str]) -> None:
@@ -67,10 +75,7 @@ def committed_records(bootstrap: str, topic: str, *, partitions: int = 1) -> Ite
     try:
         consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
         # While a topic is written without a pause, its reader may never be at its end, so the end is what it is now.
-        ends = {
-            index: consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=SECONDS_MAX)[1]
-            for index in range(partitions)
-        }
+        ends = {index: _end(consumer, TopicPartition(topic, index)) for index in range(partitions)}
         ended: set[int | None] = {index for index, end in ends.items() if end == 0}
         while len(ended) < partitions:
             message = consumer.poll(SECONDS_MAX)
@@ -86,3 +91,17 @@ def committed_records(bootstrap: str, topic: str, *, partitions: int = 1) -> Ite
                 yield message
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, partition: TopicPartition) -> int:
+    """Unlike a fetch, librdkafka does not repeat this request at the next leader."""
+
+    def look() -> int | None:
+        try:
+            return consumer.get_watermark_offsets(partition, timeout=SECONDS_MAX)[1]
+        except KafkaException as error:
+            if error.args[0].code() not in BETWEEN_LEADERS:
+                raise
+            return None
+
+    return until(look, f"{partition.topic} has a leader", seconds=SECONDS_MAX)
