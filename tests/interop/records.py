@@ -94,7 +94,7 @@ def committed_records(bootstrap: str, topic: str, *, partitions: int = 1) -> Ite
 
 
 def _end(consumer: Consumer, partition: TopicPartition) -> int:
-    """Unlike a fetch, librdkafka does not repeat this request at the next leader."""
+    """Returns the end of a partition. librdkafka repeats a fetch at the next leader, but not this request."""
 
     def look() -> int | None:
         try:
