@@ -19,6 +19,7 @@ from common.metadata.directory_ids import UNASSIGNED
 from common.metadata.metadata_version import DEFAULT_LEVEL
 from common.metadata.registrations import BrokerRegistration, PartitionRegistration
 from common.metadata.state import MetadataState
+from common.metadata.topic_names import INTERNAL_TOPIC_NAMES
 from common.net.node_channel import ChannelError, NodeChannel
 from common.protocol.errors import ErrorCode
 from common.protocol.messages.alter_replica_log_dirs import (
@@ -41,6 +42,7 @@ from common.time_units import NS_PER_S
 from controller.core.eligibility import Eligibility
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SimulatedEnvironment, SimulatedWorld
+from tests.simulation.history import is_compacted
 from tools.kafka.storage import format_directories
 from tools.node.node import Node
 
@@ -48,6 +50,9 @@ CLUSTER_ID = "simulated-cluster-----"
 CONTROLLER_ID = 100
 CONTROLLER_PORT = 9093
 BROKER_PORT = 9092
+
+# With small values, the internal topics are compacted during a run.
+INTERNAL_SEGMENT_BYTES = ("offsets.topic.segment.bytes", "transaction.state.log.segment.bytes")
 
 # Shorter than Kafka's defaults, so that a scenario needs less virtual time.
 FAST: Mapping[str, str] = {
@@ -90,6 +95,12 @@ class SimulatedCluster:
         self._overrides = {**FAST, **(overrides or {})}
         self.nodes: dict[int, Node] = {}
         self._stops: dict[int, asyncio.Future[None]] = {}
+
+    def compacts(self, name: str) -> bool:
+        """Whether the topic of this name is compacted during a run. Also takes the name of a partition or of its folder. By
+        default no run fills a segment of an internal topic."""
+        internals = INTERNAL_TOPIC_NAMES if INTERNAL_SEGMENT_BYTES[0] in self._overrides else ()
+        return is_compacted(name) or name.startswith(internals)
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 

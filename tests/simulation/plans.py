@@ -21,7 +21,7 @@ from common.metadata.metadata_version import (
     level_name,
 )
 from common.time_units import NS_PER_S
-from tests.simulation.cluster import CONTROLLER_ID
+from tests.simulation.cluster import CONTROLLER_ID, INTERNAL_SEGMENT_BYTES
 from tests.simulation.faults import CLOCK_JUMPS, FIRST_CLIENT_ID, KINDS, METADATA, Fault, Target
 from tests.simulation.moments import AMOUNT_AT_ONCE_AT_THE_TARGET, HALF_COMPACTED, HALF_SWAPPED
 from tests.simulation.upgrades import Rise
@@ -46,6 +46,8 @@ VERSION_CHANGES_SHARE = 0.25
 VERSION_CHANGES_MAX = 4
 # In this share of the seeds there is a compacted topic.
 COMPACTION_SHARE = 0.3
+# In this share of these seeds the internal topics are compacted as well.
+INTERNAL_COMPACTION_SHARE = 0.4
 # In this share of the seeds consumers read from the follower in their rack (KIP-392).
 RACK_SHARE = 0.4
 # In this share of the seeds the brokers find old records in the page cache, most of the time.
@@ -176,6 +178,7 @@ class Plan:
             + (", and a topic that finds no room" if self.revives else "")
             + (", and producers that retry" if self.workload.is_idempotent else "")
             + (", and compaction" if self.workload.compacted_topics else "")
+            + (", also of the internal topics" if INTERNAL_SEGMENT_BYTES[0] in self.overrides else "")
             + (", and racks" if self.workload.has_racks else "")
             + (", and replicas that move" if self.workload.move_pause is not None else "")
             + (", and cordons" if self.workload.cordon_pause is not None else "")
@@ -241,6 +244,8 @@ def draw_plan(seed: int) -> Plan:
         bumps_epochs=transaction_version >= EPOCH_BUMP_TRANSACTION_VERSION,
     )
     workload = _with_compaction(random.Random(f"{seed}/compaction"), workload, overrides)
+    if workload.compacted_topics:
+        _draw_compaction_of_internals(random.Random(f"{seed}/compaction/internal"), overrides)
     if random.Random(f"{seed}/racks").random() < RACK_SHARE:
         overrides["replica.selector.class"] = RACK_AWARE_SELECTOR
         workload = replace(workload, has_racks=True)
@@ -393,6 +398,11 @@ def _with_compaction(rng: random.Random, workload: WorkloadSettings, overrides: 
     overrides["log.cleaner.dedupe.buffer.size"] = str(rng.choice([1_000, 134_217_728]))
     overrides["log.cleaner.io.max.bytes.per.second"] = str(rng.choice([5_000, 1_000_000]))
     return replace(workload, compacted_topics=rng.randint(1, 2), compacted_segment_bytes=rng.choice([300, 3_000]))
+
+
+def _draw_compaction_of_internals(rng: random.Random, overrides: dict[str, str]) -> None:
+    if rng.random() < INTERNAL_COMPACTION_SHARE:
+        overrides.update(dict.fromkeys(INTERNAL_SEGMENT_BYTES, rng.choice(["2000", "20000"])))
 
 
 def _with_trims(rng: random.Random, workload: WorkloadSettings, overrides: dict[str, str]) -> WorkloadSettings:

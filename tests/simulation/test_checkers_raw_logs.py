@@ -136,6 +136,8 @@ def test_damaged_bytes_are_no_batches() -> None:
     for content in (bytes(flipped), WHOLE[:-1], WHOLE[:20], WHOLE + batch(3, "d")):
         with pytest.raises(UnreadableLog):
             read_log({"t-0/00000000000000000000.log": content}, "t-0")
+    compacted = read_log({"t-0/00000000000000000000.log": WHOLE + batch(3, "d")}, "t-0", lambda name: name == "t-0")
+    assert compacted.end_offset == 4
 
 
 def test_a_compacted_segment_counts_from_its_swap_on() -> None:

@@ -10,7 +10,7 @@ import pytest
 from common.metadata.metadata_version import is_cordoning_supported, is_directory_assignment_supported
 from common.time_units import NS_PER_S
 from tests.simulation import explaining
-from tests.simulation.cluster import CONTROLLER_ID
+from tests.simulation.cluster import CONTROLLER_ID, INTERNAL_SEGMENT_BYTES
 from tests.simulation.environment import SimulatedEvent, SimulatedWorld
 from tests.simulation.event_log import readable
 from tests.simulation.explaining import run_and_explain
@@ -84,6 +84,14 @@ def test_some_seeds_with_compaction_have_brokers_that_end_in_it() -> None:
     chosen = [plan for plan in plans if any(fault.moment == HALF_COMPACTED for fault in plan.schedule)]
     assert 5 < len(chosen) < 30
     assert all(plan.workload.compacted_topics for plan in chosen)
+
+
+def test_some_seeds_compact_the_internal_topics() -> None:
+    """All of them have other compacted topics too, and some have groups or transactions."""
+    plans = [plan for plan in map(draw_plan, range(1, 301)) if INTERNAL_SEGMENT_BYTES[0] in plan.overrides]
+    assert 20 < len(plans) < 60
+    assert all(plan.workload.compacted_topics for plan in plans)
+    assert len([plan for plan in plans if plan.workload.groups or plan.workload.transactional_producers]) > 10
 
 
 def test_some_seeds_with_moves_have_disks_with_slow_appends() -> None:

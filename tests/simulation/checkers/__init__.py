@@ -273,7 +273,7 @@ class Checkers:
                 for files in (disk.durable_files(), disk.files_after_a_power_cut(self._power_cuts)):
                     self._directory_ids.check(disk, files)
                     if not disk.is_rotten:
-                        check_recovery_points(path, files)
+                        check_recovery_points(path, files, self._cluster.compacts)
                     if path in in_use:
                         check_no_marker(path, files)
                         check_owner(path, files, broker_id)
@@ -315,7 +315,7 @@ class Checkers:
                 # The broker may not have noticed yet that this disk is damaged. The checks of detection
                 # and `at_end` decide whether it notices in time.
                 with suppress(raw_logs.UnreadableLog):
-                    logs[broker_id] = raw_logs.read_log(files, partition.log.name)
+                    logs[broker_id] = raw_logs.read_log(files, partition.log.name, self._cluster.compacts)
             committed = min(partition.high_watermark for _, partition in replicas)
             raw_logs.check_equal(replicas[0][1].name, logs, committed)
 
@@ -394,7 +394,7 @@ class Checkers:
     def _directories(self) -> list[raw_logs.RawDirectory]:
         """Reads every online data directory from its files."""
         return [
-            raw_logs.read_directory(broker_id, path, self._cluster.world.disk(path).files())
+            raw_logs.read_directory(broker_id, path, self._cluster.world.disk(path).files(), self._cluster.compacts)
             for broker_id, broker in self.brokers().items()
             for path in broker._directories.known.online.values()
         ]

@@ -8,9 +8,10 @@ file is read from the platter too, and an entry whose folder does not exist (a d
 import json
 from collections.abc import Iterable, Mapping
 
-from tests.simulation.checkers.raw_logs import METADATA_FOLDER, UnreadableLog, by_folder, properties, read_log
+from tests.simulation.checkers.raw_logs import METADATA_FOLDER, Compacts, UnreadableLog, by_folder, properties, read_log
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.disk_store import DiskStore, FileNode
+from tests.simulation.history import is_compacted
 from tests.simulation.violations import InvariantViolated
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -36,7 +37,7 @@ class DirectoryIds:
             raise InvariantViolated("I9", f"the disk at {disk.path} had directory.id {first}, it has {found} now")
 
 
-def check_recovery_points(path: str, files: Mapping[str, bytes]) -> None:
+def check_recovery_points(path: str, files: Mapping[str, bytes], compacts: Compacts = is_compacted) -> None:
     """I1: the platter has whole batches up to every recovery point, which a restart would trust. Raises
     InvariantViolated."""
     folders = by_folder(files)
@@ -44,7 +45,7 @@ def check_recovery_points(path: str, files: Mapping[str, bytes]) -> None:
         found = folders.get(folder, {})
         if not any(name.endswith(".log") for name in found):
             continue
-        end = _durable_end(found, folder)
+        end = _durable_end(found, folder, compacts)
         if end < recovery_point:
             raise InvariantViolated(
                 "I1", f"{path}/{folder}: the recovery point is {recovery_point}, the platter has whole batches below {end}"
@@ -76,7 +77,7 @@ def check_owner(path: str, files: Mapping[str, bytes], broker_id: int) -> None:
 
 def check_metadata(files: Mapping[str, bytes], *, committed: int, epoch: int) -> None:
     """I5: the platter of the only voter has every committed record, and the epoch in which it leads."""
-    end = _durable_end(files, METADATA_FOLDER)
+    end = _durable_end(files, METADATA_FOLDER, is_compacted)
     if end < committed:
         raise InvariantViolated("I5", f"offsets below {committed} are committed, the controller's platter ends at {end}")
     stored = json.loads(files.get(QUORUM_STATE, b"{}")).get("leaderEpoch", -1)
@@ -91,9 +92,9 @@ def recovery_points(content: bytes) -> Iterable[tuple[str, int]]:
         yield f"{topic}-{index}", int(offset)
 
 
-def _durable_end(files: Mapping[str, bytes], folder: str) -> int:
+def _durable_end(files: Mapping[str, bytes], folder: str, compacts: Compacts) -> int:
     """Returns the offset where the whole batches of a log end. Any bytes may follow them."""
     try:
-        return read_log(files, folder).end_offset
+        return read_log(files, folder, compacts).end_offset
     except UnreadableLog as error:
         return error.end_offset

@@ -13,7 +13,6 @@ from crc32c import crc32c
 
 from common.storage.producers.log_producers import LogProducers
 from tests.simulation.checkers.raw_logs import RawLog
-from tests.simulation.history import is_compacted
 from tests.simulation.violations import InvariantViolated
 
 _HEAD = struct.Struct(">hIi")
@@ -71,7 +70,7 @@ def check_snapshots(where: str, log: RawLog) -> None:
                 "I2", f"{where}: there is a producer snapshot at {offset}, the log ends at {log.end_offset}"
             )
         # Of what was known at an earlier offset, compaction leaves only what is still the last batch of its producer.
-        if known is not None and not is_compacted(log.folder):
+        if known is not None and not log.is_compacted:
             check_known(f"{where}, snapshot {offset}", known, log, offset)
 
 
