@@ -126,8 +126,8 @@ async def locate_on_disk(segments: LogSegments, offset: int, limits: ReadLimits)
 
 
 def after_empty_batches_in_page_cache(span: Span, upper_offset: int) -> int:
-    """Returns the offset after the batches without records with which the span begins, its first one if it begins with
-    another batch. The batches may go on after the span, and end below `upper_offset`. Raises NotCached."""
+    """Returns the offset after all batches without records that lead the span: its first offset if there are none. Goes on
+    beyond the span's end, up to the last batch that ends below `upper_offset`. Raises NotCached."""
     if span.size == BATCH_OVERHEAD:
         return span.next_offset
     segment, next_offset = span.segment, span.first_offset

@@ -23,7 +23,7 @@ from common.storage.read_limits import ReadLimits
 from common.storage.timestamp_search import TimestampOffset, first_at_or_after, newest
 from common.storage.transaction_index import AbortedTransaction
 
-# Many segments may have nothing but batches without records, and the event loop must not stand still while they are skipped.
+# A row of batches without records may be long, and the event loop must not stand still while they are skipped.
 _SPANS_AT_ONCE = 10
 
 
@@ -174,6 +174,6 @@ class LogReads(LogState):
 
 
 def _may_be_empty(span: Span, limits: ReadLimits) -> bool:
-    """Whether the read skips what it found if these are batches without records: by their size they may be, and more follows
-    within the limits."""
+    """Whether the read has to look if this is nothing but batches without records, which it is to skip: the size allows it,
+    and more follows within the limits."""
     return limits.skips_empty and span.size > 0 and not span.size % BATCH_OVERHEAD and span.next_offset < limits.upper_offset
