@@ -697,6 +697,31 @@ def test_a_follower_behind_the_leaders_log_starts_where_the_leader_does() -> Non
     run(scenario, log_retention_check_interval_ms="500")
 
 
+def test_a_follower_removes_the_segments_below_its_leaders_log_start() -> None:
+    """With its next check of retention, like the leader, even if retention keeps everything. The log start rises once more
+    before the segments below the first one are gone."""
+
+    async def scenario(cluster: Cluster) -> None:
+        def segments(broker_id: int) -> list[int]:
+            return list(cluster[broker_id].partition().log.segment_base_offsets)
+
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        cluster.controller.create_topic([1, 2], configs={"segment.bytes": "200", "retention.ms": "-1"})
+        await cluster.started()
+        for number in range(20):
+            await cluster.produce(1, f"value-{number:03}")
+        await cluster.until(lambda: cluster[2].partition().replica.high_watermark == 20)
+        for start in (6, 15):
+            cluster[1].partition().raise_log_start(Offset(start))
+            await cluster.until(lambda start=start: cluster[2].partition().log.log_start_offset == start)
+        assert segments(2)[0] == 0
+        await cluster.until(lambda: segments(2)[0] > 10)
+        await cluster.until(lambda: segments(1) == segments(2))
+
+    run(scenario, log_retention_check_interval_ms="3000")
+
+
 def test_a_log_is_emptied_once_if_two_answers_say_that_it_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader's retention has deleted records that the follower lacks. The leader answers late, so another request is
     under way by then, and its answer says the same. What the follower gets after it has emptied its log stays."""
