@@ -25,7 +25,7 @@ class CurrentConfiguration:
         self._server = resolver.server_config(dynamic)
         # The configuration of a topic without overrides. Invariant: derived from `_server`.
         self._topic_defaults = default_topic_config(self._server)
-        # The configuration of a group without overrides. None of its keys can be changed while the broker runs.
+        # The configuration of a group without overrides. Invariant: derived from `_server`.
         self._group_defaults = default_group_config(self._server)
 
     @property
@@ -60,6 +60,7 @@ class CurrentConfiguration:
         ]
         if changed:
             self._topic_defaults = default_topic_config(self._server)
+            self._group_defaults = default_group_config(self._server)
             for on_change in self._subscribers:
                 on_change()
         return changed

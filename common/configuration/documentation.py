@@ -59,6 +59,10 @@ TOPIC_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
 
 GROUP_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "consumer.assignment.interval.ms": (
+            "The least time between two assignments of the consumer group, in milliseconds. Members that join or leave "
+            "meanwhile are assigned together."
+        ),
         "consumer.heartbeat.interval.ms": "How often a member of the consumer group sends heartbeats, in milliseconds.",
         "consumer.session.timeout.ms": (
             "After how long a silent member of the consumer group counts as gone, in milliseconds."
@@ -112,10 +116,15 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
         "follower.replication.throttled.rate": (
             "The bytes per second that this broker fetches for its replicas in follower.replication.throttled.replicas."
         ),
+        "group.consumer.assignment.interval.ms": (
+            "The least time between two assignments of a consumer group, in milliseconds. Members that join or leave "
+            "meanwhile are assigned together."
+        ),
         "group.consumer.assignors": (
             "The assignors of consumer groups, the default first. A consumer may ask for one with group.remote.assignor."
         ),
         "group.consumer.heartbeat.interval.ms": "How often a member of a consumer group sends heartbeats, in milliseconds.",
+        "group.consumer.max.assignment.interval.ms": "The largest value of group.consumer.assignment.interval.ms.",
         "group.consumer.max.heartbeat.interval.ms": "The largest value of group.consumer.heartbeat.interval.ms.",
         "group.consumer.max.session.timeout.ms": "The largest value of group.consumer.session.timeout.ms.",
         "group.consumer.max.size": "How many members a consumer group may have.",
@@ -124,6 +133,7 @@ SERVER_DOCUMENTATION: Final[Mapping[str, str]] = MappingProxyType(
             "consumer protocol joins; with downgrade, a consumer group that only classic members are left in; with "
             "bidirectional both; with disabled none."
         ),
+        "group.consumer.min.assignment.interval.ms": "The smallest value of group.consumer.assignment.interval.ms.",
         "group.consumer.min.heartbeat.interval.ms": "The smallest value of group.consumer.heartbeat.interval.ms.",
         "group.consumer.min.session.timeout.ms": "The smallest value of group.consumer.session.timeout.ms.",
         "group.consumer.session.timeout.ms": (

@@ -28,6 +28,7 @@ GROUP_ID_BYTES_MAX = 2**15 - 1
 class GroupConfig:
     """The settings of one group of the consumer protocol. Durations are in milliseconds."""
 
+    consumer_assignment_interval_ms: int = integer(0, at_least=0, at_most=INT_MAX)
     consumer_heartbeat_interval_ms: int = integer(5_000, at_least=1, at_most=INT_MAX)
     consumer_session_timeout_ms: int = integer(45_000, at_least=1, at_most=INT_MAX)
 
@@ -50,8 +51,11 @@ def server_key(key: str) -> str:
 
 
 def default_group_config(server: ServerConfig) -> GroupConfig:
-    """Returns this server's settings for a group without overrides."""
+    """Returns this server's settings for a group without overrides. An assignment interval that was set for all brokers, and
+    is outside this one's bounds, counts as the nearest that is inside, as in Kafka."""
+    least, most = server.group_consumer_min_assignment_interval_ms, server.group_consumer_max_assignment_interval_ms
     return GroupConfig(
+        consumer_assignment_interval_ms=min(max(least, server.group_consumer_assignment_interval_ms), most),
         consumer_heartbeat_interval_ms=server.group_consumer_heartbeat_interval_ms,
         consumer_session_timeout_ms=server.group_consumer_session_timeout_ms,
     )
@@ -73,6 +77,7 @@ def validate_group_overrides(server: ServerConfig, overrides: Mapping[str, str])
         if key not in GROUP_SETTINGS:
             raise ConfigError(f"Unknown group config name: {key}")
     config = replace(default_group_config(server), **load_settings(GroupConfig, overrides))
+    validate_assignment_interval(server, prefix="consumer", assignment_interval_ms=config.consumer_assignment_interval_ms)
     validate_consumer_times(
         server,
         prefix="consumer",
@@ -86,27 +91,39 @@ def validate_consumer_times(
 ) -> None:
     """Validates the two times of consumer groups, or of one group, against the server's bounds. `prefix` is what their keys
     begin with. Raises ConfigError."""
-    for name, value, least, most in (
-        (
-            "heartbeat.interval.ms",
-            heartbeat_interval_ms,
-            config.group_consumer_min_heartbeat_interval_ms,
-            config.group_consumer_max_heartbeat_interval_ms,
-        ),
-        (
-            "session.timeout.ms",
-            session_timeout_ms,
-            config.group_consumer_min_session_timeout_ms,
-            config.group_consumer_max_session_timeout_ms,
-        ),
-    ):
-        if not least <= value <= most:
-            raise ConfigError(
-                f"{prefix}.{name}={value} is not valid; it takes from group.consumer.min.{name}={least} "
-                f"to group.consumer.max.{name}={most}"
-            )
+    _validate_bounds(
+        f"{prefix}.heartbeat.interval.ms",
+        heartbeat_interval_ms,
+        config.group_consumer_min_heartbeat_interval_ms,
+        config.group_consumer_max_heartbeat_interval_ms,
+    )
+    _validate_bounds(
+        f"{prefix}.session.timeout.ms",
+        session_timeout_ms,
+        config.group_consumer_min_session_timeout_ms,
+        config.group_consumer_max_session_timeout_ms,
+    )
     if heartbeat_interval_ms >= session_timeout_ms:
         raise ConfigError(
             f"{prefix}.heartbeat.interval.ms={heartbeat_interval_ms} is not valid; "
             f"it takes less than {prefix}.session.timeout.ms={session_timeout_ms}"
+        )
+
+
+def validate_assignment_interval(config: ServerConfig, *, prefix: str, assignment_interval_ms: int) -> None:
+    """Validates the time between two assignments of consumer groups, or of one group. Raises ConfigError."""
+    _validate_bounds(
+        f"{prefix}.assignment.interval.ms",
+        assignment_interval_ms,
+        config.group_consumer_min_assignment_interval_ms,
+        config.group_consumer_max_assignment_interval_ms,
+    )
+
+
+def _validate_bounds(key: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        name = key.removeprefix("group.").removeprefix("consumer.")
+        raise ConfigError(
+            f"{key}={value} is not valid; it takes from group.consumer.min.{name}={least} "
+            f"to group.consumer.max.{name}={most}"
         )

@@ -86,7 +86,8 @@ KNOWN_WITHOUT_EFFECT = frozenset(
 DYNAMIC_KEYS = frozenset(
     """
     compression.gzip.level compression.lz4.level compression.type compression.zstd.level cordoned.log.dirs
-    follower.replication.throttled.rate intra.broker.throttled.rate leader.replication.throttled.rate
+    follower.replication.throttled.rate group.consumer.assignment.interval.ms intra.broker.throttled.rate
+    leader.replication.throttled.rate
     log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
     log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads
@@ -341,14 +342,17 @@ class ServerConfig:
     fetch_max_bytes: int = integer(55 * 1024 * 1024, at_least=1024, at_most=INT_MAX)
 
     # Groups and their offsets. The keys of group.consumer are about groups of the consumer protocol (KIP-848).
+    group_consumer_assignment_interval_ms: int = integer(0, at_least=0, at_most=INT_MAX)
     group_consumer_assignors: tuple[str, ...] = custom(
         _parse_assignors, f"a comma-separated list of {', '.join(ASSIGNORS)}", tuple(ASSIGNORS), ConfigType.LIST
     )
     group_consumer_heartbeat_interval_ms: int = integer(5_000, at_least=1, at_most=INT_MAX)
+    group_consumer_max_assignment_interval_ms: int = integer(15_000, at_least=0, at_most=INT_MAX)
     group_consumer_max_heartbeat_interval_ms: int = integer(15_000, at_least=1, at_most=INT_MAX)
     group_consumer_max_session_timeout_ms: int = integer(60_000, at_least=1, at_most=INT_MAX)
     group_consumer_max_size: int = integer(INT_MAX, at_least=1, at_most=INT_MAX)
     group_consumer_migration_policy: str = choice("bidirectional", among=MIGRATION_POLICIES)
+    group_consumer_min_assignment_interval_ms: int = integer(0, at_least=0, at_most=INT_MAX)
     group_consumer_min_heartbeat_interval_ms: int = integer(5_000, at_least=1, at_most=INT_MAX)
     group_consumer_min_session_timeout_ms: int = integer(45_000, at_least=1, at_most=INT_MAX)
     group_consumer_session_timeout_ms: int = integer(45_000, at_least=1, at_most=INT_MAX)

@@ -7,7 +7,7 @@ no effect yet, become warnings. An unknown key that resembles one of KEYS_TO_GET
 from collections.abc import Mapping
 from dataclasses import replace
 
-from common.configuration.group import validate_consumer_times
+from common.configuration.group import validate_assignment_interval, validate_consumer_times
 from common.configuration.kafka_keys import KAFKA_KEYS, nearest_key
 from common.configuration.node_addresses import advertised_controllers, with_listeners, with_quorum
 from common.configuration.server import (
@@ -132,4 +132,7 @@ def _check_consumer_groups(config: ServerConfig) -> None:
         prefix="group.consumer",
         heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
         session_timeout_ms=config.group_consumer_session_timeout_ms,
+    )
+    validate_assignment_interval(
+        config, prefix="group.consumer", assignment_interval_ms=config.group_consumer_assignment_interval_ms
     )

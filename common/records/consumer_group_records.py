@@ -97,7 +97,11 @@ class ConsumerGroupTargetAssignmentMetadataKey(Struct):
 
 @message(kind=Kind.DATA, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue(Struct):
+    """`assignment_timestamp` is when the target assignment was computed (KIP-1263), in milliseconds since 1970; 0 if that is
+    not known."""
+
     assignment_epoch: Int32 = 0
+    assignment_timestamp: Int64 = field(default=0, tag=0)
 
 
 @struct

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
+from broker.coordinator.core.consumer_group.consumer_member import MemberState
 from broker.coordinator.core.group_shard import GroupShard
+from common.configuration.group import GroupConfig
 from tests.property.profiles import examples
 from tests.unit.broker.coordinator.core.consumer_group.consumer_world import Consumer, ConsumerWorld
 
@@ -26,6 +28,8 @@ NUMBERS = st.integers(0, 20)
 PAUSES_MS = st.sampled_from([100, 5_000, 20_000, 44_999, 60_000])
 HEARTBEAT_MS = 5_000
 SETTLING_ROUNDS = 60
+# In a batch of this size, every target assignment has room.
+LARGE_BATCH = 1_000_000
 
 Owned = set[tuple[int, int]]
 
@@ -41,9 +45,14 @@ class Machine(RuleBasedStateMachine):
         self.epochs: dict[str, int] = {}
         self.member_epochs: dict[tuple[str, str], int] = {}
 
-    @initialize(size_max=st.sampled_from([3, 100]), batch=st.sampled_from([300, 1_000_000]))
-    def begin(self, size_max: int, batch: int) -> None:
+    @initialize(
+        size_max=st.sampled_from([3, 100]),
+        batch=st.sampled_from([300, LARGE_BATCH]),
+        interval=st.sampled_from([0, 1, 7_000]),
+    )
+    def begin(self, size_max: int, batch: int, interval: int) -> None:
         self.world = ConsumerWorld(group_consumer_max_size=size_max, batch_bytes_max=batch, offsets_retention_ms=500_000)
+        self.world.group_configs = {each: GroupConfig(consumer_assignment_interval_ms=interval) for each in ("g", "h")}
 
     def one(self, number: int) -> Consumer | None:
         return self.clients[number % len(self.clients)] if self.clients else None
@@ -64,6 +73,7 @@ class Machine(RuleBasedStateMachine):
         client = self.one(number)
         if client is not None:
             client.act(loses_answer=loses_answer)
+            self.expect_only_what_is_wanted(client)
 
     @rule(rounds=st.integers(1, 6), slow=st.none() | NUMBERS)
     def run_clients(self, rounds: int, slow: int | None) -> None:
@@ -98,6 +108,7 @@ class Machine(RuleBasedStateMachine):
         if client is not None:
             client.topics, client.regex = topics, regex
             client.act()
+            self.expect_only_what_is_wanted(client)
 
     @rule(number=NUMBERS, late=st.integers(0, 2), offset=NUMBERS)
     def commit(self, number: int, late: int, offset: int) -> None:
@@ -206,6 +217,17 @@ class Machine(RuleBasedStateMachine):
         assert all(group.is_empty for group in self.world.shard.consumer_groups)
         assert not self.world.timers
 
+    def expect_only_what_is_wanted(self, client: Consumer) -> None:
+        """A member that has just sent a heartbeat has nothing of other topics, unless it is to give them up: also while the
+        target assignment is older than its subscription."""
+        group = next((each for each in self.world.shard.consumer_groups if each.group_id == client.group), None)
+        member = None if group is None else group.member(client.member_id)
+        if group is None or member is None or self.world.settings.batch_bytes_max < LARGE_BATCH:
+            return
+        if member.state in (MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS) and not member.is_away:
+            wanted = {self.world.topics.topic_ids.get(name) for name in group.topics_of(member)}
+            assert member.assigned.keys() <= wanted
+
     def expect_settled(self, group: ConsumerGroup) -> None:
         clients = [each for each in self.clients if each.group == group.group_id and not each.has_failed]
         assert {each.member_id for each in clients} == {member.member_id for member in group.members}
@@ -234,6 +256,7 @@ def contents(shard: GroupShard) -> dict[str, Any]:
             group.epoch,
             group.metadata_hash,
             group.target_epoch,
+            group.assigned_ms,
             {member.member_id: member for member in group.members},
             dict(group.targets()),
             dict(group.resolved),

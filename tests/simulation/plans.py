@@ -48,6 +48,8 @@ VERSION_CHANGES_MAX = 4
 COMPACTION_SHARE = 0.3
 # In this share of these seeds the internal topics are compacted as well.
 INTERNAL_COMPACTION_SHARE = 0.4
+# Of the seeds with groups, in this share the members are assigned at intervals (KIP-1263).
+ASSIGNMENT_INTERVAL_SHARE = 0.3
 # In this share of the seeds consumers read from the follower in their rack (KIP-392).
 RACK_SHARE = 0.4
 # In this share of the seeds the brokers find old records in the page cache, most of the time.
@@ -232,6 +234,8 @@ def draw_plan(seed: int) -> Plan:
     overrides = _draw_overrides(random.Random(f"{seed}/overrides"))
     _draw_flushes(random.Random(f"{seed}/flushes"), overrides)
     groups = _draw_groups(random.Random(f"{seed}/groups"), overrides)
+    if groups:
+        _draw_assignment_interval(random.Random(f"{seed}/groups/interval"), overrides)
     transactional = _draw_transactions(random.Random(f"{seed}/transactions"), overrides)
     transaction_version = _draw_transaction_version(random.Random(f"{seed}/versions producer"), transactional, level)
     transaction_changes = _draw_transaction_changes(
@@ -378,6 +382,11 @@ def _draw_groups(rng: random.Random, overrides: dict[str, str]) -> int:
         overrides["offsets.commit.timeout.ms"] = str(rng.choice([500, 5_000]))
         overrides["offsets.topic.num.partitions"] = str(rng.choice([1, 3]))
     return groups
+
+
+def _draw_assignment_interval(rng: random.Random, overrides: dict[str, str]) -> None:
+    if rng.random() < ASSIGNMENT_INTERVAL_SHARE:
+        overrides["group.consumer.assignment.interval.ms"] = rng.choice(["300", "1000", "3000"])
 
 
 def _draw_transactions(rng: random.Random, overrides: dict[str, str]) -> int:

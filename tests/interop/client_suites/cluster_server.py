@@ -9,13 +9,16 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from tools.errors import ToolError
 from tools.lab.local_cluster import LocalCluster
 
 # As in the clusters of Apache Kafka's tests.
 FIRST_BROKER_ID, CONTROLLER_ID = 0, 3000
+# Where Diskraft's default is another one than that of Apache Kafka 4.3, for whose servers these tests were written.
+KAFKAS_DEFAULTS: Final = MappingProxyType({"group.consumer.assignment.interval.ms": "1000"})
 
 Answer = Mapping[str, Any]
 
@@ -48,7 +51,7 @@ class ClusterServer:
             loop=False,
             first_node_id=FIRST_BROKER_ID,
             controller_id=CONTROLLER_ID,
-            overrides=properties,
+            overrides={**KAFKAS_DEFAULTS, **properties},
             features=features,
         )
         files = {node.files.node_id: node.files for node in cluster.nodes.values()}

@@ -4,9 +4,9 @@ Counterpart of classicGroupJoinToConsumerGroup and its neighbours in Kafka's Gro
 ConsumerGroupHeartbeat does for other members, and says in its subscription what the member owns. The member's epoch is its
 generation. No request waits: the coordinator assigns.
 
-1. Heartbeat answers REBALANCE_IN_PROGRESS when the member must join again: the group epoch has risen, it must revoke
-   something or has just done so, or what it waits for is free. It then has its rebalance timeout for the JoinGroup. In
-   Kafka, only members of the other protocol notice that a subscribed topic has changed.
+1. Heartbeat answers REBALANCE_IN_PROGRESS when the member must join again: there is a newer target assignment or it is time
+   for one, it must revoke something or has just done so, or what it waits for is free. It then has its rebalance timeout for
+   the JoinGroup. In Kafka, only members of the other protocol notice that a subscribed topic has changed.
 2. After JoinGroup it has its rebalance timeout for the SyncGroup, which answers with what it owns.
 3. A member that lets one of these times pass is removed, as one whose session ends.
 """
@@ -38,7 +38,7 @@ from broker.coordinator.core.consumer_group.embedded_protocol import (
 from broker.coordinator.core.consumer_group.group_log import metadata_record
 from broker.coordinator.core.consumer_group.heartbeat import Sender
 from broker.coordinator.core.consumer_group.refusal import Refused
-from broker.coordinator.core.consumer_group.target_assignment import maybe_raise_epoch
+from broker.coordinator.core.consumer_group.target_assignment import is_assignment_due, maybe_raise_epoch
 from broker.coordinator.core.consumer_group.topics_view import TopicsView
 from broker.coordinator.core.join_group import Joining
 from broker.coordinator.core.turn import Turn
@@ -153,7 +153,7 @@ def synced(turn: Turn, group: ConsumerGroup, topics: TopicsView, request: SyncGr
     ):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The protocol is not the one that JoinGroup has answered.")
     # A member that must revoke has to learn of it first; it joins again when it has revoked.
-    if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+    if _is_behind(turn, group, member) and member.state is not MemberState.UNREVOKED_PARTITIONS:
         _expect_rejoin(turn, group, member)
         raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "The member must join again.")
     turn.cancel_timer((CONSUMER_SYNC, group.group_id, member.member_id))
@@ -172,7 +172,7 @@ def classic_heartbeat(turn: Turn, group: ConsumerGroup, topics: TopicsView, requ
     if group.needs_refresh:
         # The group may have no member that sends ConsumerGroupHeartbeat, and no leader watches its topics.
         maybe_raise_epoch(turn, group, topics)
-    if not _must_rejoin(group, member):
+    if not _must_rejoin(turn, group, member):
         return ErrorCode.NONE
     _expect_rejoin(turn, group, member)
     return ErrorCode.REBALANCE_IN_PROGRESS
@@ -192,8 +192,13 @@ def named_member(group: ConsumerGroup, leaving: MemberIdentity) -> ConsumerMembe
     return member
 
 
-def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+def _is_behind(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Whether there is a newer target assignment for the member, or is one as soon as it joins again."""
+    return member.epoch < group.target_epoch or is_assignment_due(turn, group)
+
+
+def _must_rejoin(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> bool:
+    if _is_behind(turn, group, member) or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     return member.state is MemberState.UNRELEASED_PARTITIONS and not group.has_unreleased_target(member)
 

@@ -4,7 +4,7 @@ Counterpart of Kafka's ConsumerGroup. Everything but the soft state at the end o
 changed only by `group_log.apply`, while the shard is loaded as well as afterwards.
 
 * The group epoch rises with each change of a subscription or of the subscribed topics. Until a target assignment of that
-  epoch is computed, the group is Assigning.
+  epoch is computed, the group is Assigning, and its members keep to the former one as far as they are still subscribed.
 * A group is Reconciling until every member has reached the target assignment.
 """
 
@@ -21,6 +21,8 @@ from common.ids import TopicId
 
 CONSUMER_TYPE: Final = "consumer"
 NO_TOPICS_HASH: Final = 0
+# The time of a target assignment of which nobody knows when it was computed.
+UNKNOWN_TIME: Final = 0
 
 
 class ConsumerGroupState(Enum):
@@ -45,6 +47,8 @@ class ConsumerGroup:
         # The epoch for which the target assignment was computed. Invariant: never above `epoch`; -1 while the group is being
         # deleted.
         self.target_epoch = 0
+        # When it was computed, by the wall clock in milliseconds.
+        self.assigned_ms = UNKNOWN_TIME
         self._targets: dict[str, Assignment] = {}
         self._members: dict[str, ConsumerMember] = {}
         # The member id of each static member by its instance id.
@@ -168,8 +172,8 @@ class ConsumerGroup:
     def set_epoch(self, epoch: int, metadata_hash: int) -> None:
         self.epoch, self.metadata_hash, self._state = epoch, metadata_hash, None
 
-    def set_target_epoch(self, epoch: int) -> None:
-        self.target_epoch, self._state = epoch, None
+    def set_target_epoch(self, epoch: int, assigned_ms: int) -> None:
+        self.target_epoch, self.assigned_ms, self._state = epoch, assigned_ms, None
 
     def set_target(self, member_id: str, target: Assignment | None) -> None:
         if target is None:

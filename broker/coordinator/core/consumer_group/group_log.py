@@ -21,7 +21,7 @@ from broker.coordinator.core.consumer_group.assignment import (
     to_wire,
     union,
 )
-from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
+from broker.coordinator.core.consumer_group.consumer_group import UNKNOWN_TIME, ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import (
     LEAVING_EPOCH,
     ClassicMembership,
@@ -90,9 +90,9 @@ def apply(group: ConsumerGroup, key: ConsumerGroupKey, value: Struct | None) -> 
         case ConsumerGroupMemberMetadataKey(), None:
             group.remove_member(key.member_id)
         case ConsumerGroupTargetAssignmentMetadataKey(), ConsumerGroupTargetAssignmentMetadataValue():
-            group.set_target_epoch(value.assignment_epoch)
+            group.set_target_epoch(value.assignment_epoch, value.assignment_timestamp)
         case ConsumerGroupTargetAssignmentMetadataKey(), None:
-            group.set_target_epoch(NO_TARGET_EPOCH)
+            group.set_target_epoch(NO_TARGET_EPOCH, UNKNOWN_TIME)
         case ConsumerGroupTargetAssignmentMemberKey(), ConsumerGroupTargetAssignmentMemberValue():
             group.set_target(key.member_id, from_wire(value.topic_partitions))
         case ConsumerGroupTargetAssignmentMemberKey(), None:
@@ -242,9 +242,11 @@ def write_target(turn: Turn, group: ConsumerGroup, member_id: str, target: Assig
     _write(turn, group, key, value)
 
 
-def write_target_epoch(turn: Turn, group: ConsumerGroup, epoch: int) -> None:
+def write_target_epoch(turn: Turn, group: ConsumerGroup, epoch: int, assigned_ms: int) -> None:
+    """Writes the epoch of the target assignment, and when it was computed: a time of the wall clock, or UNKNOWN_TIME."""
     key = ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id)
-    _write(turn, group, key, ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch))
+    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=assigned_ms)
+    _write(turn, group, key, value)
 
 
 def resolved_record(turn: Turn, group: ConsumerGroup, regex: str, topics: frozenset[str], version: int) -> CoordinatorRecord:

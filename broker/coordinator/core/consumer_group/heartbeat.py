@@ -36,7 +36,12 @@ from broker.coordinator.core.consumer_group.group_log import (
 from broker.coordinator.core.consumer_group.reconciliation import reconcile
 from broker.coordinator.core.consumer_group.refusal import Refused
 from broker.coordinator.core.consumer_group.regex_resolution import maybe_resolve, validate_regex
-from broker.coordinator.core.consumer_group.target_assignment import assign, maybe_raise_epoch, raise_epoch
+from broker.coordinator.core.consumer_group.target_assignment import (
+    assign,
+    is_assignment_due,
+    maybe_raise_epoch,
+    raise_epoch,
+)
 from broker.coordinator.core.consumer_group.topics_view import TopicsView
 from broker.coordinator.core.result import Caller
 from broker.coordinator.core.turn import Turn
@@ -235,9 +240,9 @@ def advance(
     maybe_resolve(turn, group, topics_version)
     if group.needs_refresh:
         maybe_raise_epoch(turn, group, topics)
-    if group.epoch > group.target_epoch and not assign(turn, group, topics):
+    if is_assignment_due(turn, group) and not assign(turn, group, topics):
         return sender.member
-    return _reconcile(turn, group, sender.member, owned)
+    return _reconcile(turn, group, topics, sender.member, owned)
 
 
 def _update_subscription(turn: Turn, group: ConsumerGroup, topics: TopicsView, sender: Sender) -> None:
@@ -266,11 +271,17 @@ def _change_protocol(turn: Turn, group: ConsumerGroup, before: ConsumerMember, m
         turn.set_timer((CONSUMER_REBALANCE, group.group_id, member.member_id), member.rebalance_timeout_ms)
 
 
-def _reconcile(turn: Turn, group: ConsumerGroup, member: ConsumerMember, owned: Assignment | None) -> ConsumerMember:
+def _reconcile(
+    turn: Turn, group: ConsumerGroup, topics: TopicsView, member: ConsumerMember, owned: Assignment | None
+) -> ConsumerMember:
+    target = _target(group, topics, member)
+    is_current = group.epoch == group.target_epoch or is_subset(member.assigned, target)
+    if is_current and member.is_reconciled_to(group.target_epoch):
+        return member
     reconciled = reconcile(
         member,
         target_epoch=group.target_epoch,
-        target=group.target(member.member_id),
+        target=target,
         is_free=lambda topic_id, index: group.is_free_for(member.member_id, topic_id, index),
         owned=owned,
     )
@@ -283,6 +294,15 @@ def _reconcile(turn: Turn, group: ConsumerGroup, member: ConsumerMember, owned: 
     elif member.state is MemberState.UNREVOKED_PARTITIONS:
         turn.cancel_timer(timer)
     return reconciled
+
+
+def _target(group: ConsumerGroup, topics: TopicsView, member: ConsumerMember) -> Assignment:
+    """Returns what the member is to have: of a target assignment from before the last change only what it still wants."""
+    target = group.target(member.member_id)
+    if group.epoch == group.target_epoch:
+        return target
+    wanted = {topics.topic_ids.get(name) for name in group.topics_of(member)}
+    return {topic_id: partitions for topic_id, partitions in target.items() if topic_id in wanted}
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:

@@ -22,15 +22,12 @@ IsFree = Callable[[TopicId, int], bool]
 def reconcile(
     member: ConsumerMember, *, target_epoch: int, target: Assignment, is_free: IsFree, owned: Assignment | None
 ) -> ConsumerMember:
-    """Returns the member as it is after this heartbeat, which says that it owns `owned`; None if it does not say. Raises
-    Refused for a member in a state that only a later release knows."""
+    """Returns the member, which is not reconciled, as it is after this heartbeat. The heartbeat says that it owns `owned`;
+    None if it does not say. Raises Refused for a member in a state that only a later release knows."""
     epoch = member.epoch
-    if member.is_reconciled_to(target_epoch):
-        return member
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if _still_owns(member.pending_revocation, owned):
             return member
-        epoch += 1
     elif member.state is MemberState.UNKNOWN:
         if owned is None or owned:
             raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, "The state of the member is unknown. It must rejoin.")

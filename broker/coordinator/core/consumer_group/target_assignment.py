@@ -8,7 +8,7 @@ from hashlib import blake2b
 from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment, epochs_of
 from broker.coordinator.core.consumer_group.assignor import MemberSpec
 from broker.coordinator.core.consumer_group.assignors import ASSIGNORS
-from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, ConsumerGroup
+from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, UNKNOWN_TIME, ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import ConsumerMember
 from broker.coordinator.core.consumer_group.group_log import (
     assignment_record,
@@ -52,6 +52,17 @@ def maybe_raise_epoch(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> N
         write_epoch(turn, group, group.epoch + 1, current)
 
 
+def is_assignment_due(turn: Turn, group: ConsumerGroup) -> bool:
+    """Whether the next target assignment is to be computed now: the members or topics have changed, and the last assignment
+    is older than the group's `consumer.assignment.interval.ms` (KIP-1263). One from the future counts as old, because the
+    clock has been set back since."""
+    if group.epoch == group.target_epoch:
+        return False
+    age_ms = turn.now.wall_ms - group.assigned_ms
+    is_recent = 0 <= age_ms < turn.config_of(group.group_id).consumer_assignment_interval_ms
+    return group.assigned_ms == UNKNOWN_TIME or not is_recent
+
+
 def assign(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> bool:
     """Computes the target assignment for the current epoch. Writes the targets that differ from those before.
 
@@ -74,7 +85,7 @@ def assign(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> bool:
     for member_id in sorted(assigned):
         if member_id not in group.targets() or assigned[member_id] != group.target(member_id):
             write_target(turn, group, member_id, assigned[member_id])
-    write_target_epoch(turn, group, group.epoch)
+    write_target_epoch(turn, group, group.epoch, turn.now.wall_ms)
     return True
 
 

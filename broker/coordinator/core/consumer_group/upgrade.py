@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from broker.coordinator.core.classic_group import ClassicGroup
 from broker.coordinator.core.consumer_group.assignment import NOTHING, Assignment, epochs_of
-from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, ConsumerGroup
+from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, UNKNOWN_TIME, ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import ClassicMembership, ConsumerMember
 from broker.coordinator.core.consumer_group.embedded_protocol import (
     has_user_data,
@@ -60,7 +60,7 @@ def upgraded(
     write_epoch(unlimited, group, classic.generation, NO_TOPICS_HASH)
     for member in members:
         write_target(unlimited, group, member.member_id, member.assigned)
-    write_target_epoch(unlimited, group, classic.generation)
+    write_target_epoch(unlimited, group, classic.generation, UNKNOWN_TIME)
     for member in members:
         write_assignment(unlimited, group, member)
     tombstone = CoordinatorRecord(encode_key(GroupMetadataKey(group=classic.group_id)), None)

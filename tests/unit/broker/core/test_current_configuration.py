@@ -71,6 +71,14 @@ def test_groups_are_resolved_over_the_brokers_defaults() -> None:
     assert (node.configuration.group("g"), node.notified) == (defaults, [])
 
 
+def test_groups_are_resolved_over_the_dynamic_defaults() -> None:
+    """As in Kafka, a value for all brokers that is outside the bounds of this one counts as the nearest inside."""
+    node = Node()
+    for value, effective in (("1000", 1_000), ("15001", 15_000)):
+        assert node.replay(BROKER, "", "group.consumer.assignment.interval.ms", value)
+        assert node.configuration.group("g").consumer_assignment_interval_ms == effective
+
+
 def test_what_the_image_held_before_is_applied_by_a_refresh() -> None:
     """If the image already contains dynamic configuration when a broker starts, the broker calls `refresh` before it loads
     its logs."""

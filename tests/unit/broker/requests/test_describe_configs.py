@@ -491,6 +491,7 @@ def test_other_resources_are_not_served() -> None:
 
 
 HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
+ASSIGNMENT = "consumer.assignment.interval.ms"
 
 
 @pytest.mark.parametrize("name", ["g", "another", "x" * 32_767])
@@ -499,6 +500,7 @@ def test_a_group_inherits_from_the_broker(name: str) -> None:
     broker = Broker({"group.consumer.session.timeout.ms": "50000"})
     entries = {entry.name: entry for entry in broker.describe(GROUP, name, synonyms=True).configs}
     assert {key: (entry.value, entry.config_source) for key, entry in entries.items()} == {
+        ASSIGNMENT: ("0", DEFAULT_SOURCE),
         HEARTBEAT: ("5000", DEFAULT_SOURCE),
         SESSION: ("50000", STATIC_BROKER_SOURCE),
     }
@@ -518,6 +520,7 @@ def test_what_is_set_for_a_group() -> None:
     broker = Broker(group=group)
     entries = {entry.name: entry for entry in broker.describe(GROUP, "g", synonyms=True).configs}
     assert {key: (entry.value, entry.config_source) for key, entry in entries.items()} == {
+        ASSIGNMENT: ("0", DEFAULT_SOURCE),
         HEARTBEAT: ("6000", GROUP_SOURCE),
         SESSION: ("45000", DEFAULT_SOURCE),
         "share.session.timeout.ms": ("50000", GROUP_SOURCE),
@@ -528,7 +531,7 @@ def test_what_is_set_for_a_group() -> None:
     inherited = (f"group.{HEARTBEAT}", "5000", DEFAULT_SOURCE)
     assert _synonyms(entries[HEARTBEAT]) == [(HEARTBEAT, "6000", GROUP_SOURCE), inherited]
     assert [entry.value for entry in broker.describe(GROUP, "g", SESSION).configs] == ["45000"]
-    assert broker.describe(GROUP, "h").configs[0].value == "5000"
+    assert broker.describe(GROUP, "h", HEARTBEAT).configs[0].value == "5000"
 
 
 def test_the_default_of_all_groups_is_not_described() -> None:
@@ -538,9 +541,10 @@ def test_the_default_of_all_groups_is_not_described() -> None:
     assert result.configs == []
 
 
-# GroupConfig of Apache Kafka 4.1.
+# GroupConfig of Apache Kafka 4.1, and one key of 4.3.
 KAFKAS_GROUP_KEYS = """
-    consumer.heartbeat.interval.ms consumer.session.timeout.ms share.auto.offset.reset share.heartbeat.interval.ms
+    consumer.assignment.interval.ms consumer.heartbeat.interval.ms consumer.session.timeout.ms
+    share.auto.offset.reset share.heartbeat.interval.ms
     share.isolation.level share.record.lock.duration.ms share.session.timeout.ms streams.heartbeat.interval.ms
     streams.num.standby.replicas streams.session.timeout.ms
 """.split()

@@ -8,6 +8,7 @@ from common.configuration.settings import ConfigError
 from tests.unit.common.configuration.node_properties import BROKER
 
 HEARTBEAT, SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
+ASSIGNMENT = "consumer.assignment.interval.ms"
 
 
 def test_overrides_beat_the_servers_defaults() -> None:
@@ -35,6 +36,20 @@ def test_values_must_agree_with_the_servers_defaults() -> None:
         validate_group_overrides(server, {SESSION: "5000"})
     validate_group_overrides(server, {SESSION: "5000", HEARTBEAT: "4999"})
     validate_group_overrides(server, {})
+
+
+def test_an_assignment_interval_is_within_the_servers_bounds() -> None:
+    """0 is one: every change of a group is assigned at once."""
+    server = load_server_config(BROKER | {"group.consumer.max.assignment.interval.ms": "2000"})
+    for value in ("0", "2000"):
+        validate_group_overrides(server, {ASSIGNMENT: value})
+    with pytest.raises(ConfigError, match=r"^consumer\.assignment\.interval\.ms=2001 is not valid; it takes from group\."):
+        validate_group_overrides(server, {ASSIGNMENT: "2001"})
+    properties = {f"group.{ASSIGNMENT}": "5", "group.consumer.min.assignment.interval.ms": "6"}
+    with pytest.raises(
+        ConfigError, match=r"^group\.consumer\.assignment\.interval\.ms=5 is not valid; it takes from group\."
+    ):
+        load_server_config(BROKER | properties)
 
 
 @pytest.mark.parametrize("length", [32_767, 100_000])

@@ -79,6 +79,12 @@ GOLDEN: list[tuple[ConsumerGroupKey, str, Struct, str]] = [
         "0000 00000005 00",
     ),
     (
+        ConsumerGroupTargetAssignmentMetadataKey(group_id="g"),
+        "0006 0001 67",
+        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=5, assignment_timestamp=7),
+        "0000 00000005 01 00 08 0000000000000007",
+    ),
+    (
         ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m"),
         "0007 0001 67 0001 6d",
         ConsumerGroupTargetAssignmentMemberValue(topic_partitions=PARTITIONS),

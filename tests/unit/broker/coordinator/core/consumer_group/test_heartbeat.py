@@ -51,7 +51,7 @@ def target(member_id: str, *partitions: int) -> tuple[Any, Any]:
 def target_epoch(epoch: int) -> tuple[Any, Any]:
     return (
         ConsumerGroupTargetAssignmentMetadataKey(group_id="g"),
-        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=START_MS),
     )
 
 
