@@ -21,7 +21,7 @@ from tests.unit.broker.coordinator.core.consumer_group.consumer_world import Con
 
 GROUPS = st.sampled_from(["g", "g", "h"])
 NAMES = st.sampled_from(["t", "u", "v"])
-SUBSCRIPTIONS = st.sampled_from([["t"], ["t"], ["u"], ["t", "u"], ["t", "u", "v"]])
+SUBSCRIPTIONS = st.sampled_from([["t"], ["t"], ["u"], ["t", "u"], ["t", "u", "v"], []])
 REGEXES = st.sampled_from([None, None, "[tu]", "u|v"])
 INSTANCES = st.sampled_from([None, None, "one", "two"])
 NUMBERS = st.integers(0, 20)
@@ -243,6 +243,16 @@ class Machine(RuleBasedStateMachine):
             for index in topics.topics[topics.topic_ids[name]].partitions
         )
         assert sorted((topic, index) for each in clients for topic, part in each.owned.items() for index in part) == wanted
+        self.expect_nobody_is_left_out(clients)
+
+    def expect_nobody_is_left_out(self, clients: list[Consumer]) -> None:
+        """No client owns nothing while another one has several partitions of a topic that it wants."""
+        if self.world.settings.batch_bytes_max < LARGE_BATCH:
+            return
+        for idle in (each for each in clients if not each.owned):
+            for name in self.subscribed(idle) & self.world.topics.topic_ids.keys():
+                number = int.from_bytes(bytes(self.world.topics.topic_ids[name]), "big")
+                assert all(len(each.owned.get(number, ())) < 2 for each in clients)
 
     def subscribed(self, client: Consumer) -> set[str]:
         by_regex = {None: "", "[tu]": "tu", "u|v": "uv"}[client.regex]

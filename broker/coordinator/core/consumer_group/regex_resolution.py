@@ -7,7 +7,8 @@ resolution is done, a member that subscribes only by an expression owns nothing.
 1. A new expression is resolved at once, all others of the group with it.
 2. Created and deleted topics have the expressions resolved again with the next heartbeat, but no sooner than
    REFRESH_INTERVAL_MS after the last time.
-3. If the subscribed topics have changed, the group epoch rises.
+3. If an expression matches other topics than before, the group epoch rises, also where the group reads the same topics as
+   before: they are to be shared with the members that subscribe by this expression.
 """
 
 from typing import Final
@@ -80,7 +81,7 @@ def resolution_timer_fired(turn: Turn, group: ConsumerGroup, topics: TopicsView,
 def _finish(turn: Turn, group: ConsumerGroup, topics: TopicsView, matching: TopicMatching) -> None:
     group.matching = None
     group.resolved_version, group.resolved_ns = group.matching_version, turn.now.ns
-    before = set(group.subscribed_topics)
+    has_changed = False
     group.too_wide_regexes.clear()
     for text in sorted(matching.found):
         found = frozenset(matching.found[text])
@@ -88,7 +89,8 @@ def _finish(turn: Turn, group: ConsumerGroup, topics: TopicsView, matching: Topi
             # The record cannot be written, and a failed append would throw the other groups of the partition away as well.
             found = frozenset()
             group.too_wide_regexes.add(text)
-        if group.resolved.get(text) != found:
+        if text not in group.resolved or group.resolved[text] != found:
+            has_changed = has_changed or found != group.resolved.get(text, frozenset())
             write_resolved(turn, group, text, found, group.matching_version)
-    if before != set(group.subscribed_topics):
+    if has_changed:
         raise_epoch(turn, group, topics)

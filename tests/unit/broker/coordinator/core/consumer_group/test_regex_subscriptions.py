@@ -1,5 +1,9 @@
 """Members that subscribe by a regular expression."""
 
+from typing import Any
+
+import pytest
+
 from broker.coordinator.core.consumer_group.regex_resolution import REFRESH_INTERVAL_MS, TOPICS_AT_ONCE
 from common.records.consumer_group_records import (
     ConsumerGroupRegularExpressionKey,
@@ -37,6 +41,27 @@ def test_a_second_member_with_the_expression_need_not_wait() -> None:
     world.beat("b", 0, regex="t.*", owned={}, rebalance_ms=1_000)
     assert world.consumer_group().target("b") == {next(iter(world.topics.topics)): {2, 3}}
     assert RESOLUTION not in world.timers
+
+
+@pytest.mark.parametrize("first", [{"topics": ["t"]}, {"regex": "t"}])
+def test_members_that_name_a_topic_in_different_ways_share_it(first: dict[str, Any]) -> None:
+    """The group reads no other topics when the second expression has been resolved, but for one more member."""
+    world = ConsumerWorld()
+    world.enter("a", **first)
+    world.advance(0)
+    world.beat("a", 1)
+    world.enter("b", regex="t.*")
+    world.advance(0)
+    world.beat("b", world.member("b").epoch)
+    assert sorted(len(each[world.topics.topic_ids["t"]]) for each in world.consumer_group().targets().values()) == [2, 2]
+
+
+def test_an_expression_that_matches_nothing_moves_nothing() -> None:
+    world = ConsumerWorld()
+    world.enter("a")
+    world.enter("b", regex="x.*")
+    world.advance(0)
+    assert world.consumer_group().epoch == world.consumer_group().target_epoch == 2
 
 
 def test_new_topics_are_found_but_not_too_often() -> None:
@@ -131,13 +156,11 @@ def test_an_expression_that_nobody_has_is_forgotten() -> None:
     world = ConsumerWorld()
     world.enter("a", regex="t.*", topics=["t"])
     world.advance(0)
-    # The expression has matched nothing but what the member names anyway.
-    assert world.consumer_group().epoch == 1
-    assert world.told(world.beat("a", 1, regex="")) == (2, None)
+    assert world.told(world.beat("a", 1, regex="")) == (3, None)
     assert (KEY, None) in world.written
     assert world.consumer_group().resolved == {}
-    assert world.refused(world.beat("a", 2, regex="[")) == "INVALID_REGULAR_EXPRESSION"
-    assert world.told(world.beat("a", 2)) == (2, None)
+    assert world.refused(world.beat("a", 3, regex="[")) == "INVALID_REGULAR_EXPRESSION"
+    assert world.told(world.beat("a", 3)) == (3, None)
 
 
 def test_a_load_resolves_again() -> None:
