@@ -40,13 +40,14 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str, subscribers: TopicSubscribers) -> None:
         self.group_id = group_id
-        # Invariant: never falls, and is above 0 once the first member has joined.
-        self.epoch = 0
+        # Invariant: never falls. Begins at 1, as in Kafka since 4.3, because a member may join while there is nothing to
+        # assign, and 0 is the epoch of one that has not joined.
+        self.epoch = 1
         # The hash of the subscribed topics as they were when the epoch last rose.
         self.metadata_hash = NO_TOPICS_HASH
         # The epoch for which the target assignment was computed. Invariant: never above `epoch`; -1 while the group is being
         # deleted.
-        self.target_epoch = 0
+        self.target_epoch = 1
         # When it was computed, by the wall clock in milliseconds.
         self.assigned_ms = UNKNOWN_TIME
         self._targets: dict[str, Assignment] = {}

@@ -131,7 +131,7 @@ class ConsumerGroups:
             sender = identify(turn, group, caller, request, member_id)
             if classic is not None:
                 # No epoch comes twice, whatever protocol the members speak.
-                group.set_epoch(classic.generation, NO_TOPICS_HASH)
+                group.set_epoch(max(classic.generation, group.epoch), NO_TOPICS_HASH)
                 write_group_deletion(turn, classic)
                 del self._classic_groups[request.group_id]
             self._groups[group.group_id] = group

@@ -10,7 +10,7 @@ Everything that can be refused is refused before the first record is written.
 from dataclasses import dataclass, replace
 
 from broker.coordinator.core.consumer_group.assignment import Assignment, from_wire, is_subset, to_wire
-from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup
+from broker.coordinator.core.consumer_group.consumer_group import NO_TOPICS_HASH, ConsumerGroup
 from broker.coordinator.core.consumer_group.consumer_member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -28,6 +28,7 @@ from broker.coordinator.core.consumer_group.departure import (
 from broker.coordinator.core.consumer_group.group_log import (
     metadata_record,
     write_assignment,
+    write_epoch,
     write_member,
     write_removal,
     write_target,
@@ -258,6 +259,11 @@ def _update_subscription(turn: Turn, group: ConsumerGroup, topics: TopicsView, s
         if before is not None and (before.classic is None) != (member.classic is None):
             _change_protocol(turn, group, before, member)
         write_member(turn, group, member)
+    if before is None and not group.topics_of(member):
+        # The member waits until its regular expression is resolved, or wants nothing. Either way, nobody's share changes.
+        if group.size == 1:
+            write_epoch(turn, group, group.epoch, NO_TOPICS_HASH)
+        return
     if before is None or (before.topic_names, before.topic_regex) != (member.topic_names, member.topic_regex):
         write_unsubscribed_regexes(turn, group)
         raise_epoch(turn, group, topics)

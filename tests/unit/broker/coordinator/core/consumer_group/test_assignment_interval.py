@@ -22,17 +22,17 @@ def test_members_that_join_within_an_interval_are_assigned_together() -> None:
     """The first member gets everything at once. The others own nothing, in the epoch of that assignment, until it is old
     enough."""
     world = interval_world()
-    assert world.told(world.enter("a")) == (1, {1: [0, 1, 2, 3]})
+    assert world.told(world.enter("a")) == (2, {1: [0, 1, 2, 3]})
     world.advance(1)
-    assert world.told(world.enter("b")) == (1, {})
-    assert world.told(world.enter("c")) == (1, {})
+    assert world.told(world.enter("b")) == (2, {})
+    assert world.told(world.enter("c")) == (2, {})
     world.advance(INTERVAL_MS - 2)
-    assert world.told(world.beat("c", 1)) == (1, None)
+    assert world.told(world.beat("c", 2)) == (2, None)
     group = world.consumer_group()
-    assert (group.epoch, group.target_epoch, group.state.value) == (3, 1, "Assigning")
+    assert (group.epoch, group.target_epoch, group.state.value) == (4, 2, "Assigning")
     world.advance(1)
-    assert world.told(world.beat("b", 1)) == (3, None)
-    assert (group.target_epoch, group.state.value) == (3, "Reconciling")
+    assert world.told(world.beat("b", 2)) == (4, None)
+    assert (group.target_epoch, group.state.value) == (4, "Reconciling")
     assert sorted(len(each.get(world.topics.topic_ids["t"], ())) for each in group.targets().values()) == [1, 1, 2]
 
 
@@ -41,7 +41,7 @@ def test_a_change_after_the_interval_is_assigned_at_once() -> None:
     world.enter("a")
     world.advance(INTERVAL_MS)
     world.enter("b")
-    assert world.consumer_group().target_epoch == 2
+    assert world.consumer_group().target_epoch == 3
 
 
 def test_the_interval_can_be_changed_while_a_group_waits() -> None:
@@ -49,14 +49,14 @@ def test_the_interval_can_be_changed_while_a_group_waits() -> None:
     world.enter("a")
     world.enter("b")
     world.group_configs[GROUP] = GroupConfig(consumer_assignment_interval_ms=0)
-    assert world.told(world.beat("b", 1))[0] == 2
+    assert world.told(world.beat("b", 2))[0] == 3
 
 
 def test_a_clock_that_was_set_back_stops_no_group() -> None:
     world = interval_world()
     world.enter("a")
     world.now_ms -= 3_600_000
-    assert world.told(world.enter("b"))[0] == 2
+    assert world.told(world.enter("b"))[0] == 3
 
 
 def test_a_loaded_group_waits_for_the_rest_of_the_interval() -> None:
@@ -64,9 +64,9 @@ def test_a_loaded_group_waits_for_the_rest_of_the_interval() -> None:
     world.enter("a")
     world.enter("b")
     world.reload()
-    assert world.told(world.beat("b", 1)) == (1, None)
+    assert world.told(world.beat("b", 2)) == (2, None)
     world.advance(INTERVAL_MS)
-    assert world.told(world.beat("b", 1)) == (2, None)
+    assert world.told(world.beat("b", 2)) == (3, None)
 
 
 def test_what_a_member_has_unsubscribed_from_it_gives_up_at_once() -> None:
@@ -75,12 +75,12 @@ def test_what_a_member_has_unsubscribed_from_it_gives_up_at_once() -> None:
     world.topics.create("u", 2)
     world.enter("a", topics=["t", "u"])
     owned = {1: [0, 1, 2, 3], 2: [0, 1]}
-    assert world.told(world.beat("a", 1, topics=["u"], owned=owned)) == (1, {2: [0, 1]})
-    assert world.told(world.beat("a", 1, owned={2: [0, 1]})) == (1, None)
-    assert world.told(world.enter("b")) == (1, {})
+    assert world.told(world.beat("a", 2, topics=["u"], owned=owned)) == (2, {2: [0, 1]})
+    assert world.told(world.beat("a", 2, owned={2: [0, 1]})) == (2, None)
+    assert world.told(world.enter("b")) == (2, {})
     world.advance(INTERVAL_MS)
-    assert world.told(world.beat("b", 1)) == (3, {1: [0, 1, 2, 3]})
-    assert world.told(world.beat("a", 1)) == (3, None)
+    assert world.told(world.beat("b", 2)) == (4, {1: [0, 1, 2, 3]})
+    assert world.told(world.beat("a", 2)) == (4, None)
 
 
 def test_a_static_member_that_comes_back_within_the_interval_has_what_it_had() -> None:
@@ -88,7 +88,7 @@ def test_a_static_member_that_comes_back_within_the_interval_has_what_it_had() -
     world.enter("a", instance="one")
     world.enter("b")
     world.beat("a", -2, instance="one")
-    assert world.told(world.enter("c", instance="one")) == (1, {1: [0, 1, 2, 3]})
+    assert world.told(world.enter("c", instance="one")) == (2, {1: [0, 1, 2, 3]})
 
 
 def test_the_last_assignment_of_a_group_counts_although_its_members_have_left() -> None:
@@ -96,9 +96,9 @@ def test_the_last_assignment_of_a_group_counts_although_its_members_have_left() 
     world = interval_world()
     world.enter("a")
     world.beat("a", -1)
-    assert world.told(world.enter("b")) == (1, {})
+    assert world.told(world.enter("b")) == (2, {})
     world.advance(INTERVAL_MS)
-    assert world.told(world.beat("b", 1)) == (3, {1: [0, 1, 2, 3]})
+    assert world.told(world.beat("b", 2)) == (4, {1: [0, 1, 2, 3]})
 
 
 def test_the_first_assignment_after_an_upgrade_does_not_wait() -> None:
@@ -120,14 +120,14 @@ def test_classic_members_join_again_when_it_is_time_for_an_assignment() -> None:
     new.act()
     for _ in range(3):
         old.act()
-    assert (old.generation, old.owned) == (1, set())
-    assert world.heartbeat(old.member_id, generation=1) == "NONE"
+    assert (old.generation, old.owned) == (2, set())
+    assert world.heartbeat(old.member_id, generation=2) == "NONE"
     world.advance(INTERVAL_MS)
-    assert world.heartbeat(old.member_id, generation=1) == "REBALANCE_IN_PROGRESS"
+    assert world.heartbeat(old.member_id, generation=2) == "REBALANCE_IN_PROGRESS"
     for _ in range(10):
         old.act()
         new.act()
-    assert (len(old.owned), len(new.owned[1]), old.generation) == (2, 2, 2)
+    assert (len(old.owned), len(new.owned[1]), old.generation) == (2, 2, 3)
 
 
 @pytest.mark.parametrize("state", ["Stable", "Assigning"])
@@ -137,6 +137,6 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing(state: str) -> None:
     if state == "Assigning":
         world.enter("b")
     written = len(world.log)
-    assert world.told(world.beat("a", 1)) == (1, None)
+    assert world.told(world.beat("a", 2)) == (2, None)
     assert world.consumer_group().state.value == state
     assert len(world.log) == written

@@ -28,7 +28,7 @@ def test_a_load_starts_the_sessions_and_the_time_to_revoke() -> None:
     world = ConsumerWorld()
     world.enter("a")
     world.enter("b")
-    world.beat("a", 1, owned={1: [0, 1, 2, 3]})
+    world.beat("a", 2, owned={1: [0, 1, 2, 3]})
     world.advance(1_000)
     world.reload()
     assert world.last_step.timers == [
@@ -37,8 +37,8 @@ def test_a_load_starts_the_sessions_and_the_time_to_revoke() -> None:
         TimerChange(("consumer-session", "g", "b"), (world.now_ms + 45_000) * NS_PER_MS),
     ]
     # Nobody has to do anything twice.
-    assert world.told(world.beat("a", 1, owned={1: [0, 1]})) == (2, None)
-    assert world.told(world.beat("b", 2, owned={})) == (2, {1: [2, 3]})
+    assert world.told(world.beat("a", 2, owned={1: [0, 1]})) == (3, None)
+    assert world.told(world.beat("b", 3, owned={})) == (3, {1: [2, 3]})
 
 
 def test_a_load_sees_topics_that_have_changed_meanwhile() -> None:
@@ -46,7 +46,7 @@ def test_a_load_sees_topics_that_have_changed_meanwhile() -> None:
     world.enter("a")
     world.topics.add_partitions("t", 5)
     world.reload()
-    assert world.told(world.beat("a", 1)) == (2, {1: [0, 1, 2, 3, 4]})
+    assert world.told(world.beat("a", 2)) == (3, {1: [0, 1, 2, 3, 4]})
 
 
 def test_a_log_that_ends_within_a_heartbeat_is_sound() -> None:
@@ -96,4 +96,4 @@ def test_a_state_of_a_later_release_makes_the_member_rejoin() -> None:
     assert world.refused(world.beat("a", 1, owned={1: [0]})) == "FENCED_MEMBER_EPOCH"
     assert world.refused(world.beat("a", 1)) == "FENCED_MEMBER_EPOCH"
     assert world.member("a") == replace(before)
-    assert world.told(world.beat("a", 1, owned={})) == (1, {1: [0, 1, 2, 3]})
+    assert world.told(world.beat("a", 1, owned={})) == (2, {1: [0, 1, 2, 3]})

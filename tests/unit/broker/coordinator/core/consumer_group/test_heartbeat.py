@@ -63,7 +63,7 @@ def current(
     assigned: tuple[int, ...],
     revoking: tuple[int, ...] = (),
     *,
-    since: int = 1,
+    since: int = 2,
 ) -> tuple[Any, Any]:
     """`since` is the epoch in which the member was given these partitions."""
 
@@ -117,13 +117,13 @@ def test_the_first_member_gets_everything() -> None:
     world = ConsumerWorld()
     answer = world.enter("a", rack="r", assignor="range")
     assert (answer.member_id, answer.heartbeat_interval_ms) == ("a", 5_000)
-    assert world.told(answer) == (1, {1: [0, 1, 2, 3]})
+    assert world.told(answer) == (2, {1: [0, 1, 2, 3]})
     assert world.written == [
         member("a", "t", rack_id="r", server_assignor="range"),
-        group_epoch(world, 1, "t"),
+        group_epoch(world, 2, "t"),
         target("a", 0, 1, 2, 3),
-        target_epoch(1),
-        current("a", 1, 0, 0, (0, 1, 2, 3)),
+        target_epoch(2),
+        current("a", 2, 0, 0, (0, 1, 2, 3)),
     ]
     assert world.last_step.timers == [session("a")]
     assert world.consumer_group().state.value == "Stable"
@@ -133,7 +133,7 @@ def test_a_heartbeat_without_news_writes_nothing() -> None:
     world = ConsumerWorld()
     world.enter("a")
     world.advance(1_000)
-    assert world.told(world.beat("a", 1)) == (1, None)
+    assert world.told(world.beat("a", 2)) == (2, None)
     assert world.written == []
     assert world.last_step.timers == [session("a", START_MS + 1_000)]
 
@@ -144,12 +144,12 @@ def test_a_group_has_times_of_its_own() -> None:
     world = ConsumerWorld()
     world.enter("a")
     world.group_configs["g"] = GroupConfig(consumer_heartbeat_interval_ms=6_000, consumer_session_timeout_ms=50_000)
-    assert world.beat("a", 1).heartbeat_interval_ms == 6_000
+    assert world.beat("a", 2).heartbeat_interval_ms == 6_000
     assert world.last_step.timers == [TimerChange(session("a").key, (START_MS + 50_000) * NS_PER_MS)]
     assert world.enter("a", group="other").heartbeat_interval_ms == 5_000
     assert world.last_step.timers == [TimerChange(("consumer-session", "other", "a"), (START_MS + 45_000) * NS_PER_MS)]
     del world.group_configs["g"]
-    assert world.beat("a", 1).heartbeat_interval_ms == 5_000
+    assert world.beat("a", 2).heartbeat_interval_ms == 5_000
     assert world.last_step.timers == [session("a")]
 
 
@@ -171,32 +171,32 @@ def test_a_partition_is_revoked_before_another_member_gets_it() -> None:
     """The whole way of two partitions from one member to the next, by records and timers."""
     world = ConsumerWorld()
     world.enter("a")
-    assert world.told(world.enter("b")) == (2, {})
+    assert world.told(world.enter("b")) == (3, {})
     assert world.written == [
         member("b", "t"),
-        group_epoch(world, 2, "t"),
+        group_epoch(world, 3, "t"),
         target("a", 0, 1),
         target("b", 2, 3),
-        target_epoch(2),
-        current("b", 2, 0, 2, ()),
+        target_epoch(3),
+        current("b", 3, 0, 2, ()),
     ]
     assert world.consumer_group().state.value == "Reconciling"
     # The first member is told to revoke. It stays in its epoch.
-    assert world.told(world.beat("a", 1, owned={1: [0, 1, 2, 3]})) == (1, {1: [0, 1]})
-    assert world.written == [current("a", 1, 1, 1, (0, 1), (2, 3))]
+    assert world.told(world.beat("a", 2, owned={1: [0, 1, 2, 3]})) == (2, {1: [0, 1]})
+    assert world.written == [current("a", 2, 2, 1, (0, 1), (2, 3))]
     timer = TimerChange(("consumer-rebalance", "g", "a"), (START_MS + REBALANCE_MS) * NS_PER_MS)
     assert world.last_step.timers == [timer, session("a")]
     # As long as it lists one of them, or does not say, nobody else gets any.
     for owned in ({1: [0, 1, 3]}, None):
-        assert world.told(world.beat("a", 1, owned=owned)) == (1, None)
+        assert world.told(world.beat("a", 2, owned=owned)) == (2, None)
         assert world.written == []
-    assert world.told(world.beat("b", 2, owned={})) == (2, None)
+    assert world.told(world.beat("b", 3, owned={})) == (3, None)
     # It has revoked.
-    assert world.told(world.beat("a", 1, owned={1: [0, 1]})) == (2, None)
-    assert world.written == [current("a", 2, 1, 0, (0, 1))]
+    assert world.told(world.beat("a", 2, owned={1: [0, 1]})) == (3, None)
+    assert world.written == [current("a", 3, 2, 0, (0, 1))]
     assert world.last_step.timers == [TimerChange(timer.key, None), session("a")]
-    assert world.told(world.beat("b", 2, owned={})) == (2, {1: [2, 3]})
-    assert world.written == [current("b", 2, 2, 0, (2, 3), since=2)]
+    assert world.told(world.beat("b", 3, owned={})) == (3, {1: [2, 3]})
+    assert world.written == [current("b", 3, 3, 0, (2, 3), since=3)]
     assert world.consumer_group().state.value == "Stable"
 
 
@@ -205,12 +205,12 @@ def test_a_member_that_does_not_revoke_in_time_is_removed() -> None:
     world = ConsumerWorld()
     world.enter("a", rebalance_ms=10_000)
     world.enter("b")
-    world.beat("a", 1, owned={1: [0, 1, 2, 3]})
+    world.beat("a", 2, owned={1: [0, 1, 2, 3]})
     world.advance(9_999)
-    assert world.told(world.beat("a", 1, owned={1: [0, 1, 2, 3]})) == (1, None)
+    assert world.told(world.beat("a", 2, owned={1: [0, 1, 2, 3]})) == (2, None)
     world.advance(1)
-    assert world.refused(world.beat("a", 1, owned={})) == "UNKNOWN_MEMBER_ID"
-    assert world.told(world.beat("b", 2, owned={})) == (3, {1: [0, 1, 2, 3]})
+    assert world.refused(world.beat("a", 2, owned={})) == "UNKNOWN_MEMBER_ID"
+    assert world.told(world.beat("b", 3, owned={})) == (4, {1: [0, 1, 2, 3]})
 
 
 def test_a_silent_member_is_removed() -> None:
@@ -218,7 +218,7 @@ def test_a_silent_member_is_removed() -> None:
     world.enter("a")
     world.enter("b")
     world.advance(SESSION_MS - 1)
-    world.beat("b", 2, owned={})
+    world.beat("b", 3, owned={})
     world.advance(1)
     assert world.consumer_group().member("a") is None
     assert [key for key, value in world.written if value is None] == [
@@ -226,8 +226,8 @@ def test_a_silent_member_is_removed() -> None:
         ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="a"),
         ConsumerGroupMemberMetadataKey(group_id="g", member_id="a"),
     ]
-    assert world.written[3:] == [group_epoch(world, 3, "t")]
-    assert world.told(world.beat("b", 2, owned={})) == (3, {1: [0, 1, 2, 3]})
+    assert world.written[3:] == [group_epoch(world, 4, "t")]
+    assert world.told(world.beat("b", 3, owned={})) == (4, {1: [0, 1, 2, 3]})
 
 
 def test_a_member_leaves() -> None:
@@ -236,10 +236,10 @@ def test_a_member_leaves() -> None:
     world.enter("a")
     answer = world.beat("a", -1)
     assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "a", -1)
-    assert world.written[3:] == [group_epoch(world, 2)]
+    assert world.written[3:] == [group_epoch(world, 3)]
     assert world.last_step.timers == [TimerChange(("consumer-session", "g", "a"), None)]
     assert world.consumer_group().state.value == "Empty"
-    assert world.told(world.enter("b")) == (3, {1: [0, 1, 2, 3]})
+    assert world.told(world.enter("b")) == (4, {1: [0, 1, 2, 3]})
 
 
 @pytest.mark.parametrize(
@@ -288,27 +288,27 @@ def test_a_member_id_must_be_given(epoch: int) -> None:
 @pytest.mark.parametrize(
     ("epoch", "owned", "error"),
     [
-        # Member a is in epoch 3 with partitions 0 and 1, and was in epoch 2 before.
-        (3, None, "NONE"),
-        (2, {1: [0]}, "NONE"),
-        (2, {1: [0, 1]}, "NONE"),
-        (2, {1: [0, 2]}, "FENCED_MEMBER_EPOCH"),
-        (2, {2: [0]}, "FENCED_MEMBER_EPOCH"),
-        (2, None, "FENCED_MEMBER_EPOCH"),
-        (1, {}, "FENCED_MEMBER_EPOCH"),
+        # Member a is in epoch 4 with partitions 0 and 1, and was in epoch 3 before.
+        (4, None, "NONE"),
+        (3, {1: [0]}, "NONE"),
+        (3, {1: [0, 1]}, "NONE"),
+        (3, {1: [0, 2]}, "FENCED_MEMBER_EPOCH"),
+        (3, {2: [0]}, "FENCED_MEMBER_EPOCH"),
+        (3, None, "FENCED_MEMBER_EPOCH"),
+        (2, {}, "FENCED_MEMBER_EPOCH"),
         # A member that was fenced has given up its partitions and joins again.
         (0, {}, "NONE"),
-        (4, {}, "FENCED_MEMBER_EPOCH"),
+        (5, {}, "FENCED_MEMBER_EPOCH"),
     ],
 )
 def test_only_the_current_epoch_and_the_one_before_a_lost_answer(epoch: int, owned: Any, error: str) -> None:
     world = ConsumerWorld()
     world.enter("a")
     world.enter("b")
-    world.beat("a", 1, owned={1: [0, 1]})
-    world.beat("b", 2, topics=["t", "u"], owned={})
     world.beat("a", 2, owned={1: [0, 1]})
-    assert (world.member("a").epoch, world.member("a").previous_epoch) == (3, 2)
+    world.beat("b", 3, topics=["t", "u"], owned={})
+    world.beat("a", 3, owned={1: [0, 1]})
+    assert (world.member("a").epoch, world.member("a").previous_epoch) == (4, 3)
     if epoch == 0:
         assert world.refused(world.enter("a")) == error
     else:
@@ -335,7 +335,7 @@ def test_a_fenced_member_joins_again_at_once() -> None:
         world.topics.create(name, 1)
         world.change(name)
         world.beat("a", world.member("a").epoch, topics=["t", name], owned={1: [0, 1, 2, 3]})
-    assert world.refused(world.beat("a", 1, owned={1: [0, 1, 2, 3]})) == "FENCED_MEMBER_EPOCH"
+    assert world.refused(world.beat("a", 2, owned={1: [0, 1, 2, 3]})) == "FENCED_MEMBER_EPOCH"
     epoch, assigned = world.told(world.enter("a", topics=["t", "v"]))
     assert epoch == world.member("a").epoch
     assert assigned is not None and assigned[1] == [0, 1, 2, 3]
@@ -345,20 +345,20 @@ def test_a_lost_answer_is_given_again() -> None:
     """The member says everything about itself, and is told its whole assignment."""
     world = ConsumerWorld()
     world.enter("a")
-    assert world.told(world.enter("a")) == (1, {1: [0, 1, 2, 3]})
+    assert world.told(world.enter("a")) == (2, {1: [0, 1, 2, 3]})
     full: dict[str, Any] = {"owned": {}, "topics": ["t"], "rebalance_ms": REBALANCE_MS}
-    assert world.told(world.beat("a", 1, **full)) == (1, {1: [0, 1, 2, 3]})
+    assert world.told(world.beat("a", 2, **full)) == (2, {1: [0, 1, 2, 3]})
     assert world.written == []
 
 
 def test_strangers() -> None:
     world = ConsumerWorld(group_consumer_max_size=2)
     world.enter("a")
-    assert world.refused(world.beat("b", 1)) == "UNKNOWN_MEMBER_ID"
+    assert world.refused(world.beat("b", 2)) == "UNKNOWN_MEMBER_ID"
     assert world.refused(world.beat("b", -1)) == "UNKNOWN_MEMBER_ID"
     world.enter("b")
     assert world.refused(world.enter("c")) == "GROUP_MAX_SIZE_REACHED"
-    assert world.told(world.beat("b", 2, owned={})) == (2, None)
+    assert world.told(world.beat("b", 3, owned={})) == (3, None)
 
 
 def test_a_subscription_changes() -> None:
@@ -366,17 +366,17 @@ def test_a_subscription_changes() -> None:
     world = ConsumerWorld()
     world.topics.create("u", 2)
     world.enter("a")
-    assert world.told(world.beat("a", 1, topics=["u"], owned={1: [0, 1, 2, 3]})) == (1, {})
+    assert world.told(world.beat("a", 2, topics=["u"], owned={1: [0, 1, 2, 3]})) == (2, {})
     assert world.written[0] == member("a", "u")
-    assert world.told(world.beat("a", 1, owned={})) == (2, {2: [0, 1]})
-    assert world.told(world.beat("a", 2, topics=["u"])) == (2, None)
+    assert world.told(world.beat("a", 2, owned={})) == (3, {2: [0, 1]})
+    assert world.told(world.beat("a", 3, topics=["u"])) == (3, None)
 
 
 def test_a_change_of_the_assignor_alone_moves_nothing() -> None:
     """It counts when the group is assigned the next time."""
     world = ConsumerWorld()
     world.enter("a")
-    assert world.told(world.beat("a", 1, assignor="range")) == (1, None)
+    assert world.told(world.beat("a", 2, assignor="range")) == (2, None)
     assert world.written == [member("a", "t", server_assignor="range")]
     assert world.describe_consumers().assignor_name == "range"
 
@@ -404,14 +404,14 @@ def test_topics_change(change: str, assigned: dict[int, list[int]]) -> None:
         world.change("t")
     world.topics.create("other", 3)
     world.change("other")
-    response = world.beat("a", 1, owned={1: [0, 1, 2, 3]})
+    response = world.beat("a", 2, owned={1: [0, 1, 2, 3]})
     if change == "delete":
-        assert world.told(response) == (1, {})
-        response = world.beat("a", 1, owned={})
-        assert world.told(response) == (2, None)
+        assert world.told(response) == (2, {})
+        response = world.beat("a", 2, owned={})
+        assert world.told(response) == (3, None)
     else:
-        assert world.told(response) == (2, assigned)
-    assert world.told(world.beat("a", 2)) == (2, None)
+        assert world.told(response) == (3, assigned)
+    assert world.told(world.beat("a", 3)) == (3, None)
 
 
 def test_a_change_marks_only_the_groups_that_read_the_topic() -> None:
@@ -422,7 +422,7 @@ def test_a_change_marks_only_the_groups_that_read_the_topic() -> None:
     world.change("t", has_other_names=False)
     assert [(each.group_id, each.needs_refresh) for each in world.shard.consumer_groups] == [("g", True), ("h", False)]
     # A topic that changes without changing its partitions moves nothing.
-    assert world.told(world.beat("a", 1)) == (1, None)
+    assert world.told(world.beat("a", 2)) == (2, None)
     assert not world.consumer_group("g").needs_refresh
 
 
@@ -433,7 +433,7 @@ def test_a_group_that_outgrows_a_batch_is_written_in_several() -> None:
         world.enter(f"member{number}")
     assert world.consumer_group().size == 8
     loaded = world.replayed().consumer_groups
-    assert [(group.epoch, group.target_epoch, group.size) for group in loaded] == [(8, 8, 8)]
+    assert [(group.epoch, group.target_epoch, group.size) for group in loaded] == [(9, 9, 8)]
 
 
 def test_a_subscription_that_fits_no_record_is_refused() -> None:
@@ -450,16 +450,16 @@ def test_an_assignment_that_fits_no_record_is_not_made() -> None:
     world.enter("a")
     world.topics.add_partitions("t", 370)
     world.change("t", has_other_names=False)
-    assert world.told(world.beat("a", 1)) == (1, None)
+    assert world.told(world.beat("a", 2)) == (2, None)
     for name in ("b", "c"):
         assert world.refused(world.enter(name)) == "UNKNOWN_SERVER_ERROR"
-    assert world.told(world.beat("a", 1)) == (1, None)
+    assert world.told(world.beat("a", 2)) == (2, None)
     loaded = world.replayed().consumer_groups
-    assert [(group.epoch, group.target_epoch, group.size) for group in loaded] == [(4, 1, 3)]
+    assert [(group.epoch, group.target_epoch, group.size) for group in loaded] == [(5, 2, 3)]
     epoch, assigned = world.told(world.enter("d"))
-    assert epoch == 5
+    assert epoch == 6
     assert assigned is not None
-    assert world.consumer_group().target_epoch == 5
+    assert world.consumer_group().target_epoch == 6
 
 
 def test_an_assignment_that_fits_no_record_is_not_computed_with_each_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,10 +479,10 @@ def test_an_assignment_that_fits_no_record_is_not_computed_with_each_heartbeat(m
     world.topics.add_partitions("t", 370)
     world.change("t", has_other_names=False)
     for _ in range(3):
-        world.beat("a", 1)
+        world.beat("a", 2)
     assert computed == ["uniform"]
     for _ in range(2):
-        world.beat("a", 1, assignor="range")
+        world.beat("a", 2, assignor="range")
     assert computed == ["uniform", "range"]
     assert world.refused(world.enter("b")) == "UNKNOWN_SERVER_ERROR"
     assert len(computed) == 3

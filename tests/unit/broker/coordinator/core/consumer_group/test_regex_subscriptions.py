@@ -156,11 +156,11 @@ def test_an_expression_that_nobody_has_is_forgotten() -> None:
     world = ConsumerWorld()
     world.enter("a", regex="t.*", topics=["t"])
     world.advance(0)
-    assert world.told(world.beat("a", 1, regex="")) == (3, None)
+    assert world.told(world.beat("a", 2, regex="")) == (4, None)
     assert (KEY, None) in world.written
     assert world.consumer_group().resolved == {}
-    assert world.refused(world.beat("a", 3, regex="[")) == "INVALID_REGULAR_EXPRESSION"
-    assert world.told(world.beat("a", 3)) == (3, None)
+    assert world.refused(world.beat("a", 4, regex="[")) == "INVALID_REGULAR_EXPRESSION"
+    assert world.told(world.beat("a", 4)) == (4, None)
 
 
 def test_a_load_resolves_again() -> None:

@@ -27,7 +27,7 @@ def test_a_classic_group_whose_members_are_no_consumers_takes_none() -> None:
     world = ConsumerWorld()
     (member,) = world.stable_group(1)
     assert world.refused(world.enter("a")) == "GROUP_ID_NOT_FOUND"
-    assert world.refused(world.beat("a", 1)) == "GROUP_ID_NOT_FOUND"
+    assert world.refused(world.beat("a", 2)) == "GROUP_ID_NOT_FOUND"
     assert world.heartbeat(member) == "NONE"
     assert world.describe_consumers().error_message == "Group g is not a consumer group."
 
@@ -44,7 +44,7 @@ def test_a_consumer_group_takes_only_consumers() -> None:
     assert world.answers[second] == JoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     assert world.error(world.sync("a", generation=1)) == "UNKNOWN_MEMBER_ID"
     assert world.heartbeat("a", generation=1) == "UNKNOWN_MEMBER_ID"
-    assert world.told(world.beat("a", 1)) == (1, None)
+    assert world.told(world.beat("a", 2)) == (2, None)
 
 
 def test_an_empty_classic_group_becomes_a_consumer_group_with_its_offsets() -> None:
@@ -52,7 +52,7 @@ def test_an_empty_classic_group_becomes_a_consumer_group_with_its_offsets() -> N
     (member,) = world.stable_group(1)
     world.commit(7, member_id=member, generation=1)
     world.leave(member)
-    assert world.refused(world.beat("a", 1)) == "GROUP_ID_NOT_FOUND"
+    assert world.refused(world.beat("a", 2)) == "GROUP_ID_NOT_FOUND"
     # The generation goes on as the epoch: 1 was the member's, 2 the empty group's.
     assert world.told(world.enter("a")) == (3, {1: [0, 1, 2, 3]})
     assert world.written[0] == (GroupMetadataKey(group="g"), None)
@@ -65,7 +65,7 @@ def test_an_empty_classic_group_becomes_a_consumer_group_with_its_offsets() -> N
 def test_an_empty_consumer_group_becomes_a_classic_group_with_its_offsets() -> None:
     world = ConsumerWorld()
     world.enter("a")
-    world.commit(7, member_id="a", generation=1)
+    world.commit(7, member_id="a", generation=2)
     world.beat("a", -1)
     epoch = world.consumer_group().epoch
     world.stable_group(1)
@@ -81,7 +81,7 @@ def test_an_empty_consumer_group_becomes_a_classic_group_with_its_offsets() -> N
 def test_a_group_of_committed_offsets_becomes_a_consumer_group() -> None:
     world = ConsumerWorld()
     world.commit(7)
-    assert world.told(world.enter("a")) == (1, {1: [0, 1, 2, 3]})
+    assert world.told(world.enter("a")) == (2, {1: [0, 1, 2, 3]})
     for shard in (world.replayed(), world.replayed(compacted=True)):
         assert not shard.groups
         assert [group.group_id for group in shard.consumer_groups] == ["g"]
@@ -113,10 +113,10 @@ def test_a_consumer_group_is_described() -> None:
     world = ConsumerWorld()
     world.enter("a", rack="r", instance="one")
     world.enter("b")
-    world.beat("a", 1, owned={1: [0, 1, 2, 3]}, instance="one")
+    world.beat("a", 2, owned={1: [0, 1, 2, 3]}, instance="one")
     described = world.describe_consumers()
     assert (described.error_code, described.group_state, described.assignor_name) == (0, "Reconciling", "uniform")
-    assert (described.group_epoch, described.assignment_epoch) == (2, 2)
+    assert (described.group_epoch, described.assignment_epoch) == (3, 3)
     shown = [
         (
             each.member_id,
@@ -131,8 +131,8 @@ def test_a_consumer_group_is_described() -> None:
         for each in described.members
     ]
     assert shown == [
-        ("a", "one", "r", 1, ["t"], [("t", [0, 1])], [("t", [0, 1])], 1),
-        ("b", None, None, 2, ["t"], [], [("t", [2, 3])], 1),
+        ("a", "one", "r", 2, ["t"], [("t", [0, 1])], [("t", [0, 1])], 1),
+        ("b", None, None, 3, ["t"], [], [("t", [2, 3])], 1),
     ]
     world.topics.delete("t")
     assert world.describe_consumers().members[0].assignment.topic_partitions == []
@@ -143,7 +143,7 @@ def test_a_consumer_group_is_described() -> None:
 def test_a_consumer_group_is_deleted_when_it_is_empty() -> None:
     world = ConsumerWorld()
     world.enter("a")
-    world.commit(7, member_id="a", generation=1)
+    world.commit(7, member_id="a", generation=2)
     assert world.delete_group() == "NON_EMPTY_GROUP"
     world.beat("a", -1)
     assert world.delete_group() == "NONE"
