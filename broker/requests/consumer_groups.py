@@ -23,7 +23,10 @@ from common.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedConsumerGroup,
 )
-from common.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from common.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 
 _OWN_MEMBER_ID_FIRST_VERSION = 1
 
@@ -50,14 +53,15 @@ class ConsumerGroupRequests:
         )
         fresh_id = str(uuid.UUID(bytes=bytes(self._env.uuid())))
         waiting = waiting_for(context, request)
-        if request.group_id:
-            self._coordinator.perform(
-                request.group_id,
-                waiting,
-                lambda shard, now: shard.consumer_group_heartbeat(now, waiting, caller, request, fresh_id),
+        if not request.group_id:
+            return ConsumerGroupHeartbeatResponse(
+                error_code=ErrorCode.INVALID_REQUEST, error_message="GroupId can't be empty."
             )
-        else:
-            waiting.refuse(ErrorCode.INVALID_REQUEST)
+        self._coordinator.perform(
+            request.group_id,
+            waiting,
+            lambda shard, now: shard.consumer_group_heartbeat(now, waiting, caller, request, fresh_id),
+        )
         return response_of(context, waiting)
 
     def handle_describe(self, _context: RequestContext, request: ConsumerGroupDescribeRequest) -> Any:

@@ -17,7 +17,7 @@ from tests.interop.our_tools import ROOT
 
 POM = Path(__file__).with_name("apache_kafka_suites_pom.xml")
 SOURCES = Path(__file__).with_name("junit")
-JARS = ROOT / "build" / "apache-kafka-suites-streams-and-server-4.3.1"
+JARS = ROOT / "build" / "apache-kafka-suites-of-every-part-4.3.1"
 COMPILE_SECONDS_MAX = 120
 # What a test of several configurations has after its name for all but the first.
 NUMBER = " "

@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (core)."""
 
-from broker.coordinator.core.consumer_group.assignment import Assignment
+from broker.coordinator.core.consumer_group.assignment import Assignment, union
 from broker.coordinator.core.consumer_group.consumer_group import ConsumerGroup, ConsumerGroupState
 from broker.coordinator.core.consumer_group.consumer_member import ConsumerMember
 from broker.coordinator.core.consumer_group.target_assignment import preferred_assignor
@@ -20,7 +20,8 @@ _CONSUMER_MEMBER = 1
 
 
 def describe_consumer_group(turn: Turn, group: ConsumerGroup, topics: TopicsView) -> DescribedConsumerGroup:
-    """Describes the group with what its members own and what they are to own. Topics that are gone are left out."""
+    """Describes the group with what its members own and what they are to own. As in Kafka since 4.3, a member still owns
+    what it has not confirmed as revoked. Topics that are gone are left out."""
     return DescribedConsumerGroup(
         group_id=group.group_id,
         group_state=group.state.value,
@@ -51,8 +52,8 @@ def _member(group: ConsumerGroup, member: ConsumerMember, topics: TopicsView) ->
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
-        subscribed_topic_regex=member.topic_regex,
-        assignment=_assignment(member.assigned, topics),
+        subscribed_topic_regex=member.topic_regex or "",
+        assignment=_assignment(union(member.assigned, member.pending_revocation), topics),
         target_assignment=_assignment(group.target(member.member_id), topics),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )

@@ -77,7 +77,7 @@ def test_who_brings_no_id_is_given_one_in_version_0() -> None:
         assert refused.error_code == ErrorCode.INVALID_REQUEST
         assert refused.error_message == "MemberId can't be empty."
         nameless = await cluster.request(1, joining("t", group=""), version=1)
-        assert nameless.error_code == ErrorCode.INVALID_REQUEST
+        assert (nameless.error_code, nameless.error_message) == (ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
 
     run(scenario)
 

@@ -124,6 +124,7 @@ def test_a_consumer_group_is_described() -> None:
             each.rack_id,
             each.member_epoch,
             each.subscribed_topic_names,
+            each.subscribed_topic_regex,
             [(part.topic_name, part.partitions) for part in each.assignment.topic_partitions],
             [(part.topic_name, part.partitions) for part in each.target_assignment.topic_partitions],
             each.member_type,
@@ -131,8 +132,8 @@ def test_a_consumer_group_is_described() -> None:
         for each in described.members
     ]
     assert shown == [
-        ("a", "one", "r", 2, ["t"], [("t", [0, 1])], [("t", [0, 1])], 1),
-        ("b", None, None, 3, ["t"], [], [("t", [2, 3])], 1),
+        ("a", "one", "r", 2, ["t"], "", [("t", [0, 1, 2, 3])], [("t", [0, 1])], 1),
+        ("b", None, None, 3, ["t"], "", [], [("t", [2, 3])], 1),
     ]
     world.topics.delete("t")
     assert world.describe_consumers().members[0].assignment.topic_partitions == []
