@@ -237,6 +237,7 @@ class Cleaner:
         server, config = self._config(), partition.config
         return CompactionSettings(
             segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
             delete_retention_ms=config.delete_retention_ms,
             producer_expiration_ms=server.producer_id_expiration_ms,

@@ -36,7 +36,7 @@ from common.storage.outstanding import Steps
 from common.storage.producers.transactions import CompletedTransaction
 from common.storage.read_limits import ReadLimits
 from common.storage.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
-from common.storage.time_index import TimeIndex, last_entry
+from common.storage.time_index import TimeIndex, last_entry, time_entries_max
 from common.storage.transaction_index import (
     AbortedRange,
     AbortedTransaction,
@@ -217,13 +217,12 @@ class Segment:
             age_ms = max_timestamp - self.first_timestamp
             if age_ms > config.roll_ms - (self._jitter_ms(config.roll_jitter_ms) if config.roll_jitter_ms else 0):
                 return True
-        if self._index_entries_max < config.segment_index_bytes // TIME_ENTRY_SIZE:
+        if self._index_entries_max < config.segment_index_bytes // TIME_ENTRY_SIZE - 1:
             return False
         assert self.index is not None
         assert self.time_index is not None
-        return (
-            len(self.index) >= config.segment_index_bytes // INDEX_ENTRY_SIZE
-            or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_SIZE
+        return len(self.index) >= config.segment_index_bytes // INDEX_ENTRY_SIZE or len(self.time_index) >= time_entries_max(
+            config.segment_index_bytes
         )
 
     def _jitter_ms(self, below_ms: int) -> int:

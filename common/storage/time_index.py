@@ -14,6 +14,13 @@ _LAYOUT = struct.Struct(">qi")
 ENTRY_SIZE = _LAYOUT.size
 
 
+def time_entries_max(index_bytes: int) -> int:
+    """Returns with how many entries the time index of the newest segment is full, given segment.index.bytes. One more has
+    room, for the entry that is added when the segment is sealed. A broker of Apache Kafka that recovers a segment with more
+    does not start."""
+    return index_bytes // ENTRY_SIZE - 1
+
+
 def last_entry(tail: bytes) -> tuple[int, int] | None:
     """Parses the last ENTRY_SIZE bytes of a .timeindex file: the largest timestamp and its relative offset. Returns None if
     there is no entry, or one that cannot be right, such as the zeros that a crash leaves in a file of Apache Kafka."""

@@ -34,6 +34,7 @@ class Run:
         self.now_ms = 0
         self.settings = CompactionSettings(
             segment_bytes=rng.choice([600, 1300, 5000]),
+            segment_index_bytes=10 * 1024**2,
             index_interval_bytes=150,
             delete_retention_ms=HORIZON_MS,
             producer_expiration_ms=500,

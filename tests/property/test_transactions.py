@@ -131,6 +131,7 @@ class Run:
         self.replicated_end = 0
         self.settings = CompactionSettings(
             segment_bytes=rng.choice([600, 1300]),
+            segment_index_bytes=10 * 1024**2,
             index_interval_bytes=150,
             delete_retention_ms=HORIZON_MS,
             producer_expiration_ms=rng.choice([500, 10**9]),

@@ -34,7 +34,7 @@ from common.storage.batch_scan import BatchScan, HeaderScan
 from common.storage.compaction.batch_filter import SLICE_RECORDS, filter_aborted, filter_batch, filter_marker, note_keys
 from common.storage.compaction.cleaned_transactions import CleanedTransactions
 from common.storage.compaction.offset_map import OffsetMap
-from common.storage.compaction.segment_groups import group_segments
+from common.storage.compaction.segment_groups import group_bytes_max, group_segments
 from common.storage.errors import LogClosed
 from common.storage.log import Log
 from common.storage.segment import Segment
@@ -58,6 +58,7 @@ class CompactionSettings:
     """The settings of one compaction. Durations are in milliseconds, sizes in bytes."""
 
     segment_bytes: int
+    segment_index_bytes: int
     index_interval_bytes: int
     delete_retention_ms: int
     producer_expiration_ms: int
@@ -95,6 +96,11 @@ class LogCompaction:
         self._log = log
         self._log_dir = log.log_dir
         self._settings = settings
+        self._group_bytes = group_bytes_max(
+            settings.segment_bytes,
+            segment_index_bytes=settings.segment_index_bytes,
+            index_interval_bytes=settings.index_interval_bytes,
+        )
         self._now_ms = now_ms
         self._pace = pace
         self._is_wanted = is_wanted
@@ -119,7 +125,7 @@ class LogCompaction:
         """
         segments = [each for each in self._log.durable_segments() if each.next_offset <= end_offset]
         self._segments, self._generation = [*segments], self._log.generation
-        for group in group_segments(segments, self._settings.segment_bytes)[:1]:
+        for group in group_segments(segments, self._group_bytes)[:1]:
             # Otherwise a full disk would be read in vain, again and again.
             self._require_room(group)
         offsets = OffsetMap(first_dirty_offset, self._settings.keys_max)
@@ -135,7 +141,7 @@ class LogCompaction:
                 break
         below = [each for each in self._segments if each.base_offset < offsets.end_offset]
         transactions = CleanedTransactions()
-        for group in group_segments(below, self._settings.segment_bytes):
+        for group in group_segments(below, self._group_bytes):
             await self._compact_group(group, offsets, transactions)
         # The log may have been truncated since the last read, and what was appended then is not clean.
         self._check()

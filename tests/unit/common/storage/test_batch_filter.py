@@ -13,7 +13,7 @@ from common.slices import at_once
 from common.storage.compaction.batch_filter import filter_batch, note_keys
 from common.storage.compaction.offset_map import OffsetMap, entries_max
 from common.storage.compaction.record_spans import record_spans
-from common.storage.compaction.segment_groups import group_segments
+from common.storage.compaction.segment_groups import group_bytes_max, group_segments
 
 LONG_KEY = b"k" * 40
 
@@ -167,6 +167,25 @@ def test_segments_are_grouped_by_size_and_range() -> None:
     assert [[each.base_offset for each in group] for group in groups] == [[0, 10], [20, 30], [2**31 + 20]]
     assert [len(group) for group in group_segments([Sized(0, 1, 500), Sized(1, 2, 500)], 100)] == [1, 1]
     assert group_segments([], 100) == []
+
+
+@pytest.mark.parametrize(
+    ("segment_index_bytes", "index_interval_bytes", "group_bytes"),
+    [
+        (10 * 1024**2, 4096, 1024**3),
+        # Two entries and that of the seal, each after more than 1000 bytes.
+        (36, 1000, 2 * 1001),
+        # A batch has 61 bytes at least, so there cannot be an entry after fewer.
+        (36, 0, 2 * 61),
+        # With room for that of the seal only, each segment stays a segment of its own.
+        (12, 0, 0),
+    ],
+)
+def test_a_group_has_no_more_index_entries_than_a_segment(
+    segment_index_bytes: int, index_interval_bytes: int, group_bytes: int
+) -> None:
+    found = group_bytes_max(1024**3, segment_index_bytes=segment_index_bytes, index_interval_bytes=index_interval_bytes)
+    assert found == group_bytes
 
 
 @pytest.mark.parametrize("code", [1, 2, 3])

@@ -41,6 +41,7 @@ from tests.unit.common.storage.batches import (
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)
 SETTINGS = CompactionSettings(
     segment_bytes=1300,
+    segment_index_bytes=10 * 1024**2,
     index_interval_bytes=150,
     delete_retention_ms=1000,
     producer_expiration_ms=10_000,
@@ -436,6 +437,7 @@ def test_a_full_map_compacts_a_part_and_the_next_one_goes_on() -> None:
         before = latest(await records_of(log))
         small = CompactionSettings(
             segment_bytes=600,
+            segment_index_bytes=10 * 1024**2,
             index_interval_bytes=150,
             delete_retention_ms=1000,
             producer_expiration_ms=1000,
