@@ -279,11 +279,9 @@ class _RecordPrinter:
 
     def print_records(self, batch: Batch) -> None:
         try:
-            for number, record in enumerate(
-                iterate_records(batch.content, decompress=partial(decompress, size_max=OPENED_BYTES_MAX))
-            ):
+            for record in iterate_records(batch.content, decompress=partial(decompress, size_max=OPENED_BYTES_MAX)):
                 self._note_offset(record.offset)
-                print(self._line(batch.header, number, record))
+                print(self._line(batch.header, record))
         except BatchError as error:
             self._findings.note(f"Unreadable records in {self._path}", f"batch at {batch.position}: {error}")
 
@@ -294,10 +292,13 @@ class _RecordPrinter:
             )
         self._last_offset = offset
 
-    def _line(self, header: BatchHeader, number: int, record: Record) -> str:
+    def _line(self, header: BatchHeader, record: Record) -> str:
         parts = []
         if self._prints_metadata:
-            sequence = (header.base_sequence + number) % 2**31 if header.base_sequence >= 0 else -1
+            sequence = header.base_sequence
+            if sequence >= 0:
+                # Not by counting: compaction leaves gaps.
+                sequence = (sequence + record.offset - header.base_offset) % 2**31
             names = ",".join(name for name, _ in record.headers)
             parts.append(
                 f"offset: {record.offset} {_time_type(header)}: {record.timestamp_ms} keySize: {_size(record.key)} "

@@ -23,6 +23,9 @@ from common.records.metadata_frame import encode_record
 from common.records.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
 from common.records.record import Record, encode_batch, encode_values_batch
 from common.records.transaction_records import encode_transaction_key
+from common.slices import at_once
+from common.storage.compaction.batch_filter import filter_batch
+from common.storage.compaction.offset_map import OffsetMap
 from common.storage.offset_index import OffsetIndex
 from common.storage.producers.snapshot import encode_producer_snapshot
 from common.storage.producers.state import ProducedBatch, ProducerEntry
@@ -89,6 +92,23 @@ def test_batches_and_records_are_printed_as_kafka_prints_them(tmp_path: Path, ca
         "",
         second_line,
         "| payload: x",
+    ]
+
+
+def test_records_of_a_compacted_batch_keep_their_sequence_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [Record(key, b"v", 1000) for key in (b"a", b"b", b"a")]
+    batch = encode_batch(records, base_offset=5, producer_id=77, producer_epoch=2, base_sequence=10)
+    offsets = OffsetMap(0, 10)
+    assert offsets.put(b"a", 7)
+    offsets.end_offset = 8
+    left = at_once(filter_batch(read_header(batch), batch, offsets, is_kept_empty=False, now_ms=0, delete_retention_ms=0))
+    assert left is not None
+    lines = dump(capsys, [segment(tmp_path, bytes(left))], "--deep-iteration")[1]
+    assert [line.partition(" headerKeys")[0] for line in lines if line.startswith("|")] == [
+        "| offset: 6 CreateTime: 1000 keySize: 1 valueSize: 1 sequence: 11",
+        "| offset: 7 CreateTime: 1000 keySize: 1 valueSize: 1 sequence: 12",
     ]
 
 
