@@ -477,20 +477,23 @@ class Partition:
         *,
         on_written: Callable[[Offset], None],
         on_failed: Callable[[], None],
+        on_duplicate: Callable[[int], None] | None = None,
         must_be_verified: bool = False,
         guard: VerificationGuard | None = None,
     ) -> Offset:
         """Appends validated batches and returns the first offset. A transactional batch that `must_be_verified` needs an
         open transaction or a guard that nothing has ended (KIP-890). Calls `on_written` with the end of the append once the
         kernel has the batches, or `on_failed` if the append failed. If a batch is the duplicate of an earlier one (KIP-98),
-        appends nothing, and returns and calls the same for the earlier one. Raises ProducerRefused, LogClosed, and
-        LogDirError if the log had failed before."""
+        appends nothing, calls `on_duplicate` with the largest timestamp of the earlier one, and returns and calls the same
+        as for that one. Raises ProducerRefused, LogClosed, and LogDirError if the log had failed before."""
         for header, _ in batches:
             if header.producer_id > NO_PRODUCER_ID and (earlier := self.log.find_duplicate(header)) is not None:
+                if on_duplicate is not None:
+                    on_duplicate(earlier.timestamp)
                 # The earlier batch may still be on its way to the disk.
                 acknowledge = partial(on_written, Offset(earlier.last_offset + 1))
                 self.log.when_written(on_written=acknowledge, on_failed=lambda _: on_failed())
-                return earlier.first_offset
+                return Offset(earlier.first_offset)
             if must_be_verified and header.is_transactional:
                 self.verification_guards.validate_append(header, guard, self.log.producers.state)
         return self._append(batches, on_written=on_written, on_failed=on_failed)

@@ -50,7 +50,15 @@ from common.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from common.records.batch import LOG_OVERHEAD, NO_PRODUCER_ID, BatchError, BatchHeader, read_header, set_log_append_time
+from common.records.batch import (
+    LOG_OVERHEAD,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchError,
+    BatchHeader,
+    read_header,
+    set_log_append_time,
+)
 from common.storage.errors import LogClosed
 from common.storage.producers.state import InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
 from common.time_units import NS_PER_MS
@@ -172,6 +180,7 @@ class _Append:
                 [self.batch],
                 on_written=self._written,
                 on_failed=self._failed,
+                on_duplicate=self._answer_as_before,
                 must_be_verified=self.must_be_verified,
                 guard=self.guard,
             )
@@ -205,6 +214,10 @@ class _Append:
 
     def _failed(self) -> None:
         self._produce.failed(self)
+
+    def _answer_as_before(self, timestamp_ms: int) -> None:
+        if self.answer.log_append_time_ms != NO_TIMESTAMP:
+            self.answer.log_append_time_ms = timestamp_ms
 
 
 class _Produce:
@@ -279,6 +292,7 @@ class _Produce:
                 except Refused as refused:
                     self._is_refused = True
                     answer.error_code = self._judge(name, data.index, data.records, refused.code)
+                    answer.log_append_time_ms = NO_TIMESTAMP
                     answer.error_message = refused.message
                     answer.record_errors = refused.record_errors
                     self._shared.replicas.traffic.produce_refused(name, refused.code)
@@ -580,7 +594,7 @@ def _registration(state: MetadataState, topic: TopicProduceResponse, index: int)
 def _refuse(answer: PartitionProduceResponse, error: ErrorCode) -> None:
     answer.error_code = error
     answer.base_offset = -1
-    answer.log_append_time_ms = -1
+    answer.log_append_time_ms = NO_TIMESTAMP
     answer.log_start_offset = -1
 
 

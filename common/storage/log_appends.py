@@ -21,6 +21,7 @@ from common.storage.append_pipeline import OnFailed, OnWritten
 from common.storage.errors import UnexpectedOffset
 from common.storage.leader_epochs import UNDEFINED_EPOCH
 from common.storage.log_syncs import LogSyncs
+from common.storage.producers.state import ProducedBatch
 from common.storage.segment import RELATIVE_OFFSET_MAX, Segment
 
 
@@ -180,15 +181,14 @@ class LogAppends(LogSyncs):
         if completed is not None and not completed.is_commit:
             self._segments.note_aborted(completed)
 
-    def find_duplicate(self, header: BatchHeader) -> Appended | None:
-        """Returns where a client's batch with a producer id was appended before, None if it is new.
+    def find_duplicate(self, header: BatchHeader) -> ProducedBatch | None:
+        """Returns the earlier one of a client's batch with a producer id, None if it is new.
 
         The leader calls this before it appends the batch; `when_written` then acknowledges a duplicate. Raises
         ProducerRefused, LogClosed, and LogDirError if the log has failed.
         """
         self._check_appendable()
-        found = self.producers.state.find_duplicate(header)
-        return None if found is None else Appended(Offset(found.first_offset), Offset(found.last_offset))
+        return self.producers.state.find_duplicate(header)
 
     def when_written(self, *, on_written: OnWritten, on_failed: OnFailed) -> None:
         """Calls `on_written` once the kernel has everything that was appended so far, or `on_failed` if it will not."""

@@ -95,7 +95,8 @@ async def produce(log: Log, model: Model, producer_id: int, kind: str) -> None:
         with suppress(ProducerRefused):
             actual = log.find_duplicate(header) or "new"
         if isinstance(expected, tuple):
-            assert actual == (expected.first_offset, expected.last_offset)
+            assert isinstance(actual, tuple)
+            assert (actual.first_offset, actual.last_offset) == (expected.first_offset, expected.last_offset)
         else:
             assert actual == expected
         if actual != "new":

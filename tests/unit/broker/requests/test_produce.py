@@ -235,6 +235,28 @@ def test_the_broker_sets_the_time_where_the_topic_wants_it() -> None:
     run(scenario)
 
 
+def test_a_duplicate_is_answered_with_the_time_of_the_first_one() -> None:
+    """Otherwise a producer that sends again would tell its caller another timestamp than the record has."""
+
+    def of_a_producer(sequence: int) -> bytearray:
+        return encode_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.controller.create_topic([1], configs={"message.timestamp.type": "LogAppendTime"})
+        await cluster.started()
+        first = await cluster.produce(1, records=of_a_producer(0))
+        await cluster.world.sleep(3)
+        again = await cluster.produce(1, records=of_a_producer(0))
+        assert (again.base_offset, again.log_append_time_ms) == (0, first.log_append_time_ms)
+        refused = await cluster.produce(1, records=of_a_producer(5))
+        assert (refused.error_code, refused.log_append_time_ms) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        cluster.controller.configure("message.timestamp.type", None)
+        assert (await cluster.produce(1, records=of_a_producer(0))).log_append_time_ms == -1
+
+    run(scenario)
+
+
 @pytest.mark.parametrize(
     ("timestamps", "untimely"),
     [
