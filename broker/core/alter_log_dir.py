@@ -5,7 +5,8 @@ replica whose log is online can be moved while another directory is offline, and
 replica is refused before anything is copied.
 
 A *preference* belongs to a replica that the metadata does not place on this broker yet: it is the directory in which the
-replica's log will be created. A tool sends it before it reassigns the partition to this broker.
+replica's log will be created. A tool sends it before it reassigns the partition to this broker, or before it creates the
+topic or the partition.
 """
 
 from dataclasses import dataclass
@@ -88,12 +89,9 @@ def decide_alteration(wanted: AlterationWanted) -> AlterationDecision:
     refusal = _refuse_destination(wanted)
     if refusal is not ErrorCode.NONE and not is_any:
         return AlterationDecision(refusal)
-    if not wanted.exists:
-        return AlterationDecision(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if not wanted.is_placed_here:
-        return AlterationDecision(
-            ErrorCode.REPLICA_NOT_AVAILABLE, Alteration.FORGET_PREFERENCE if is_any else Alteration.PREFER
-        )
+        error = ErrorCode.REPLICA_NOT_AVAILABLE if wanted.exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return AlterationDecision(error, Alteration.FORGET_PREFERENCE if is_any else Alteration.PREFER)
     if wanted.is_changing_place:
         # Too late for a preference or a cancellation, and too early for a move. The client has to try again.
         return AlterationDecision(ErrorCode.REPLICA_NOT_AVAILABLE)

@@ -15,14 +15,14 @@ controller about the replica:
    or if its directory is not known, because the controller would keep this broker fenced for it.
 5. Before a new incarnation unfences, each of its replicas must be *settled* (`is_settled`).
 6. A client may *prefer* a directory for a replica that the metadata does not place here yet (KIP-113). The preference is
-   used when the log is created, and dropped when the topic is deleted. It belongs to the topic id, so a new topic of the
-   same name has none.
+   used when the log is created (`PreferredDirectories`).
 """
 
 from collections.abc import Collection, Container
 from dataclasses import dataclass
 
 from broker.core.directory_reports import DirectoryReports
+from broker.core.preferred_directories import PreferredDirectories
 from broker.core.reconcile import Action, Decision, ReplicaSituation, decide
 from broker.core.replica_movement import ReplicaMovement
 from common.ids import NO_LEADER, BrokerEpoch, BrokerId, DirectoryId, Offset, TopicIdPartition
@@ -64,9 +64,8 @@ class HostedReplicas:
         self._registered_at: Offset | None = None
         # Rule 4: the replicas for which the last choice of a directory found none with room.
         self._unplaceable: dict[TopicIdPartition, None] = {}
-        # Rule 6: the preferred directories of replicas that are not here yet. Changes when: `prefer` is called, the log is
-        # created, or a decision finds that the topic is gone.
-        self._preferred: dict[TopicIdPartition, DirectoryId] = {}
+        # Rule 6: the preferred directories of replicas that are not here yet.
+        self.preferred = PreferredDirectories(state)
         # The replicas that are moving to another directory of this broker.
         self.movement = ReplicaMovement()
         # Rule 3: the wish of each replica that has one. Changes when: `note_wish` is called, after each decision.
@@ -117,17 +116,6 @@ class HostedReplicas:
         """Returns the directory that the applied metadata assigns; None if it does not place the replica here."""
         registration = self.placed_here(key)
         return None if registration is None else registration.directory(self._broker_id)
-
-    def preferred(self, key: TopicIdPartition) -> DirectoryId | None:
-        """Returns the directory that a client prefers for the replica (rule 6)."""
-        return self._preferred.get(key)
-
-    def prefer(self, key: TopicIdPartition, directory_id: DirectoryId | None) -> None:
-        """Sets or, with None, drops the preference for a replica that the metadata does not place here (rule 6)."""
-        if directory_id is None:
-            self._preferred.pop(key, None)
-        else:
-            self._preferred[key] = directory_id
 
     def copy_caught_up(self, key: TopicIdPartition) -> bool:
         """Notes that the copy of a moving replica has caught up. Returns whether there is a new directory to report."""
@@ -195,7 +183,7 @@ class HostedReplicas:
 
     def log_created(self, key: TopicIdPartition) -> None:
         self._newer.pop(key, None)
-        self._preferred.pop(key, None)
+        self.preferred.forget(key)
 
     def log_went_offline(self, key: TopicIdPartition, directory_id: DirectoryId) -> None:
         self._went_offline_in[key] = directory_id
@@ -231,7 +219,7 @@ class HostedReplicas:
         directory of the replica's loaded log; None if there is no log."""
         registration = self.placed_here(key)
         if self._state.partition(*key) is None:
-            self._preferred.pop(key, None)
+            self.preferred.partition_is_gone(key)
         if registration is None:
             for remembered in (self._went_offline_in, self._newer, self._unplaceable):
                 remembered.pop(key, None)

@@ -55,7 +55,10 @@ class LogDirAlteration:
         decision = decide_alteration(wanted)
         match decision.alteration:
             case Alteration.PREFER | Alteration.FORGET_PREFERENCE:
-                self._known.prefer(key, wanted.directory_id)
+                if wanted.exists:
+                    self._known.preferred.prefer(key, wanted.directory_id)
+                else:
+                    self._known.preferred.prefer_by_name(topic, index, wanted.directory_id)
             case Alteration.CANCEL:
                 self._moves.cancel(key)
             case Alteration.MOVE:

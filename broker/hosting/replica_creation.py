@@ -120,7 +120,7 @@ class ReplicaCreation:
 
     def _preferred_directory(self, key: TopicIdPartition) -> DirectoryId | None:
         """Returns the directory that a client prefers for the replica, if it is online and not cordoned since."""
-        preferred = self._known.preferred(key)
+        preferred = self._known.preferred.of(key)
         directory = None if preferred is None else self._hosted.online_directory(preferred)
         if directory is None or is_cordoned(directory.log_dir.path, self._configuration, self._state):
             return None

@@ -263,6 +263,28 @@ def test_a_preference_decides_where_the_log_is_created() -> None:
     run(scenario)
 
 
+def test_a_preference_may_come_before_the_topic() -> None:
+    """As in Apache Kafka, the answer is UNKNOWN_TOPIC_OR_PARTITION, and the first log of that name is
+    created in the directory. The topic that replaces it goes to the directory with the fewest replicas."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, "abc")
+        for letter, index in (("b", 0), ("c", 0), ("b", 1), ("c", 2)):
+            assert alter(cluster, path(1, letter), index=index) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert alter(cluster, "any", index=2) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        cluster.controller.create_topic([1], [1], [1])
+        for index, letter in ((0, "c"), (1, "b"), (2, "a")):
+            await cluster.until(lambda index=index: cluster[1].leads(index))
+            assert cluster[1].partition(index).directory_id == directory(1, letter)
+        cluster.controller.remove_topic()
+        again = TopicId(Uuid(b"U" * 16))
+        cluster.controller.create_topic([1], topic_id=again)
+        await cluster.until(lambda: cluster[1].leads(topic_id=again))
+        assert cluster[1].partition(topic_id=again).directory_id == directory(1, "a")
+
+    run(scenario)
+
+
 def test_deleting_the_topic_ends_the_move() -> None:
     """The log and the copy are deleted, no matter how far the move has come. A new topic of the same name can be created in
     either directory."""

@@ -52,7 +52,12 @@ OFFLINE_PATH = replace(MOVE, is_online=False)
             ErrorCode.REPLICA_NOT_AVAILABLE,
             Alteration.FORGET_PREFERENCE,
         ),
-        (replace(NOT_HERE, exists=False), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Alteration.NOTHING),
+        (replace(NOT_HERE, exists=False), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Alteration.PREFER),
+        (
+            replace(CANCEL, exists=False, is_placed_here=False, current=None),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            Alteration.FORGET_PREFERENCE,
+        ),
         (UNKNOWN_PATH, ErrorCode.LOG_DIR_NOT_FOUND, Alteration.NOTHING),
         (replace(UNKNOWN_PATH, exists=False, is_placed_here=False), ErrorCode.LOG_DIR_NOT_FOUND, Alteration.NOTHING),
         (OFFLINE_PATH, ErrorCode.KAFKA_STORAGE_ERROR, Alteration.NOTHING),
