@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tools.errors import ToolError
-from tools.lab.local_cluster import LocalCluster
+from tools.lab.local_cluster import LocalCluster, LocalNode, NodeFiles, free_ports
 
 # As in the clusters of Apache Kafka's tests.
 FIRST_BROKER_ID, CONTROLLER_ID = 0, 3000
@@ -42,7 +42,8 @@ class ClusterServer:
         properties: dict[str, str],
         properties_of: dict[str, Any],
     ) -> Answer:
-        """Creates the files of a cluster and returns where its nodes will be."""
+        """Creates the files of a cluster and returns where its nodes will be. Ends one that a failed test has left."""
+        self.close()
         self._clusters += 1
         cluster = LocalCluster.create(
             self._folder / f"cluster-{self._clusters}",
@@ -54,6 +55,7 @@ class ClusterServer:
             overrides={**KAFKAS_DEFAULTS, **properties},
             features=features,
         )
+        self._started.clear()
         files = {node.files.node_id: node.files for node in cluster.nodes.values()}
         for node_id, own in properties_of.items():
             with Path(files[int(node_id)].config).open("a") as config:
@@ -91,11 +93,57 @@ class ClusterServer:
         node.stop()
         return {}
 
-    def start_broker(self, *, node_id: int) -> Answer:
+    def start_broker(self, *, node_id: int, wait: bool) -> Answer:
+        self._running().broker(node_id).start()
+        return self.await_broker(node_id=node_id) if wait else {}
+
+    def await_broker(self, *, node_id: int) -> Answer:
         node = self._running().broker(node_id)
-        node.start()
         node.wait_for("broker_running")
         self._started.add(node.files.name)
+        return {}
+
+    def add_broker(self, *, node_id: int, log_dirs: str, metadata_dir: str, properties: dict[str, str]) -> Answer:
+        """Configures one more broker, or one anew, whose directories are there and formatted. Does not start it."""
+        cluster = self._running()
+        home = cluster.folder / f"broker-{node_id}"
+        home.mkdir(exist_ok=True)
+        files = NodeFiles(
+            name=home.name,
+            node_id=node_id,
+            role="broker",
+            port=free_ports(1)[0],
+            config=str(home / "server.properties"),
+            log=str(cluster.folder / f"{home.name}.log"),
+            pid_file=str(home / "pid"),
+            data_dirs=tuple(log_dirs.split(",")),
+            metadata_dir=metadata_dir,
+        )
+        controller = cluster.controller.files
+        own = {
+            "process.roles": "broker",
+            "node.id": node_id,
+            "controller.quorum.voters": f"{CONTROLLER_ID}@{controller.address}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://localhost:{files.port}",
+            "log.dirs": log_dirs,
+            "metadata.log.dir": metadata_dir,
+        }
+        Path(files.config).write_text("".join(f"{key}={value}\n" for key, value in (properties | own).items()))
+        cluster.nodes[files.name] = LocalNode(files)
+        return {"id": node_id, "port": files.port, "config": files.config, "log_dirs": log_dirs}
+
+    def is_running(self, *, node_id: int) -> Answer:
+        """Returns whether the process of a broker is there. A test that asks may expect that it is not."""
+        node = self._running().broker(node_id)
+        if node.pid is None:
+            self._started.discard(node.files.name)
+        return {"answer": node.pid is not None}
+
+    def stop_controller(self) -> Answer:
+        node = self._running().controller
+        self._started.discard(node.files.name)
+        node.stop()
         return {}
 
     def delete(self) -> Answer:
@@ -126,8 +174,12 @@ def main() -> None:
         "create": server.create,
         "start": server.start,
         "stop": server.stop,
+        "add_broker": server.add_broker,
         "stop_broker": server.stop_broker,
+        "is_running": server.is_running,
+        "stop_controller": server.stop_controller,
         "start_broker": server.start_broker,
+        "await_broker": server.await_broker,
         "delete": server.delete,
     }
     try:

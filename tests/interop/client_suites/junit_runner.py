@@ -17,7 +17,7 @@ from tests.interop.our_tools import ROOT
 
 POM = Path(__file__).with_name("apache_kafka_suites_pom.xml")
 SOURCES = Path(__file__).with_name("junit")
-JARS = ROOT / "build" / "apache-kafka-suites-of-every-part-4.3.1"
+JARS = ROOT / "build" / "apache-kafka-suites-and-scala-4.3.1"
 COMPILE_SECONDS_MAX = 120
 # What a test of several configurations has after its name for all but the first.
 NUMBER = " "
@@ -27,7 +27,10 @@ READ_BY_TESTS = ("org.apache.kafka.streams", "org.apache.kafka.clients.producer.
 
 @dataclass(frozen=True, slots=True)
 class JUnitRunner(Runner):
-    """The tests are names of classes, or of methods in them."""
+    """The tests are names of classes, or of methods in them. `by_scala` is whether they have a cluster by the harness in
+    Scala. What stands for it takes long to compile."""
+
+    by_scala: bool = False
 
     def prepare(self, home: Path) -> None:
         javac = shutil.which("javac")
@@ -37,14 +40,18 @@ class JUnitRunner(Runner):
             jars = download(POM, JARS)
         except NoJars as error:
             raise NoSource(str(error)) from error
-        command = [javac, "-cp", f"{jars}/*", "-d", str(home / "classes"), *map(str, sorted(SOURCES.glob("*.java")))]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS_MAX, check=False)
-        if done.returncode != 0:
-            raise SuiteFailed(f"{SOURCES.name} cannot be compiled: {done.stderr}")
+        classes = home / "classes"
+        _compile(javac, "-cp", f"{jars}/*", "-d", str(classes), sources="*.java")
+        if not self.by_scala:
+            return
+        scalac = (find_java(), "-cp", f"{classes}{os.pathsep}{jars}/*", "scala.tools.nsc.Main", "-usejavacp")
+        _compile(*scalac, "-d", str(classes), sources="*.scala")
 
     def run(
         self, home: Path, tests: Sequence[str], *, bootstrap: str, folder: Path, seconds_max: float
     ) -> dict[str, Outcome]:
+        # Some tests make folders in the one that they run in.
+        folder, home = folder.resolve(), home.resolve()
         outcomes, output = folder / "outcomes.jsonl", folder / "tests.log"
         server = "\n".join([sys.executable, "-m", "tests.interop.client_suites.cluster_server", str(folder)])
         options = [
@@ -57,7 +64,7 @@ class JUnitRunner(Runner):
         classes = os.pathsep.join([str(home / "classes"), str(SOURCES), f"{JARS}/*"])
         status = run_logged(
             [find_java(), *options, "-cp", classes, "diskraft.RunTests", str(outcomes), *names],
-            cwd=ROOT,
+            cwd=folder,
             environment={"PYTHONPATH": str(ROOT)},
             output=output,
             seconds_max=seconds_max,
@@ -65,3 +72,10 @@ class JUnitRunner(Runner):
         if status != 0:
             raise SuiteFailed(f"Java ended with status {status} (see {output})")
         return read_outcomes(outcomes)
+
+
+def _compile(*command: str, sources: str) -> None:
+    files = map(str, sorted(SOURCES.glob(sources)))
+    done = subprocess.run([*command, *files], capture_output=True, text=True, timeout=COMPILE_SECONDS_MAX, check=False)
+    if done.returncode != 0:
+        raise SuiteFailed(f"{SOURCES.name}/{sources} cannot be compiled: {done.stdout}{done.stderr}")

@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.stream.Stream;
+import kafka.server.QuorumTestHarness;
 import org.apache.kafka.common.test.api.ClusterTemplate;
 import org.apache.kafka.common.test.api.ClusterTest;
 import org.apache.kafka.common.test.api.ClusterTests;
@@ -70,6 +71,7 @@ public final class RunTests {
         Method method = source.getJavaMethod();
         return FilterResult.includedIf(Stream.of(ClusterTest.class, ClusterTests.class, ClusterTemplate.class)
                         .anyMatch(method::isAnnotationPresent)
+                || QuorumTestHarness.class.isAssignableFrom(source.getJavaClass())
                 || hasEmbeddedCluster(source.getJavaClass()));
     }
 

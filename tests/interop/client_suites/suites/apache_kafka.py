@@ -96,6 +96,34 @@ SERVER_TESTS = tuple(
     )
 )
 
+# Those of the core that have a cluster by its older harness.
+CORE_TESTS = tuple(
+    f"kafka.{name}"
+    for name in (
+        "admin.AddPartitionsTest",
+        "server.AddPartitionsToTxnRequestServerTest",
+        "server.AlterReplicaLogDirsRequestTest",
+        "server.DeleteRecordsRequestTest",
+        "server.DeleteTopicsRequestTest",
+        "server.DeleteTopicsRequestWithDeletionDisabledTest",
+        "server.DescribeClusterRequestTest",
+        "server.DescribeLogDirsRequestTest",
+        "server.EdgeCaseRequestTest",
+        "server.FetchFromFollowerIntegrationTest",
+        "server.FetchRequestMaxBytesTest",
+        "server.FetchRequestTest",
+        "server.ListOffsetsRequestTest",
+        "server.LogDirFailureTest",
+        "server.LogOffsetTest",
+        "server.LogRecoveryTest",
+        "server.OffsetsForLeaderEpochRequestTest",
+        "server.ProduceRequestTest",
+        "server.ReplicaFetchTest",
+        "server.ServerShutdownTest",
+        "server.epoch.LeaderEpochIntegrationTest",
+    )
+)
+
 # Those of Kafka Streams for groups of the classic protocol. One cluster serves all tests of a class.
 STREAMS_TESTS = (
     "org.apache.kafka.streams.integration.AdjustStreamThreadCountTest",
@@ -113,7 +141,8 @@ STREAMS_TESTS = (
     "org.apache.kafka.tools.ResetIntegrationTest",
 )
 
-# The consumers and producers for Java, the tools, single requests to a broker, what a server does, and Kafka Streams.
+# The consumers and producers for Java, the tools, single requests to a broker, what a server does, its core, and Kafka
+# Streams.
 CLIENTS = Suite(
     name="apache-clients",
     runner=JUnitRunner(),
@@ -150,6 +179,15 @@ SERVER = Suite(
     tests=SERVER_TESTS,
     in_ci=(),
     seconds_max=1800,
+    brokers=0,
+)
+
+CORE = Suite(
+    name="apache-core",
+    runner=JUnitRunner(by_scala=True),
+    tests=CORE_TESTS,
+    in_ci=(),
+    seconds_max=3600,
     brokers=0,
 )
 
