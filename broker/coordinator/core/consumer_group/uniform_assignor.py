@@ -7,6 +7,9 @@ Counterpart of Kafka's UniformAssignor. Balance comes before stickiness.
 * Subscriptions differ: each unassigned partition goes to its least loaded subscriber, topics with the fewest
   alternatives first. Then partitions move from a topic's most loaded subscriber to its least loaded one, until no move makes
   the two more even, or the topics have been gone through ROUNDS_MAX times.
+
+Two members may have the same partition so far: the log of an assignment may end between its batches, with the new target of
+the one and the old target of the other. Only one of them keeps it.
 """
 
 from collections import defaultdict
@@ -36,7 +39,7 @@ def assign_uniformly(members: Mapping[str, MemberSpec], partition_counts: Mappin
 
 def _assign_equally(members: Mapping[str, MemberSpec], partition_counts: Mapping[TopicId, int]) -> dict[str, Assignment]:
     topics = sorted(next(iter(members.values())).topics, key=bytes)
-    kept = {member_id: _kept(member, partition_counts) for member_id, member in members.items()}
+    kept = _kept_by_all(members, partition_counts)
     each_gets, with_one_more = divmod(sum(partition_counts[each] for each in topics), len(members))
     quotas = {}
     for position, member_id in enumerate(sorted(members, key=lambda each: (-len(kept[each]), each))):
@@ -144,6 +147,16 @@ class _Balancing:
         heap = [(self._loads[member_id], member_id) for member_id in self._subscribers[topic_id]]
         heapify(heap)
         return heap
+
+
+def _kept_by_all(members: Mapping[str, MemberSpec], partition_counts: Mapping[TopicId, int]) -> dict[str, list[_Partition]]:
+    """Returns what each member has. Of a partition that several have, the first member counts."""
+    taken: set[_Partition] = set()
+    kept = {}
+    for member_id in sorted(members):
+        kept[member_id] = [each for each in _kept(members[member_id], partition_counts) if each not in taken]
+        taken.update(kept[member_id])
+    return kept
 
 
 def _kept(member: MemberSpec, partition_counts: Mapping[TopicId, int]) -> list[_Partition]:

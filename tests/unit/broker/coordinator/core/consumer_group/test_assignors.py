@@ -82,6 +82,17 @@ def test_range(members: Mapping[str, MemberSpec], counts: tuple[int, ...], expec
             (4, 1),
             {"a": {1: [0, 1], 2: [0]}, "b": {1: [2, 3]}},
         ),
+        # Two members with the same partitions, of which each is kept by one.
+        (
+            {"a": spec(1, current={1: [0, 1, 2, 3]}), "b": spec(1, current={1: [2, 3]})},
+            (6,),
+            {"a": {1: [0, 1, 2]}, "b": {1: [3, 4, 5]}},
+        ),
+        (
+            {"a": spec(1, 2, current={1: [0, 1, 2, 3]}), "b": spec(1, current={1: [2, 3]})},
+            (6, 0),
+            {"a": {1: [0, 1, 4]}, "b": {1: [2, 3, 5]}},
+        ),
     ],
 )
 def test_uniform(members: Mapping[str, MemberSpec], counts: tuple[int, ...], expected: Shown) -> None:
@@ -90,7 +101,7 @@ def test_uniform(members: Mapping[str, MemberSpec], counts: tuple[int, ...], exp
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[dict[str, MemberSpec], tuple[int, ...]]:
-    """Some members with any subscriptions, and a current assignment in which each partition has one owner."""
+    """Some members with any subscriptions, and a current assignment in which a few partitions have two owners."""
     counts = tuple(draw(st.lists(st.integers(0, 12), min_size=1, max_size=4)))
     member_ids = [f"m{number}" for number in range(draw(st.integers(1, 6)))]
     topics = range(1, len(counts) + 1)
@@ -100,8 +111,11 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, MemberSpec], tuple[int, ...]]:
     for topic in topics:
         for index in range(counts[topic - 1] + draw(st.integers(0, 1))):
             owner = draw(st.sampled_from([None, *member_ids]))
-            if owner is not None:
-                current[owner].setdefault(topic, []).append(index)
+            # In a log that ends within an assignment.
+            other = draw(st.sampled_from([*[None] * 9, *member_ids]))
+            for each in {owner, other}:
+                if each is not None:
+                    current[each].setdefault(topic, []).append(index)
     return {
         member_id: spec(
             *(common if is_homogeneous else draw(st.sets(st.sampled_from(topics)))),
