@@ -57,10 +57,12 @@ def upgraded(
     unlimited = Turn(turn.now, replace(turn.settings, batch_bytes_max=2**62), turn.config_of)
     for member in members:
         write_member(unlimited, group, member)
-    write_epoch(unlimited, group, classic.generation, NO_TOPICS_HASH)
+    # A group whose first rebalance is under way has no generation yet.
+    epoch = max(classic.generation, group.epoch)
+    write_epoch(unlimited, group, epoch, NO_TOPICS_HASH)
     for member in members:
         write_target(unlimited, group, member.member_id, member.assigned)
-    write_target_epoch(unlimited, group, classic.generation, UNKNOWN_TIME)
+    write_target_epoch(unlimited, group, epoch, UNKNOWN_TIME)
     for member in members:
         write_assignment(unlimited, group, member)
     tombstone = CoordinatorRecord(encode_key(GroupMetadataKey(group=classic.group_id)), None)

@@ -37,7 +37,7 @@ from tests.unit.broker.coordinator.core.consumer_group.classic_consumer import (
     metadata,
 )
 from tests.unit.broker.coordinator.core.consumer_group.consumer_world import Consumer, ConsumerWorld, numbers
-from tests.unit.broker.coordinator.core.group_world import GROUP, REBALANCE_MS, SESSION_MS
+from tests.unit.broker.coordinator.core.group_world import GROUP, REBALANCE_MS, SESSION_MS, subscription
 
 ALL = {0, 1, 2, 3}
 
@@ -119,6 +119,20 @@ def test_those_who_wait_for_a_rebalance_join_again() -> None:
     assert world.error(joining) == "REBALANCE_IN_PROGRESS"
     assert not [key for key in world.timers if key[0] in ("session", "join", "sync")]
     assert {key[2] for key in world.timers if key[0] == "consumer-session"} == {one.member_id, two.member_id, "new"}
+
+
+@pytest.mark.parametrize("wish", [{"topics": []}, {"regex": "u.*"}])
+def test_the_first_rebalance_of_a_group_ends_in_a_consumer_group(wish: dict[str, Any]) -> None:
+    """The group has had no generation yet, and nothing that the new member wants raises its epoch."""
+    world = ConsumerWorld()
+    protocols = {COOPERATIVE: subscription("later")}
+    member_id = world.answer(world.join(protocols=protocols)).member_id
+    waiter = world.join(member_id, protocols=protocols)
+    assert world.group().generation == 0
+    assert world.told(world.enter("new", **wish)) == (1, {})
+    assert world.error(waiter) == "REBALANCE_IN_PROGRESS"
+    waiter = world.join(member_id, protocols=protocols)
+    assert (world.error(waiter), world.answer(waiter).generation_id) == ("NONE", 1)
 
 
 def test_a_member_that_has_not_synced_still_owns_what_it_is_to_give_up() -> None:
