@@ -15,6 +15,7 @@ is like any other, except that it never has members.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from broker.coordinator.core.classic_group import ClassicGroup
@@ -394,7 +395,7 @@ class GroupShard:
         if group is None or error is not None:
             turn.answer(waiter, OffsetDeleteResponse(error_code=error or ErrorCode.GROUP_ID_NOT_FOUND))
             return turn.steps
-        keys, response = deletable_offsets(group, self._offsets, request)
+        keys, response = deletable_offsets(group, partial(self._has_offset, request.group_id), request)
         self._remove_offsets(turn, keys)
         turn.answer(waiter, response)
         return turn.steps
@@ -524,6 +525,10 @@ class GroupShard:
     def _maybe_group_of_offsets(self, group_id: str) -> None:
         if self._has_offsets(group_id):
             self._group_of_offsets(group_id)
+
+    def _has_offset(self, group_id: str, topic: str, partition: int) -> bool:
+        is_committed = self._offsets.get(group_id, topic, partition) is not None
+        return is_committed or self._pending.has(group_id, topic, partition)
 
     def _has_offsets(self, group_id: str) -> bool:
         return bool(self._offsets.of_group(group_id)) or self._pending.has_group(group_id)

@@ -95,9 +95,10 @@ def delete_error(group: AnyGroup | None) -> ErrorCode | None:
 
 
 def deletable_offsets(
-    group: AnyGroup, offsets: CommittedOffsets, request: OffsetDeleteRequest
+    group: AnyGroup, has_offset: Callable[[str, int], bool], request: OffsetDeleteRequest
 ) -> tuple[list[OffsetCommitKey], OffsetDeleteResponse]:
-    """Returns the keys that are to be deleted, and the response. A partition without an offset is no error."""
+    """Returns the keys that are to be deleted, and the response. `has_offset` says whether an offset of the group is
+    committed or pending. A partition without one is no error."""
     keys: dict[tuple[str, int], OffsetCommitKey] = {}
     topics = []
     for topic in request.topics:
@@ -111,7 +112,7 @@ def deletable_offsets(
         if is_subscribed:
             continue
         for each in topic.partitions:
-            if offsets.get(request.group_id, topic.name, each.partition_index) is not None:
+            if has_offset(topic.name, each.partition_index):
                 key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=each.partition_index)
                 keys[topic.name, each.partition_index] = key
     return list(keys.values()), OffsetDeleteResponse(topics=topics)

@@ -181,6 +181,16 @@ def test_deleting_a_group_deletes_what_is_pending() -> None:
     assert world.fetch() == {}
 
 
+def test_deleting_an_offset_deletes_what_is_pending() -> None:
+    """Also if nothing is committed yet. Otherwise the offset that was just deleted would come with the marker."""
+    world = GroupWorld()
+    commit(world, 7)
+    assert world.delete_offsets(("t", 0)) == ["NONE"]
+    assert [value for _, value in world.log] == [None]
+    end(world, is_commit=True)
+    assert world.fetch() == {}
+
+
 def test_deleting_a_topic_deletes_what_is_pending() -> None:
     world = GroupWorld()
     commit(world, 7)
