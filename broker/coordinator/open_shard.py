@@ -7,8 +7,8 @@ Counterpart of the event processing in Kafka's CoordinatorRuntime.
    away and loads the partition again.
 2. Answers are given in the order of the steps. A step without records waits for the steps before it. So no answer shows
    state that could still be lost.
-3. A step that is not replicated within offsets.commit.timeout.ms answers COORDINATOR_NOT_AVAILABLE. Its records stay in the
-   log and in the state, and later steps keep waiting.
+3. A step that is not replicated within offsets.commit.timeout.ms answers COORDINATOR_NOT_AVAILABLE (OffsetFetch:
+   COORDINATOR_LOAD_IN_PROGRESS). Its records stay in the log and in the state, and later steps keep waiting.
 4. No answer waits for a directory that is suspected of hanging, as in Produce: a step that would have to wait answers as if
    its time was over. It is carried out all the same, so that the members whose heartbeats it has do not expire meanwhile.
 5. While the partition changes its directory, the appends are held back by the partition, and so are the answers.

@@ -28,7 +28,12 @@ def coordinator_error(error: ErrorCode, api_key: ApiKey | None = None) -> ErrorC
     if error in SIZE_ERRORS:
         is_commit = api_key in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.UNKNOWN_SERVER_ERROR
-    return _COORDINATOR_ERRORS.get(error, error)
+    found = _COORDINATOR_ERRORS.get(error, error)
+    if api_key is ApiKey.OFFSET_FETCH and found is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        # It ends Java's consumers before 3.9 and those of aiokafka, and librdkafka's never ask again. All of them wait for a
+        # group that is being loaded.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return found
 
 
 class WaitingRequest:
