@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from common.parts import Buffer
-from common.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, InvalidRecordBatch, read_header
+from common.records.batch import CONTROL_BIT, PRODUCER_EPOCH_MAX, TRANSACTIONAL_BIT, InvalidRecordBatch, read_header
 from common.records.record import Record, encode_batch, iterate_records
 
 _ABORT: Final = 0
@@ -37,8 +37,11 @@ class EndTransactionMarker:
 
     @property
     def has_own_epoch(self) -> bool:
-        """Whether the epoch was raised for this marker, so that no batch of its transaction has it (KIP-890, KIP-1228)."""
-        return self.transaction_version >= _EPOCH_BUMP_VERSION
+        """Whether the epoch was raised for this marker, so that no batch of its transaction has it (KIP-890, KIP-1228).
+
+        The greatest epoch counts as not raised. No transaction may follow with it, and a coordinator of Apache Kafka may
+        have begun the one that the marker ends with it (KAFKA-20090)."""
+        return self.transaction_version >= _EPOCH_BUMP_VERSION and self.producer_epoch < PRODUCER_EPOCH_MAX
 
 
 def encode_marker_batch(marker: EndTransactionMarker, *, timestamp_ms: int) -> bytearray:

@@ -69,9 +69,14 @@ def bumping_end_result(transaction: Transaction | None, request: EndTxnRequest) 
         return EndResult(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.producer_id != request.producer_id:
         return EndResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if transaction.producer_epoch != request.producer_epoch or request.producer_epoch == EPOCH_MAX:
+    if transaction.producer_epoch != request.producer_epoch:
         return EndResult(ErrorCode.PRODUCER_FENCED)
-    if state is TransactionState.ONGOING or not request.committed:
+    if state is TransactionState.ONGOING:
+        # Even with the greatest epoch, which only a coordinator of Apache Kafka gives to a producer.
+        return EndResult(is_due=True)
+    if request.producer_epoch == EPOCH_MAX:
+        return EndResult(ErrorCode.PRODUCER_FENCED)
+    if not request.committed:
         return EndResult(is_due=True)
     return EndResult(ErrorCode.INVALID_TXN_STATE)
 

@@ -13,7 +13,7 @@ from broker.coordinator.core.result import CoordinatorRecord, MarkersDue, Now, T
 from broker.coordinator.core.transactions.state import TransactionState, may_become
 from common.metadata.metadata_version import EPOCH_BUMP_TRANSACTION_VERSION, FLEXIBLE_RECORDS_TRANSACTION_VERSION
 from common.protocol.errors import ProtocolError
-from common.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from common.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PRODUCER_EPOCH_MAX
 from common.records.transaction_records import (
     CLASSIC_VALUE_VERSION,
     FLEXIBLE_VALUE_VERSION,
@@ -25,8 +25,9 @@ from common.records.transaction_records import (
 from common.time_units import NS_PER_MS
 
 NO_TIMESTAMP: Final = -1
-# The largest epoch is kept for fencing and for the last marker of a producer id: a producer never gets it.
-EPOCH_MAX: Final = 2**15 - 1
+# The largest epoch is kept for fencing and for the last marker of a producer id: a producer never gets it. A coordinator of
+# Apache Kafka may have given it to one (KAFKA-20090), and its open transaction may be loaded here.
+EPOCH_MAX: Final = PRODUCER_EPOCH_MAX
 _EPOCH_EXHAUSTED: Final = EPOCH_MAX - 1
 _WRITTEN_STATES: Final = frozenset(TransactionState) - {TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE}
 
@@ -69,8 +70,6 @@ class Transaction:
         """Raises InvalidTransaction."""
         if value.transaction_status not in _WRITTEN_STATES:
             raise InvalidTransaction(f"a record of __transaction_state has the state {value.transaction_status}")
-        if value.transaction_status == TransactionState.ONGOING and value.producer_epoch >= EPOCH_MAX:
-            raise InvalidTransaction(f"an open transaction has the epoch {value.producer_epoch}, and could not be fenced")
         is_followed = value.next_producer_id != NO_PRODUCER_ID
         if is_followed and not (
             TransactionState(value.transaction_status).is_prepared and value.producer_epoch == EPOCH_MAX
@@ -189,7 +188,7 @@ class Transaction:
         if self.is_epoch_exhausted:
             assert fresh_id is not None
             self.next_producer_id = fresh_id
-        # An abort by the coordinator may have raised it to the greatest one already.
+        # It may be the greatest one already, after an abort by the coordinator or from a coordinator of Apache Kafka.
         if self.producer_epoch < EPOCH_MAX:
             self.last_producer_epoch = self.producer_epoch
             self.producer_epoch += 1
@@ -197,12 +196,12 @@ class Transaction:
     def fence(self, now: Now, *, level: int) -> None:
         """Raises the epoch, so that the producer can add nothing more, and aborts its transaction.
 
-        With version 2 the producer gets that epoch if it asks for the abort before another one has taken the id over."""
-        assert self.producer_epoch < EPOCH_MAX, "the last epoch is given to no producer"
+        With version 2 the producer gets that epoch if it asks for the abort before another one has taken the id over. A
+        transaction with the greatest epoch is aborted with that: its producer can add nothing more anyway."""
         self.version = max(self.version, level if level >= EPOCH_BUMP_TRANSACTION_VERSION else 0)
         self._become(TransactionState.PREPARE_EPOCH_FENCE, now)
         self.last_producer_epoch = self.producer_epoch if self.bumps_epoch else NO_PRODUCER_EPOCH
-        self.producer_epoch += 1
+        self.producer_epoch = min(self.producer_epoch + 1, EPOCH_MAX)
         self._become(TransactionState.PREPARE_ABORT, now)
 
     def complete(self, now: Now) -> None:

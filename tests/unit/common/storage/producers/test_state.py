@@ -6,7 +6,7 @@ checked against the state.
 
 import pytest
 
-from common.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from common.records.batch import CONTROL_BIT, PRODUCER_EPOCH_MAX, TRANSACTIONAL_BIT, BatchHeader
 from common.records.end_transaction import EndTransactionMarker
 from common.slices import at_once
 from common.storage.producers.sequences import SEQUENCE_MAX, sequence_after, sequence_before
@@ -236,6 +236,13 @@ def test_a_marker_with_an_epoch_of_its_own_does_not_end_the_transaction_with_thi
         return
     with pytest.raises(InvalidProducerEpoch):
         state.validate_marker(marker)
+
+
+def test_a_marker_with_the_greatest_epoch_ends_the_transaction_that_kafka_began_with_it() -> None:
+    """No other transaction can follow with this epoch (KAFKA-20090)."""
+    state = ProducerState()
+    state.note(transactional(0, epoch=PRODUCER_EPOCH_MAX), 0)
+    state.validate_marker(EndTransactionMarker(ID, PRODUCER_EPOCH_MAX, 0, is_commit=False, transaction_version=2))
 
 
 def test_an_unknown_producer_may_get_a_marker() -> None:

@@ -8,8 +8,16 @@ import pytest
 from broker.coordinator.core.result import MarkersDue
 from broker.coordinator.core.transactions.state import TransactionState
 from common.protocol.errors import ErrorCode
-from common.records.transaction_records import TransactionLogValue, decode_transaction
+from common.records.transaction_records import (
+    FLEXIBLE_VALUE_VERSION,
+    PartitionsSchema,
+    TransactionLogValue,
+    decode_transaction,
+    encode_transaction,
+    encode_transaction_key,
+)
 from tests.unit.broker.coordinator.core.transactions.transaction_world import (
+    START_MS,
     TIMEOUT_MS,
     Producer,
     TransactionWorld,
@@ -22,6 +30,7 @@ FENCED = ErrorCode.PRODUCER_FENCED
 INVALID = ErrorCode.INVALID_TXN_STATE
 UNMAPPED = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 LAST = (1000, 32_766)
+BEYOND_LAST = (1000, 32_767)
 S = TransactionState
 
 
@@ -48,6 +57,24 @@ def exhausted() -> TransactionWorld:
     world.of().producer_epoch = LAST[1] - 1
     assert world.producer() == LAST
     assert world.add(LAST, A, version=2) is ErrorCode.NONE
+    return world
+
+
+def begun_beyond_the_last_epoch() -> TransactionWorld:
+    """Returns a world in which a coordinator of Apache Kafka has let BEYOND_LAST begin a transaction (KAFKA-20090)."""
+    world = TransactionWorld(level=2)
+    begun = TransactionLogValue(
+        producer_id=BEYOND_LAST[0],
+        producer_epoch=BEYOND_LAST[1],
+        transaction_timeout_ms=TIMEOUT_MS,
+        transaction_status=S.ONGOING,
+        transaction_partitions=[PartitionsSchema(topic=A[0], partition_ids=[A[1]])],
+        transaction_start_timestamp_ms=START_MS,
+        client_transaction_version=2,
+    )
+    world.log = [(encode_transaction_key("t"), encode_transaction(begun, FLEXIBLE_VALUE_VERSION))]
+    world.next_id = 1001
+    world.reload()
     return world
 
 
@@ -142,6 +169,35 @@ def test_after_the_last_epoch_there_is_another_id(is_reloaded: bool) -> None:
     assert world.add((1001, 0), B, version=2) is ErrorCode.NONE
     assert world.end_bumping(LAST) is UNMAPPED
     assert world.end_bumping((1001, 0)) == (1001, 1)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_transaction_that_kafka_began_beyond_the_last_epoch_can_be_ended(is_commit: bool) -> None:
+    world = begun_beyond_the_last_epoch()
+    assert world.end_bumping(BEYOND_LAST, is_commit=is_commit) == (1001, 0)
+    due = MarkersDue("t", *BEYOND_LAST, is_commit=is_commit, partitions=frozenset([A]), transaction_version=2)
+    assert world.write_markers() == [due]
+    world.reload()
+    assert world.add((1001, 0), B, version=2) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_a_transaction_that_kafka_began_beyond_the_last_epoch_is_aborted_with_it(is_reloaded: bool) -> None:
+    """At its timeout, or for a new producer. Nothing can be added to it meanwhile, and another id follows."""
+    world = begun_beyond_the_last_epoch()
+    assert world.add(BEYOND_LAST, B, version=2) is FENCED
+    world.advance(TIMEOUT_MS)
+    if is_reloaded:
+        world.reload()
+    due = MarkersDue("t", *BEYOND_LAST, is_commit=False, partitions=frozenset([A]), transaction_version=2)
+    assert (world.state(), world.markers_due) == (S.PREPARE_ABORT, [due])
+    world.write_markers()
+    assert world.end_bumping(BEYOND_LAST) is FENCED
+    assert world.init() == (1001, 0)
+    world = begun_beyond_the_last_epoch()
+    assert world.init() is BUSY
+    assert world.write_markers() == [due]
+    assert world.init() == (1001, 0)
 
 
 def test_an_id_that_is_needed_after_all_is_asked_for_again() -> None:
