@@ -107,6 +107,7 @@ class Segment:
         "size",
         "tail",
         "time_index",
+        "timeless_since_ms",
         "transactions",
         "undone",
         "written_size",
@@ -146,6 +147,8 @@ class Segment:
         self.max_timestamp_offset = base_offset
         # The timestamp of the first batch that has one. segment.ms counts from this timestamp.
         self.first_timestamp: int | None = None
+        # When `outlasts_roll_time` first saw that no batch has a timestamp, by the wall clock; None if it has not.
+        self.timeless_since_ms: int | None = None
         # The number of operations that must end before the segment, its indexes and their directory entries would survive a
         # power cut. Creating the file and rolling add one each.
         self.undone = 0
@@ -224,6 +227,16 @@ class Segment:
         return len(self.index) >= config.segment_index_bytes // INDEX_ENTRY_SIZE or len(self.time_index) >= time_entries_max(
             config.segment_index_bytes
         )
+
+    def outlasts_roll_time(self, *, now_ms: int, config: LogSettings) -> bool:
+        """Whether no batch of the newest segment has a timestamp, and segment.ms has passed since a call first found it so.
+        With timestamps, `is_full_for` looks at the time."""
+        if self.size == 0 or self.first_timestamp is not None:
+            return False
+        if self.timeless_since_ms is None or now_ms < self.timeless_since_ms:
+            self.timeless_since_ms = now_ms
+        jitter_ms = self._jitter_ms(config.roll_jitter_ms) if config.roll_jitter_ms else 0
+        return now_ms - self.timeless_since_ms > config.roll_ms - jitter_ms
 
     def _jitter_ms(self, below_ms: int) -> int:
         """How much earlier than segment.ms says this segment is full, so that not all logs of a broker roll at once. Kafka

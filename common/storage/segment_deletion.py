@@ -53,9 +53,13 @@ class SegmentDeletion(LogSyncs):
             return await self._delete_below_start()
 
     async def delete_expired(self, expiry: Expiry, *, now_ms: int, high_watermark: Offset) -> list[DeletedSegment]:
-        """Removes segments that exceed retention by time or size, and segments below the log start."""
+        """Removes segments that exceed retention by time or size, and segments below the log start. Rolls the newest one if
+        its time is over, which no timestamp tells. Else every append would make its records as young as its file."""
         async with self._lock:
             self._check_usable()
+            newest = self._segments.newest
+            if newest.outlasts_roll_time(now_ms=now_ms, config=self.config):
+                self._roll(newest.next_offset)
             segments = list(self._segments)
             count = await expired_segments(segments, expiry, now_ms=now_ms, high_watermark=high_watermark)
             # The newest segment may have grown while `expired_segments` waited for the disk.

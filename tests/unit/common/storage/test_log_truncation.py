@@ -1,6 +1,7 @@
 """Truncation and deletion: what is removed, what stays readable, and what a crash in the middle leaves."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -346,6 +347,31 @@ def test_records_without_timestamps_age_with_their_file() -> None:
         expiry = Expiry(retention_ms=100, retention_bytes=-1)
         assert await log.delete_expired(expiry, now_ms=modified.modified_ms + 100, high_watermark=Offset(1)) == []
         assert len(await log.delete_expired(expiry, now_ms=modified.modified_ms + 101, high_watermark=Offset(1))) == 1
+
+    SimulatedWorld(1).run(scenario)
+
+
+def test_a_segment_without_timestamps_takes_no_appends_after_segment_ms() -> None:
+    """Otherwise records that have none, but come often, would make their file look new, and would never be deleted."""
+
+    async def scenario(world: SimulatedWorld) -> None:
+        log = await created(world, replace(SMALL, roll_ms=500))
+
+        async def check(now_ms: int) -> list[Offset]:
+            await log.delete_expired(KEEP_ALL, now_ms=now_ms, high_watermark=log.log_end_offset)
+            return log.segment_base_offsets
+
+        assert await check(1000) == await check(2000) == [0]
+        append(log, timestamp=-1)
+        assert await check(3000) == [0]
+        # The clock was wrong. The time is counted from anew.
+        assert await check(1000) == [0]
+        append(log, timestamp=-1)
+        assert await check(1500) == [0]
+        assert await check(1501) == await check(3000) == [0, 2]
+        # The appends themselves see the age of segments with timestamps.
+        append(log, timestamp=1000)
+        assert await check(3000) == await check(9000) == [0, 2]
 
     SimulatedWorld(1).run(scenario)
 
