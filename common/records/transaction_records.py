@@ -60,6 +60,11 @@ def decode_transaction_key(key: Buffer) -> str | None:
     return decode_with_version(TransactionLogKey, key).transactional_id
 
 
+def is_newer_transaction(value: Buffer) -> bool:
+    """Whether a newer version of Kafka wrote the value, so that `decode_transaction` cannot read it."""
+    return len(value) >= 2 and int.from_bytes(value[:2], "big", signed=True) > FLEXIBLE_VALUE_VERSION
+
+
 def decode_transaction(value: Buffer) -> TransactionLogValue:
     """Raises RemoteProtocolError."""
     return decode_with_version(TransactionLogValue, value)

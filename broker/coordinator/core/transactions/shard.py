@@ -42,7 +42,12 @@ from common.protocol.messages.init_producer_id import InitProducerIdRequest, Ini
 from common.protocol.messages.list_transactions import ListTransactionsResponse
 from common.records.batch import BATCH_OVERHEAD
 from common.records.end_transaction import EndTransactionMarker
-from common.records.transaction_records import decode_transaction, decode_transaction_key, encode_transaction_key
+from common.records.transaction_records import (
+    decode_transaction,
+    decode_transaction_key,
+    encode_transaction_key,
+    is_newer_transaction,
+)
 
 # The most that the other parts of a tombstone take beside its key.
 _TOMBSTONE_OVERHEAD = 36
@@ -66,14 +71,16 @@ class TransactionShard:
     # --- loading and unloading -----------------------------------------------------------------------------------
 
     def replay(self, key: bytes | None, value: bytes | None) -> None:
-        """Applies a record of the log while the shard is loaded. Keys of other versions are skipped. Raises ProtocolError
-        for a malformed record. Not to be called with the shard's own appends."""
+        """Applies a record of the log while the shard is loaded. Not to be called with the shard's own appends.
+
+        As in Kafka, keys of other versions and values of newer ones are skipped: an upgrade that was taken back may have
+        left them. Raises ProtocolError for a malformed record."""
         transactional_id = None if key is None else decode_transaction_key(key)
         if transactional_id is None:
             return
         if value is None:
             self._transactions.pop(transactional_id, None)
-        else:
+        elif not is_newer_transaction(value):
             self._transactions[transactional_id] = Transaction.from_value(transactional_id, decode_transaction(value))
 
     def replay_transactional(self, producer_id: int, key: bytes | None, value: bytes | None) -> None:

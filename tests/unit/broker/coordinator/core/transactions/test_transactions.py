@@ -123,6 +123,20 @@ def test_a_producer_id_that_follows_too_early_is_an_error(state: int, epoch: int
         loaded_from(TransactionSettings(), log)
 
 
+def test_a_value_of_a_newer_version_is_skipped() -> None:
+    """An upgrade that was taken back may have left it. The other transactional ids must be served all the same."""
+    world = brought_to(S.ONGOING)
+    key, value = world.log[-1]
+    assert value is not None
+    newer = (FLEXIBLE_VALUE_VERSION + 1).to_bytes(2) + value[2:]
+    world.log += [(key, newer), (encode_transaction_key("u"), newer)]
+    world.reload()
+    assert [(each.transactional_id, each.state) for each in world.shard.transactions] == [("t", S.ONGOING)]
+    world.log.append((key, (-1).to_bytes(2, signed=True) + value[2:]))
+    with pytest.raises(ProtocolError):
+        world.reload()
+
+
 def test_a_commit_at_the_last_epoch_is_not_done_twice() -> None:
     """No coordinator has written this record either: a commit at the last epoch brings another producer id."""
     world = TransactionWorld(level=2)
