@@ -63,7 +63,8 @@ _NOT_SERVED: Final[Mapping[int, Collection[str]]] = MappingProxyType(
     }
 )
 # What a list is before the first element is added to it or taken away.
-_LIST_DEFAULTS: Final = MappingProxyType({"cleanup.policy": ",".join(TopicConfig().cleanup_policy)})
+_DEFAULT_POLICY: Final = ",".join(TopicConfig().cleanup_policy)
+_LIST_DEFAULTS: Final = MappingProxyType({"cleanup.policy": _DEFAULT_POLICY, "log.cleanup.policy": _DEFAULT_POLICY})
 
 
 class _Config(Protocol):

@@ -95,11 +95,17 @@ def test_elements_of_a_list(before: str | None, operation: int, value: str, afte
     assert controller.state.config(TOPIC, "t") == {THROTTLED: after}
 
 
-def test_appending_to_a_list_begins_with_its_default() -> None:
-    """cleanup.policy is a list with the default "delete"."""
+@pytest.mark.parametrize(
+    ("resource_type", "name", "key"),
+    [(TOPIC, "t", "cleanup.policy"), (BROKER, "", "log.cleanup.policy"), (BROKER, "1", "log.cleanup.policy")],
+)
+def test_appending_to_a_list_begins_with_its_default(resource_type: int, name: str, key: str) -> None:
+    """The policy is a list with the default "delete", for topics and for brokers. Without it, topics that ask for nothing
+    would keep their records for ever."""
     controller = cluster()
-    assert controller.alter_configs(("cleanup.policy", APPEND, "compact")) == (ErrorCode.NONE, None)
-    assert controller.records == [record("cleanup.policy", "delete,compact")]
+    change = (key, APPEND, "compact")
+    assert controller.alter_configs(change, resource_type=resource_type, name=name) == (ErrorCode.NONE, None)
+    assert controller.records == [record(key, "delete,compact", resource_type=resource_type, name=name)]
 
 
 @pytest.mark.parametrize("value", ["", ",compact"])
