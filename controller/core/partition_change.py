@@ -1,10 +1,9 @@
 """Builds the PartitionChangeRecord that takes a partition to its target state (core).
 
 Counterpart of Kafka's PartitionChangeBuilder. The caller gives the target ISR, replicas and recovery state. Every change
-first completes a reassignment whose target replicas are all in the target ISR, and then holds an election. So it heals a
-leaderless partition that could have a leader, and replaces a leader that the completed reassignment has removed. An
-operation may change each partition only once, and its `Eligibility` must already include the operation's effect on the
-broker.
+first completes a reassignment for which the target ISR suffices, and then holds an election. So it heals a leaderless
+partition that could have a leader, and replaces a leader that the completed reassignment has removed. An operation may
+change each partition only once, and its `Eligibility` must already include the operation's effect on the broker.
 
 Easy to get wrong: the ISR never becomes empty. The last member stays in it even when it cannot lead, with leader -1, because
 it alone is known to have every acknowledged record.

@@ -8,9 +8,11 @@ brokers 1, 2 to brokers 2, 3:
     replicas 2 3                                              completed: ISR contained 2 and 3
     replicas 2 1                                              or reverted
 
-1. A reassignment is completed by the first change of the partition at which every replica of the target is in the ISR and
-   at least one of them can lead. While none of them can lead, it is not completed, because the replicas to be removed may be
-   the only ones that can still be elected.
+1. A reassignment is completed by the first change of the partition at which every replica that it adds is in the ISR and at
+   least one replica of the target can lead. A replica that stays need not be in the ISR: while its broker is down, no other
+   broker could be emptied. But if fewer replicas are left than before, all of them must be in the ISR, which would become
+   smaller otherwise. While no replica of the target can lead, the reassignment is not completed, because the replicas to be
+   removed may be the only ones that can still be elected.
 2. A reassignment that replaces another one is compared with the *original* replicas. So a replica that only the replaced
    reassignment was adding is in both `adding` and `removing`, and a revert restores the original replicas. Apache Kafka
    would keep that replica after a revert (docs/DESIGN.md, "Reassignments").
@@ -103,9 +105,12 @@ def reverted(partition: PartitionRegistration) -> Revert:
 
 
 def completed(assignment: Assignment, isr: Sequence[BrokerId]) -> tuple[Assignment, tuple[BrokerId, ...]] | None:
-    """Returns the assignment and the ISR with the reassignment completed; None if a replica of the target is missing from
-    the ISR, or if there is no reassignment."""
+    """Returns the assignment and the ISR with the reassignment completed; None if a replica that has to be in the ISR is
+    missing (rule 1), or if there is no reassignment."""
     target = assignment.target
-    if not assignment.is_reassignment or not target or not all(replica in isr for replica in target):
+    added = [replica for replica in assignment.adding if replica in target]
+    awaited = target if len(added) < len(assignment.removing) else added
+    isr_after = tuple(member for member in isr if member in target)
+    if not assignment.is_reassignment or not isr_after or not all(replica in isr_after for replica in awaited):
         return None
-    return assignment.reduced_to(target), tuple(member for member in isr if member in target)
+    return assignment.reduced_to(target), isr_after

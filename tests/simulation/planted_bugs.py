@@ -488,8 +488,8 @@ _CONTROLLER = (
         "One of the new replicas has everything, the others will fetch it.",
         Edit(
             reassignment.completed,
-            "not all(replica in isr for replica in target)",
-            "not any(replica in isr for replica in target)",
+            "not all(replica in isr_after for replica in awaited)",
+            "not any(replica in isr_after for replica in target)",
         ),
     ),
     _bug(

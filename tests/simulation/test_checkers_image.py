@@ -158,7 +158,8 @@ def test_unlawful_records_are_found(invariant: str, records: list[KnownRecord]) 
 
 def test_lawful_reassignments_pass() -> None:
     """An ISR change completes the first reassignment: the added replica joins the ISR and leads. The second reassignment is
-    reverted although a replica that stays is not in sync. The third one removes a replica at once."""
+    reverted although a replica that stays is not in sync. The third one removes a replica at once. The fourth one is
+    completed although a replica that stays is not in sync."""
     log = Log()
     log.commit(register(4))
     log.commit(reassigned(4, 2, 3, 1, adding=[4], removing=[1]))
@@ -167,6 +168,9 @@ def test_lawful_reassignments_pass() -> None:
     log.commit(reassigned(1, 2, 3, 4, adding=[1], removing=[4]))
     log.commit(reassigned(2, 3, 4, leader=4))
     log.commit(reassigned(4, 2, leader=4))
+    log.commit(change(isr=[4]))
+    log.commit(reassigned(2, 1, 4, adding=[1], removing=[4]))
+    log.commit(reassigned(2, 1, isr=[1], leader=1))
 
 
 @pytest.mark.parametrize(
@@ -174,13 +178,14 @@ def test_lawful_reassignments_pass() -> None:
     [
         [change(isr=[1, 3]), reassigned(1, 2, leader=1, isr=[1])],
         [reassigned(2, 3, 1, removing=[1]), change(isr=[1, 3]), reassigned(2, 3, isr=[3], leader=3)],
+        [register(4), reassigned(4, 2, 3, 1, adding=[4], removing=[1]), reassigned(4, 2, 3, isr=[2, 3], leader=2)],
         [reassigned(1, 2, 3, removing=[4])],
         [reassigned(1, 2, 3, removing=[1, 2, 3])],
     ],
 )
 def test_unlawful_reassignments_are_found(records: list[KnownRecord]) -> None:
-    """I21: a replica is removed while a replica that stays is not in sync, a broker that has no replica is to be removed, or
-    all replicas are to be removed."""
+    """I21: the number of replicas is reduced while one that stays is not in sync, a replica is removed while one that is
+    added is not in sync, a broker that has no replica is to be removed, or all replicas are to be removed."""
     log = Log()
     for record in records[:-1]:
         log.commit(record)

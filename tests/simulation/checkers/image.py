@@ -477,15 +477,18 @@ def check_placed(before: ImageModel, after: ImageModel, key: TopicIdPartition, o
 
 
 def check_reassignment(where: str, old: ModelPartition, new: ModelPartition) -> None:
-    """I21: a replica may be removed in two cases. Either every replica that stays is in the ISR, or the removal reverts the
-    reassignment that added the replica."""
+    """I21: a replica may be removed in two cases. Either every replica that was added is in the ISR, and every one that is
+    left if there are fewer than before. Or the removal reverts the reassignment that added the replica."""
     changing = (*new.adding, *new.removing)
     if not set(changing) <= set(new.replicas) or not set(new.replicas) - set(new.removing):
         raise InvariantViolated("I21", f"{where}; it changes {changing} of {new.replicas}")
     if set(old.replicas) <= set(new.replicas):
         return
-    is_revert = set(new.replicas) == set(old.replicas) - set(old.adding)
-    if not is_revert and not set(new.replicas) <= set(new.isr):
+    original = set(old.replicas) - set(old.adding)
+    awaited = set(new.replicas) - original
+    if len(new.replicas) < len(original):
+        awaited = set(new.replicas)
+    if set(new.replicas) != original and not awaited <= set(new.isr):
         raise InvariantViolated("I21", f"{where}; replicas are removed while others are not in sync")
 
 

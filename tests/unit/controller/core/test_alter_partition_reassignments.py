@@ -81,6 +81,22 @@ def test_a_replica_moves_to_another_broker() -> None:
     assert context.reassignments() == []
 
 
+def test_a_broker_is_emptied_while_another_one_is_down() -> None:
+    """The replica on broker 2 stays, but its broker is down. Broker 3 is emptied all the same. Fewer replicas than before
+    would make the ISR smaller, so there everything that is left must be in it."""
+    context = cluster()
+    topic_id = topic(context, [1, 2, 3])
+    context.fence(2)
+    context.reassign("t", {0: [1, 2, 4]})
+    context.alter(topic_id, 0, [1, 3, 4])
+    partition = context.partition(topic_id)
+    assert (partition.replicas, partition.isr, partition.leader) == ((1, 2, 4), (1, 4), 1)
+    assert context.reassignments() == []
+    context.reassign("t", {0: [1, 2]})
+    partition = context.partition(topic_id)
+    assert (partition.replicas, partition.isr, partition.removing_replicas) == ((1, 2, 4), (1, 4), (4,))
+
+
 def test_a_leader_that_stays_is_named_again() -> None:
     """The removed replica must not go on replicating in the current leader epoch, so the record names the leader again to
     start a new epoch. The leader's ISR change completed the reassignment; the response gives it the new epoch."""

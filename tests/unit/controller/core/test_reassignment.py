@@ -81,7 +81,21 @@ def test_only_new_replicas_get_a_directory() -> None:
     [
         pytest.param(assigned(1, 2), (1, 2), None, id="no reassignment"),
         pytest.param(assigned(2, 3, 1, adding=(3,), removing=(1,)), (1, 2), None, id="added replica not in sync"),
-        pytest.param(assigned(2, 3, 1, adding=(3,), removing=(1,)), (1, 3), None, id="replica that stays not in sync"),
+        pytest.param(
+            assigned(2, 3, 1, adding=(3,), removing=(1,)),
+            (1, 3),
+            (assigned(2, 3), ids(3)),
+            id="replica that stays not in sync",
+        ),
+        pytest.param(
+            assigned(2, 3, 4, 1, adding=(3, 4), removing=(1,)), (1, 2, 3), None, id="one of the added replicas not in sync"
+        ),
+        pytest.param(
+            assigned(2, 3, 4, 5, 0, 1, adding=(5,), removing=(0, 1)), (0, 1, 5), None, id="fewer replicas, not all in sync"
+        ),
+        pytest.param(
+            assigned(1, 2, 3, adding=(3,), removing=(3,)), (1, 3), None, id="back to the original, not all in sync"
+        ),
         pytest.param(
             assigned(2, 3, 1, adding=(3,), removing=(1,)), (1, 3, 2), (assigned(2, 3), ids(3, 2)), id="all in sync"
         ),
@@ -96,11 +110,11 @@ def test_only_new_replicas_get_a_directory() -> None:
         ),
     ],
 )
-def test_a_reassignment_is_completed_when_the_target_is_in_sync(
+def test_a_reassignment_is_completed_when_what_it_adds_is_in_sync(
     assignment: Assignment, isr: tuple[int, ...], expected: tuple[Assignment, tuple[BrokerId, ...]] | None
 ) -> None:
-    """The reassignment completes only if every replica of the target is in the ISR. The removed replicas leave the ISR at
-    that moment."""
+    """The reassignment completes once every replica that it adds is in the ISR; if it reduces the number of replicas, once
+    all that are left are in the ISR. The removed replicas leave the ISR at that moment."""
     assert completed(assignment, ids(*isr)) == expected
 
 
