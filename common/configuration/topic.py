@@ -236,6 +236,16 @@ def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicCo
     return replace(defaults, **load_readable_settings(TopicConfig, overrides))
 
 
+def validate_policies(key: str, value: str) -> None:
+    """Raises ConfigError if a policy in the list is empty or occurs twice. With such a topic, brokers of Apache Kafka would
+    create no log of it, and start no more. With such a default, they would apply no dynamic defaults at all."""
+    policies = [each.strip() for each in value.split(",")] if value.strip() else []
+    if not all(policies):
+        raise ConfigError(f"{key}={value} is not valid; no policy may be empty")
+    if len(set(policies)) < len(policies):
+        raise ConfigError(f"{key}={value} is not valid; no policy may occur twice")
+
+
 def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
     """Raises ConfigError for an unknown key, an invalid value, or a key in WITHOUT_EFFECT with any value but the accepted
     one."""
@@ -250,9 +260,8 @@ def validate_topic_overrides(overrides: Mapping[str, str | None]) -> None:
                 raise ConfigError(f"{key}={value} has no effect in this version; {allowed}")
         elif key not in TOPIC_SETTINGS:
             raise ConfigError(f"Unknown topic config name: {key}")
-        elif key == "cleanup.policy" and value and not all(map(str.strip, value.split(","))):
-            # Brokers of Apache Kafka would create no log of the topic, and start no more.
-            raise ConfigError(f"{key}={value} is not valid; no policy may be empty")
+        elif key == "cleanup.policy":
+            validate_policies(key, value)
     values = load_settings(
         TopicConfig, {key: value for key, value in overrides.items() if key in TOPIC_SETTINGS and value is not None}
     )

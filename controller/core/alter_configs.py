@@ -29,7 +29,7 @@ from common.configuration.kafka_keys import KAFKA_KEYS
 from common.configuration.resource_types import why_not_configurable
 from common.configuration.server import CORDONED_LOG_DIRS, DYNAMIC_KEYS, KNOWN_WITHOUT_EFFECT, SERVER_SETTINGS, ServerConfig
 from common.configuration.settings import ANY_TEXT, ConfigError, ConfigType, Setting, parse_setting
-from common.configuration.topic import TOPIC_SETTINGS, TopicConfig
+from common.configuration.topic import TOPIC_SETTINGS, TopicConfig, validate_policies
 from common.configuration.topic import WITHOUT_EFFECT as TOPIC_KEYS_WITHOUT_EFFECT
 from common.metadata.metadata_version import CORDONED_DIRECTORIES_LEVEL, is_cordoning_supported, level_name
 from common.metadata.state import MetadataState
@@ -64,7 +64,8 @@ _NOT_SERVED: Final[Mapping[int, Collection[str]]] = MappingProxyType(
 )
 # What a list is before the first element is added to it or taken away.
 _DEFAULT_POLICY: Final = ",".join(TopicConfig().cleanup_policy)
-_LIST_DEFAULTS: Final = MappingProxyType({"cleanup.policy": _DEFAULT_POLICY, "log.cleanup.policy": _DEFAULT_POLICY})
+_BROKER_POLICY: Final = "log.cleanup.policy"
+_LIST_DEFAULTS: Final = MappingProxyType({"cleanup.policy": _DEFAULT_POLICY, _BROKER_POLICY: _DEFAULT_POLICY})
 
 
 class _Config(Protocol):
@@ -352,6 +353,8 @@ def _validate_broker(name: str, configs: Mapping[str, str]) -> None:
             parse_setting(key, SERVER_SETTINGS.get(key, ANY_TEXT), value)
             # Validate the key like a value, because the key of an unknown setting can be any text that a client sends.
             parse_setting("the name of a config", ANY_TEXT, key)
+            if key == _BROKER_POLICY:
+                validate_policies(key, value)
     except ConfigError as error:
         # For a topic the error is INVALID_CONFIG. For a broker it is INVALID_REQUEST, as in Kafka (KAFKA-13609).
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None

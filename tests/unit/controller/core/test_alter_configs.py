@@ -108,6 +108,20 @@ def test_appending_to_a_list_begins_with_its_default(resource_type: int, name: s
     assert controller.records == [record(key, "delete,compact", resource_type=resource_type, name=name)]
 
 
+@pytest.mark.parametrize("value", ["delete,delete", "compact, delete ,compact", "delete,", ","])
+def test_a_policy_that_is_empty_or_occurs_twice_is_refused(value: str) -> None:
+    """Brokers of Apache Kafka, which may join, cannot read such a list."""
+    controller = cluster()
+    code, message = controller.alter_configs(("cleanup.policy", SET, value))
+    assert (code, controller.records) == (ErrorCode.INVALID_CONFIG, [])
+    assert message is not None
+    assert "no policy may" in message
+    result = controller.create("u", [[1]], configs={"cleanup.policy": value}).topics[0]
+    assert (result.error_code, controller.records) == (ErrorCode.INVALID_CONFIG, [])
+    code, _ = controller.alter_configs(("log.cleanup.policy", SET, value), resource_type=BROKER, name="")
+    assert (code, controller.records) == (ErrorCode.INVALID_REQUEST, [])
+
+
 @pytest.mark.parametrize("value", ["", ",compact"])
 def test_an_empty_element_is_appended_as_well_and_refused_where_it_is_not_valid(value: str) -> None:
     controller = cluster()
