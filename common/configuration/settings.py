@@ -22,6 +22,9 @@ LONG_MAX = 2**63 - 1
 
 # The longest string that the protocol can carry, in bytes.
 _VALUE_BYTES_MAX = 2**15 - 1
+# What may surround a value or the elements of a list, as in Kafka. Python's strip() takes away the blanks of other scripts
+# too: a number with a no-break space would be valid here, while brokers of Apache Kafka cannot read it.
+BLANKS = "".join(map(chr, range(ord(" ") + 1)))
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
 
@@ -136,7 +139,7 @@ def words(default: Sequence[str] | Required, *, among: Sequence[str] = ()) -> An
     """Declares a key that takes a comma-separated list; empty elements are dropped."""
 
     def parse(value: str) -> tuple[str, ...]:
-        parts = tuple(part.strip() for part in value.split(",") if part.strip())
+        parts = tuple(part for each in value.split(",") if (part := each.strip(BLANKS)))
         if among and not all(part in among for part in parts):
             raise ValueError
         return parts
@@ -215,13 +218,14 @@ def is_readable(setting: Setting, value: str) -> bool:
 
 def parse_setting(key: str, setting: Setting, value: str) -> object:
     """Parses the value of one key. Raises ConfigError if it is invalid."""
-    if any(unicodedata.category(each) in ("Cc", "Cs") for each in value.strip()):
+    stripped = value.strip(BLANKS)
+    if any(unicodedata.category(each) in ("Cc", "Cs") for each in stripped):
         # Refuse control characters and surrogates: some cannot be part of a file name, others cannot be sent in a request.
         raise ConfigError(f"{key}={value} is not valid (it holds control characters); it takes {setting.allowed}")
     if len(value.encode()) > _VALUE_BYTES_MAX:
         raise ConfigError(f"{key} is not valid ({len(value)} characters are too many); it takes {setting.allowed}")
     try:
-        return setting.parse(value.strip())
+        return setting.parse(stripped)
     except ValueError as error:
         reason = f" ({error})" if str(error) and not str(error).startswith(("invalid literal", "could not")) else ""
         raise ConfigError(f"{key}={value} is not valid{reason}; it takes {setting.allowed}") from None

@@ -30,6 +30,7 @@ from common.configuration.server import (
     parse_gzip_level,
 )
 from common.configuration.settings import (
+    BLANKS,
     INT_MAX,
     LONG_MAX,
     ConfigError,
@@ -50,7 +51,7 @@ _THROTTLED_REPLICA = re.compile("[0-9]+:[0-9]+")
 
 
 def _parse_throttled_replicas(value: str) -> tuple[str, ...]:
-    parts = tuple(part.strip() for part in value.split(",") if part.strip())
+    parts = tuple(part for each in value.split(",") if (part := each.strip(BLANKS)))
     if parts != ("*",) and not all(_THROTTLED_REPLICA.fullmatch(part) for part in parts):
         raise ValueError
     return parts
@@ -239,7 +240,7 @@ def topic_config(defaults: TopicConfig, overrides: Mapping[str, str]) -> TopicCo
 def validate_policies(key: str, value: str) -> None:
     """Raises ConfigError if a policy in the list is empty or occurs twice. With such a topic, brokers of Apache Kafka would
     create no log of it, and start no more. With such a default, they would apply no dynamic defaults at all."""
-    policies = [each.strip() for each in value.split(",")] if value.strip() else []
+    policies = [each.strip(BLANKS) for each in value.split(",")] if value.strip(BLANKS) else []
     if not all(policies):
         raise ConfigError(f"{key}={value} is not valid; no policy may be empty")
     if len(set(policies)) < len(policies):

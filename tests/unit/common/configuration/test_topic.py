@@ -74,6 +74,13 @@ def test_the_class_defaults_are_kafkas() -> None:
     [
         ({"cleanup.policy": "compact,shrink"}, "cleanup.policy=compact,shrink is not valid"),
         ({"retention.ms": "soon"}, "retention.ms=soon"),
+        ({"retention.ms": "5\u00a0"}, "a whole number"),
+        ({"retention.ms": "\u0085" + "5"}, "control characters"),
+        ({"min.cleanable.dirty.ratio": "\u20030.5"}, "a number"),
+        ({"unclean.leader.election.enable": "true\u3000"}, "true or false"),
+        ({"compression.type": "gzip\u00a0"}, "one of producer"),
+        ({"cleanup.policy": "delete,\u00a0compact"}, "a comma-separated list"),
+        ({"leader.replication.throttled.replicas": "0:1,\u00a01:1"}, "PARTITION:BROKER"),
         ({"no.such": "1"}, "Unknown topic config name: no.such"),
         ({"min.insync.replicas": "0"}, "at least 1"),
         ({"flush.messages": "0"}, "flush.messages=0 is not valid; it takes a whole number of at least 1"),
@@ -94,7 +101,8 @@ def test_the_class_defaults_are_kafkas() -> None:
     ],
 )
 def test_what_cannot_be_followed_is_refused(overrides: dict[str, str | None], fragment: str) -> None:
-    """A key that has no effect is refused, because storing it would mislead the operator."""
+    """A key that has no effect is refused, because storing it would mislead the operator. Only the blanks that Kafka takes
+    away may surround a value."""
     with pytest.raises(ConfigError) as caught:
         validate_topic_overrides(overrides)
     assert fragment in str(caught.value)
@@ -103,6 +111,7 @@ def test_what_cannot_be_followed_is_refused(overrides: dict[str, str | None], fr
 def test_values_that_ask_for_what_happens_anyway_are_accepted() -> None:
     """Tools routinely send compression.type=producer, so it is accepted."""
     validate_topic_overrides({"compression.type": "producer", "retention.ms": "1"})
+    validate_topic_overrides({"compression.type": " producer\t", "retention.ms": "\n1 ", "cleanup.policy": "delete , compact"})
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete", "delete, compact", ""])
