@@ -111,7 +111,9 @@ def test_what_cannot_be_followed_is_refused(overrides: dict[str, str | None], fr
 def test_values_that_ask_for_what_happens_anyway_are_accepted() -> None:
     """Tools routinely send compression.type=producer, so it is accepted."""
     validate_topic_overrides({"compression.type": "producer", "retention.ms": "1"})
-    validate_topic_overrides({"compression.type": " producer\t", "retention.ms": "\n1 ", "cleanup.policy": "delete , compact"})
+    validate_topic_overrides(
+        {"compression.type": " producer\t", "retention.ms": "\n1 ", "cleanup.policy": "delete , compact"}
+    )
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete", "delete, compact", ""])
