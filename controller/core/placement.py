@@ -3,14 +3,16 @@
 Counterpart of Kafka's StripedReplicaPlacer.
 
 1. Leaders rotate through all usable brokers.
-2. Followers go to racks that the partition does not use yet, as long as there are any. The first candidate shifts after each
-   full rotation, so that the partitions of one leader do not all have the same followers.
+2. Each follower goes to one of the racks that have the fewest replicas of the partition, so no rack has two more than
+   another one that could take a further one. The first candidate shifts after each full rotation, so that the partitions of
+   one leader do not all have the same followers.
 3. A broker that is fenced or shutting down is the last choice, and never the first replica.
 4. Only the starting points are random, drawn from the caller's random source.
 5. A broker whose directories are all cordoned gets no replica (KIP-1066).
 6. A broker with several directories chooses the directory itself (KIP-858).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -105,10 +107,15 @@ def _rotated(brokers: list[PlacementBroker], by: int) -> list[PlacementBroker]:
 
 
 def _choose(chosen: list[PlacementBroker], candidates: Sequence[PlacementBroker], size: int) -> None:
-    """Extends `chosen` up to `size`: first one candidate from each unused rack, then the rest in order."""
+    """Extends `chosen` up to `size`, each time with the first candidate from a rack that has the fewest replicas."""
     left = list(candidates)
+    replicas = Counter(broker.rack for broker in chosen)
+    fewest = 0
     while left and len(chosen) < size:
-        used = {broker.rack for broker in chosen}
-        pick = next((broker for broker in left if broker.rack not in used), left[0])
+        pick = next((broker for broker in left if replicas[broker.rack] == fewest), None)
+        if pick is None:
+            fewest += 1
+            continue
         left.remove(pick)
         chosen.append(pick)
+        replicas[pick.rack] += 1

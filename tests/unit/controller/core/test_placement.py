@@ -61,6 +61,17 @@ def test_replicas_are_in_as_many_racks_as_there_are(seed: int) -> None:
         assert {THREE_RACKS[broker] for broker in replicas} == {"a", "b", "c"}
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_no_rack_has_two_replicas_more_than_another_one(seed: int) -> None:
+    """Of four replicas in two racks, two are left when a rack fails. A rack that has no other broker takes fewer."""
+    two_racks = {1: "a", 2: "a", 3: "a", 4: "b", 5: "b", 6: "b"}
+    for replicas in place(two_racks, 24, 4, seed=seed):
+        assert Counter(two_racks[broker] for broker in replicas) == {"a": 2, "b": 2}
+    uneven = {1: "a", 2: "a", 3: "a", 4: "a", 5: "b", 6: "c", 7: "c"}
+    for replicas in place(uneven, 28, 5, seed=seed):
+        assert Counter(uneven[broker] for broker in replicas) == {"a": 2, "b": 1, "c": 2}
+
+
 def test_neighbouring_leaders_are_in_different_racks() -> None:
     """The rotation of leaders alternates between racks."""
     placed = place(THREE_RACKS, 12, 1)
