@@ -5,7 +5,7 @@ Counterpart of Kafka's StripedReplicaPlacer.
 1. Leaders rotate through all usable brokers.
 2. Each follower goes to one of the racks that have the fewest replicas of the partition, so no rack has two more than
    another one that could take a further one. The first candidate shifts after each full rotation, so that the partitions of
-   one leader do not all have the same followers.
+   one leader do not all have the same followers. Within a rack, the brokers take turns.
 3. A broker that is fenced or shutting down is the last choice, and never the first replica.
 4. Only the starting points are random, drawn from the caller's random source.
 5. A broker whose directories are all cordoned gets no replica (KIP-1066).
@@ -75,11 +75,13 @@ def place_replicas(
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "every broker is fenced or shutting down")
     unusable = _interleaved([broker for broker in brokers if not broker.is_usable])
     start, shift = rng.randrange(len(usable)), rng.randrange(len(usable))
+    turns = _RackTurns(usable, shift)
     result: list[tuple[BrokerId, ...]] = []
     for partition in range(partitions):
         turn = start + partition
         leader = turn % len(usable)
         others = _rotated(usable[leader + 1 :] + usable[:leader], shift + partition // len(usable))
+        others = turns.ordered(usable[leader], others)
         chosen = [usable[leader]]
         _choose(chosen, others, replication_factor)
         _choose(chosen, _rotated(unusable, turn), replication_factor)
@@ -97,6 +99,43 @@ def _interleaved(brokers: Iterable[PlacementBroker]) -> list[PlacementBroker]:
     for row in range(max(map(len, waiting), default=0)):
         result += [rack[row] for rack in waiting if row < len(rack)]
     return result
+
+
+class _RackTurns:
+    """Lets the brokers of each rack take turns as followers. In the order of the leaders, the distance between two brokers
+    of a rack depends on the sizes of the other racks: the first one after a long gap would be chosen most often."""
+
+    def __init__(self, usable: Sequence[PlacementBroker], shift: int) -> None:
+        # How many partitions follow until each broker has led the same number.
+        self._rotation = self._left = len(usable)
+        self._members: dict[str | None, list[PlacementBroker]] = {}
+        for broker in usable:
+            self._members.setdefault(broker.rack, []).append(broker)
+        self._has_turns = len({len(members) for members in self._members.values()}) > 1
+        # For each rack, how many partitions had their leaders in other racks, plus the shift.
+        self._turns = dict.fromkeys(self._members, shift)
+
+    def ordered(self, leader: PlacementBroker, others: list[PlacementBroker]) -> list[PlacementBroker]:
+        """Returns `others`, with the brokers of each rack other than the leader's in the order of their turns. Where all
+        racks have the same size, every distance is the same, and the order is kept."""
+        if not self._has_turns:
+            return others
+        queues = {}
+        for rack, members in self._members.items():
+            if rack != leader.rack:
+                queues[rack] = iter(_rotated(members, self._turns[rack]))
+                self._turns[rack] += 1
+        self._left -= 1
+        if self._left == 0:
+            self._left = self._rotation
+            self._shift()
+        return [next(queues[broker.rack]) if broker.rack in queues else broker for broker in others]
+
+    def _shift(self) -> None:
+        """Shifts the turns that would otherwise give each leader the same followers again."""
+        for rack, members in self._members.items():
+            if self._rotation % len(members) == 0:
+                self._turns[rack] += 1
 
 
 def _rotated(brokers: list[PlacementBroker], by: int) -> list[PlacementBroker]:

@@ -72,6 +72,21 @@ def test_no_rack_has_two_replicas_more_than_another_one(seed: int) -> None:
         assert Counter(uneven[broker] for broker in replicas) == {"a": 2, "b": 1, "c": 2}
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("racks", ["aaabbc", "abbcc", "aabbbc"])
+def test_brokers_of_a_rack_get_the_same_share(racks: str, seed: int) -> None:
+    """So they do where the racks have different sizes. The followers of a leader vary all the same."""
+    rack_of = dict(enumerate(racks))
+    placed = place(rack_of, 12 * len(racks), 3, seed=seed)
+    shares = Counter(broker for replicas in placed for broker in replicas)
+    for rack in "abc":
+        in_rack = [shares[BrokerId(broker)] for broker in rack_of if rack_of[broker] == rack]
+        assert max(in_rack) == min(in_rack)
+        pairs = {(each[0], other) for each in placed for other in each[1:] if rack_of[other] == rack}
+        outside = [broker for broker in rack_of if rack_of[broker] != rack]
+        assert len(pairs) == len(outside) * len(in_rack)
+
+
 def test_neighbouring_leaders_are_in_different_racks() -> None:
     """The rotation of leaders alternates between racks."""
     placed = place(THREE_RACKS, 12, 1)
