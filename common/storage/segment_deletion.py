@@ -53,8 +53,10 @@ class SegmentDeletion(LogSyncs):
             return await self._delete_below_start()
 
     async def delete_expired(self, expiry: Expiry, *, now_ms: int, high_watermark: Offset) -> list[DeletedSegment]:
-        """Removes segments that exceed retention by time or size, and segments below the log start. Rolls the newest one if
-        its time is over, which no timestamp tells. Else every append would make its records as young as its file."""
+        """Removes segments that exceed retention by time or size, and segments below the log start.
+
+        First rolls the newest segment if its records have no timestamps and segment.ms is over. Without timestamps a segment
+        is as old as its file, so with an append now and then its records would never expire."""
         async with self._lock:
             self._check_usable()
             newest = self._segments.newest

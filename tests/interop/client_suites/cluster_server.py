@@ -104,7 +104,8 @@ class ClusterServer:
         return {}
 
     def add_broker(self, *, node_id: int, log_dirs: str, metadata_dir: str, properties: dict[str, str]) -> Answer:
-        """Configures one more broker, or one anew, whose directories are there and formatted. Does not start it."""
+        """Writes the configuration of a broker, which may replace an earlier one. Its directories are there and formatted.
+        Does not start it."""
         cluster = self._running()
         home = cluster.folder / f"broker-{node_id}"
         home.mkdir(exist_ok=True)

@@ -241,6 +241,15 @@ def test_a_move_can_be_sent_to_another_directory() -> None:
     run(scenario)
 
 
+async def expect_no_preference_of_the_next_topic(cluster: Cluster) -> None:
+    """Replaces the topic. The log of the new one is in the directory with the fewest replicas."""
+    cluster.controller.remove_topic()
+    again = TopicId(Uuid(b"U" * 16))
+    cluster.controller.create_topic([1], topic_id=again)
+    await cluster.until(lambda: cluster[1].leads(topic_id=again))
+    assert cluster[1].partition(topic_id=again).directory_id == directory(1, "a")
+
+
 def test_a_preference_decides_where_the_log_is_created() -> None:
     """The preference applies to one topic id. If the topic is created again, its log goes to the directory with the fewest
     replicas."""
@@ -254,11 +263,7 @@ def test_a_preference_decides_where_the_log_is_created() -> None:
         cluster.controller.change(replicas=[2, 1], directories=[directory(2, "a"), DirectoryId(Uuid(bytes(16)))])
         await cluster.until(cluster[1].follows)
         assert cluster[1].partition().directory_id == directory(1, "b")
-        cluster.controller.remove_topic()
-        again = TopicId(Uuid(b"U" * 16))
-        cluster.controller.create_topic([1], topic_id=again)
-        await cluster.until(lambda: cluster[1].leads(topic_id=again))
-        assert cluster[1].partition(topic_id=again).directory_id == directory(1, "a")
+        await expect_no_preference_of_the_next_topic(cluster)
 
     run(scenario)
 
@@ -276,11 +281,7 @@ def test_a_preference_may_come_before_the_topic() -> None:
         for index, letter in ((0, "c"), (1, "b"), (2, "a")):
             await cluster.until(lambda index=index: cluster[1].leads(index))
             assert cluster[1].partition(index).directory_id == directory(1, letter)
-        cluster.controller.remove_topic()
-        again = TopicId(Uuid(b"U" * 16))
-        cluster.controller.create_topic([1], topic_id=again)
-        await cluster.until(lambda: cluster[1].leads(topic_id=again))
-        assert cluster[1].partition(topic_id=again).directory_id == directory(1, "a")
+        await expect_no_preference_of_the_next_topic(cluster)
 
     run(scenario)
 

@@ -193,7 +193,7 @@ def named_member(group: ConsumerGroup, leaving: MemberIdentity) -> ConsumerMembe
 
 
 def _is_behind(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether there is a newer target assignment for the member, or is one as soon as it joins again."""
+    """Whether there is a newer target assignment for the member, or there will be one as soon as it joins again."""
     return member.epoch < group.target_epoch or is_assignment_due(turn, group)
 
 

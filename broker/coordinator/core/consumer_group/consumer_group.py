@@ -21,7 +21,7 @@ from common.ids import TopicId
 
 CONSUMER_TYPE: Final = "consumer"
 NO_TOPICS_HASH: Final = 0
-# The time of a target assignment of which nobody knows when it was computed.
+# Stands for the time of a target assignment if it is not known when that was computed.
 UNKNOWN_TIME: Final = 0
 
 

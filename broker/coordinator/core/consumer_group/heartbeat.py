@@ -260,7 +260,8 @@ def _update_subscription(turn: Turn, group: ConsumerGroup, topics: TopicsView, s
             _change_protocol(turn, group, before, member)
         write_member(turn, group, member)
     if before is None and not group.topics_of(member):
-        # The member waits until its regular expression is resolved, or wants nothing. Either way, nobody's share changes.
+        # The member has subscribed to nothing, or its regular expression is not resolved yet. In both cases no partition has
+        # to move.
         if group.size == 1:
             write_epoch(turn, group, group.epoch, NO_TOPICS_HASH)
         return

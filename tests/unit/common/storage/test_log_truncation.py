@@ -364,7 +364,7 @@ def test_a_segment_without_timestamps_takes_no_appends_after_segment_ms() -> Non
         assert await check(1000) == await check(2000) == [0]
         append(log, timestamp=-1)
         assert await check(3000) == [0]
-        # The clock was wrong. The time is counted from anew.
+        # The clock was set back, so the time starts again.
         assert await check(1000) == [0]
         append(log, timestamp=-1)
         assert await check(1500) == [0]

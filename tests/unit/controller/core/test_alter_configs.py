@@ -100,8 +100,8 @@ def test_elements_of_a_list(before: str | None, operation: int, value: str, afte
     [(TOPIC, "t", "cleanup.policy"), (BROKER, "", "log.cleanup.policy"), (BROKER, "1", "log.cleanup.policy")],
 )
 def test_appending_to_a_list_begins_with_its_default(resource_type: int, name: str, key: str) -> None:
-    """The policy is a list with the default "delete", for topics and for brokers. Without it, topics that ask for nothing
-    would keep their records for ever."""
+    """The policy is a list with the default "delete", for topics and for brokers. If the default were replaced instead, no
+    topic that relies on it would delete old records any more."""
     controller = cluster()
     change = (key, APPEND, "compact")
     assert controller.alter_configs(change, resource_type=resource_type, name=name) == (ErrorCode.NONE, None)

@@ -70,7 +70,7 @@ def test_a_loaded_group_waits_for_the_rest_of_the_interval() -> None:
 
 
 def test_what_a_member_has_unsubscribed_from_it_gives_up_at_once() -> None:
-    """Of the former assignment it keeps what it still wants. What it has given up nobody gets before the next one."""
+    """It keeps the rest of the former assignment. No other member gets what it has given up before the next assignment."""
     world = interval_world()
     world.topics.create("u", 2)
     world.enter("a", topics=["t", "u"])
@@ -102,7 +102,7 @@ def test_the_last_assignment_of_a_group_counts_although_its_members_have_left() 
 
 
 def test_the_first_assignment_after_an_upgrade_does_not_wait() -> None:
-    """The target that stands in its place was computed by a client, nobody knows when."""
+    """The upgraded group starts with the assignment of the classic group's leader, whose age is not known."""
     world = interval_world(group_initial_rebalance_delay_ms=0)
     old, new = ClassicConsumer(world, COOPERATIVE), Consumer(world, "new")
     for _ in range(4):
